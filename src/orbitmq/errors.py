@@ -1,0 +1,80 @@
+"""One exception tree.
+
+Rules of this file
+1. Every error says what happened, where, why if known, and what to do about it (`remedy`).
+2. A class exists because somebody catches it; there are no classes for their names' sake.
+3. Errors of a peer (`RemoteError`) are kept apart from errors of this process.
+"""
+
+from __future__ import annotations
+
+
+class OrbitError(Exception):
+    """Base of all errors raised by orbitmq. `remedy` is a sentence that tells the reader what to do."""
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} ({self.remedy})" if self.remedy else text
+
+
+class ConfigurationError(OrbitError):
+    """A setting is unknown, unreadable, out of range, or promises what is not built yet."""
+
+
+class ProtocolError(OrbitError):
+    """Bytes from a peer break the protocol."""
+
+
+class FrameError(ProtocolError):
+    """A remoting frame is malformed; the connection that sent it cannot be used any longer."""
+
+
+class RecordError(ProtocolError):
+    """Bytes are not a message record, or a field of a message does not fit its place in one."""
+
+
+class StoreError(OrbitError):
+    """The message store cannot do what was asked."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store directory."""
+
+
+class StoreDamagedError(StoreError):
+    """The store is damaged in a place that is not its torn end; nothing was changed."""
+
+
+class StoreUnwritableError(StoreError):
+    """The store accepts no messages at present: disk full, failed write or fsync, or shut down."""
+
+
+class ClientError(OrbitError):
+    """A client call failed."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection could not be made, or closed before the answer arrived."""
+
+
+class RequestTimeoutError(ClientError):
+    """No answer within the time allowed. The request may or may not have been carried out."""
+
+
+class RouteNotFoundError(ClientError):
+    """The name servers know no broker for a topic."""
+
+
+class RemoteError(ClientError):
+    """A server answered with an error code. `code` is the protocol's response code, `remark` its text."""
+
+    def __init__(self, code: int, remark: str, *, address: str = "", remedy: str | None = None) -> None:
+        where = f" from {address}" if address else ""
+        super().__init__(f"response code {code}{where}: {remark}", remedy=remedy)
+        self.code = code
+        self.remark = remark
+        self.address = address
