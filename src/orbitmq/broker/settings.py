@@ -1,0 +1,150 @@
+"""Settings of the broker: identity, topics and groups, delay levels, pulling, offsets, overload.
+
+Rules of this file
+1. A plain value object: it reads no file and no environment. Loading, bounds and key names belong to the server's configuration.
+2. Field names are RocketMQ's keys in snake case, with the unit as a suffix where the key has none or misspells it.
+3. Defaults are RocketMQ 5.3's; where they are wider than a careful default (listening on every address) ours says so.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""The 18 levels of every RocketMQ version."""
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one broker decides by configuration. A runtime change makes a new value (`msgspec.structs.replace`)."""
+
+    # --- identity ---
+    broker_name: str = "broker-a"
+    """Name of the broker group; clients address queues by it."""
+
+    broker_cluster_name: str = "DefaultCluster"
+    """Cluster the broker registers with; also the name of a system topic."""
+
+    broker_id: int = 0
+    """0 is the master; other numbers are slaves and refused until replication exists."""
+
+    broker_ip1: str = ""
+    """Address given to clients; empty means the bound address, else the first one that is not loopback."""
+
+    listen_port: int = 10_911
+    """Main port. Clients of old default also use `listen_port - 2`."""
+
+    namesrv_addr: tuple[str, ...] = ()
+    """Name servers to register with, each `host:port`. Empty: the one in the same process, or none."""
+
+    register_name_server_period_ms: int = 30_000
+    """Pause between registrations; used within 10,000 to 60,000."""
+
+    register_broker_timeout_ms: int = 24_000
+    """How long one name server may take to answer a registration."""
+
+    region_id: str = "DefaultRegion"
+    """Written into every message as MSG_REGION."""
+
+    trace_on: bool = True
+    """Written into every message as TRACE_ON: whether clients should trace it."""
+
+    # --- topics and groups ---
+    broker_permission: int = 6
+    """Permission bits of the whole broker (4 read, 2 write); every topic's bits are cut by it."""
+
+    auto_create_topic_enable: bool = True
+    """A send to an unknown topic creates it from the template topic named in the request."""
+
+    auto_create_subscription_group: bool = True
+    """An unknown consumer group is created at first sight."""
+
+    default_topic_queue_nums: int = 8
+    """Queues of the template topic TBW102: most queues of an automatically created topic."""
+
+    cluster_topic_enable: bool = True
+    """The topic named like the cluster can be read and written."""
+
+    broker_topic_enable: bool = True
+    """The topic named like the broker can be read and written."""
+
+    trace_topic_enable: bool = False
+    """Create the trace topic at start."""
+
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    """Name of the trace topic."""
+
+    validate_system_topic_when_update_topic: bool = True
+    """Refuse to create or change a system topic by request."""
+
+    enable_mixed_message_type: bool = False
+    """Allow the topic attribute `message.type=MIXED`."""
+
+    clear_retry_topic_when_delete_topic: bool = True
+    """Deleting a topic also deletes the POP retry topics of its groups."""
+
+    reject_transaction_message: bool = False
+    """Answer half messages with NO_PERMISSION."""
+
+    # --- delay levels ---
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    """Delays of levels 1, 2, ..., separated by single blanks; units s, m, h, d."""
+
+    flush_delay_offset_interval_ms: int = 10_000
+    """Pause between saves of the delay levels' progress."""
+
+    delay_offset_update_version_step: int = 200
+    """Progress updates after which the data version of the delay offsets moves."""
+
+    # --- pulling ---
+    long_polling_enable: bool = True
+    """Hold a pull that found nothing as long as the client asked; otherwise `short_polling_time_ms`."""
+
+    short_polling_time_ms: int = 1_000
+    """How long a pull without result is held when long polling is off."""
+
+    lite_pull_message_enable: bool = True
+    """Serve LITE_PULL_MESSAGE."""
+
+    reject_pull_consumer_enable: bool = False
+    """Refuse pulls from connections that are not registered in the group they name."""
+
+    max_msgs_num_batch: int = 64
+    """Messages one batch may hold where the protocol counts them (POP and peek)."""
+
+    # --- groups, offsets ---
+    notify_consumer_ids_changed_enable: bool = True
+    """Tell the members of a group when one joins or leaves."""
+
+    flush_consumer_offset_interval_ms: int = 5_000
+    """Pause between saves of consumer offsets."""
+
+    consumer_offset_update_version_step: int = 500
+    """Offset commits after which the data version of the consumer offsets moves."""
+
+    use_server_side_reset_offset: bool = True
+    """Resetting offsets is done by the broker, not by asking every client."""
+
+    channel_expired_timeout_ms: int = 120_000
+    """A client that has not sent a heartbeat for this long is removed from its groups."""
+
+    # --- overload ---
+    start_accept_send_request_timestamp: int = 0
+    """Sends before this instant (milliseconds since the epoch) are refused."""
+
+    broker_fast_failure_enable: bool = True
+    """Answer SYSTEM_BUSY to requests that waited longer than their limit."""
+
+    wait_time_ms_in_send_queue: int = 200
+    """Longest wait of a send from its last byte read to its handling."""
+
+    wait_time_ms_in_pull_queue: int = 5_000
+    """The same for pulls."""
+
+    wait_time_ms_in_heartbeat_queue: int = 31_000
+    """The same for heartbeats."""
+
+    wait_time_ms_in_admin_broker_queue: int = 5_000
+    """The same for administrative requests."""
+
+    send_thread_pool_queue_capacity: int = 10_000
+    """Unanswered sends beyond which further ones are answered SYSTEM_BUSY."""
