@@ -1,0 +1,103 @@
+"""Configuration tables: the JSON files below `config/` that RocketMQ and orbitmq both read and write.
+
+RocketMQ writes them with fastjson, whose output is not always JSON: maps with integer keys come unquoted (`{0:5}`).
+We read that dialect and write strict JSON with quoted keys, which RocketMQ reads as well.
+
+Rules of this file
+1. A reader of a `ConfigFile` sees text keys only, whatever quoting the writer used.
+2. Saving is atomic and durable, and the previous content stays in `<name>.bak`.
+3. A table that cannot be read is an error, never an empty table: starting empty would forget topics and progress.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from orbitmq.errors import ProtocolError, StoreDamagedError
+
+if TYPE_CHECKING:
+    from orbitmq.store.files import Files
+
+
+def parse_table(data: bytes) -> dict[str, Any]:
+    """The object in one configuration file, strict JSON or fastjson's dialect.
+
+    Raises `ValueError` when the bytes are neither, or hold something else than an object.
+    """
+    try:
+        table = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The dialect reader is slower and only needed for maps with unquoted keys.
+        from orbitmq.protocol.remoting import fastjson
+
+        try:
+            table = _text_keys(fastjson.loads(data))
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
+    if not isinstance(table, dict):
+        raise ValueError(f"expected an object, found {type(table).__name__}")
+    return table
+
+
+def _text_keys(value: object) -> object:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _text_keys(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_text_keys(item) for item in value]
+    return value
+
+
+class ConfigFile:
+    """One table with its backup.
+
+    `load` prefers the main file and falls back to `<name>.bak`: RocketMQ replaces the main file in steps that leave
+    only the backup complete for a moment.
+    """
+
+    __slots__ = ("_backup", "_files", "_path")
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def load(self) -> dict[str, Any] | None:
+        """The table; None when neither file exists or both are empty.
+
+        Raises `StoreDamagedError` when a file has content but none of the two can be read.
+        """
+        problems: list[str] = []
+        for path in (self._path, self._backup):
+            if not self._files.exists(path):
+                continue
+            data = self._files.read_bytes(path)
+            if not data.strip(b" \t\r\n\0"):
+                continue
+            try:
+                return parse_table(data)
+            except ValueError as error:
+                problems.append(f"{path}: {error}")
+        if problems:
+            raise StoreDamagedError(
+                f"configuration table cannot be read: {'; '.join(problems)}",
+                remedy="restore the file from a backup, or move it and its .bak away to start with an empty table",
+            )
+        return None
+
+    def save(self, table: object) -> None:
+        """Replace the table; durable on return, the previous content kept in `.bak`. Blocks on the disk."""
+        self._files.make_dirs(self._path.parent)
+        self._files.write_atomic(self._path, self.encode(table), backup=True)
+
+    @staticmethod
+    def encode(table: object) -> bytes:
+        """Strict, sorted, indented JSON; integer keys become quoted text."""
+        plain = msgspec.to_builtins(table, str_keys=True)
+        return msgspec.json.format(msgspec.json.encode(plain, order="sorted"), indent=2) + b"\n"
