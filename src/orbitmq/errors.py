@@ -69,6 +69,21 @@ class RouteNotFoundError(ClientError):
     """The name servers know no broker for a topic."""
 
 
+class MessageIllegalError(ClientError):
+    """A message breaks a rule of the protocol; sending it again will not help. Nothing left the process."""
+
+
+class SendFailedError(ClientError):
+    """Every attempt to send a message failed.
+
+    `maybe_stored` is True when at least one attempt ended without an answer: the message may then be stored.
+    """
+
+    def __init__(self, message: str, *, maybe_stored: bool, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.maybe_stored = maybe_stored
+
+
 class RemoteError(ClientError):
     """A server answered with an error code. `code` is the protocol's response code, `remark` its text."""
 
