@@ -1,7 +1,7 @@
 """Settings of the broker: identity, topics and groups, delay levels, pulling, offsets, overload.
 
 Rules of this file
-1. A plain value object: it reads no file and no environment. Loading, bounds and key names belong to the server's configuration.
+1. A plain value object: it reads no file and no environment. Loading, bounds and key names belong to the server.
 2. Field names are RocketMQ's keys in snake case, with the unit as a suffix where the key has none or misspells it.
 3. Defaults are RocketMQ 5.3's; where they are wider than a careful default (listening on every address) ours says so.
 """
@@ -15,7 +15,7 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one broker decides by configuration. A runtime change makes a new value (`msgspec.structs.replace`)."""
+    """Everything one broker decides by configuration. A runtime change makes a new value."""
 
     # --- identity ---
     broker_name: str = "broker-a"
@@ -108,8 +108,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reject_pull_consumer_enable: bool = False
     """Refuse pulls from connections that are not registered in the group they name."""
 
-    max_msgs_num_batch: int = 64
-    """Messages one batch may hold where the protocol counts them (POP and peek)."""
+    default_query_max_num: int = 32
+    """Most messages that one look-up by unique key returns."""
 
     # --- groups, offsets ---
     notify_consumer_ids_changed_enable: bool = True

@@ -1,9 +1,9 @@
 """Settings of the message store: file sizes, flushing, retention, disk limits, reading.
 
 Rules of this file
-1. A plain value object: it reads no file and no environment. Loading, bounds and key names belong to the server's configuration.
+1. A plain value object: it reads no file and no environment. Loading, bounds and key names belong to the server.
 2. Field names are RocketMQ's keys in snake case, with the unit as a suffix where the key has none or misspells it.
-3. Defaults are RocketMQ 5.3's, so that a directory of either program opens in the other without a word of configuration.
+3. Defaults are RocketMQ 5.3's, so that a directory of either program opens in the other without configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FlushDiskType(enum.Enum):
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one store directory is written, kept and read. Changing a file size of an existing store is refused by recovery."""
+    """How one store directory is written, kept and read. File sizes must be those the directory was made with."""
 
     # --- files ---
     store_path_commit_log: Path | None = None
@@ -124,5 +124,5 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_filter_message_size: int = 16_000
     """Bytes of consume queue units scanned by one pull at least, however few messages were asked for."""
 
-    default_query_max_num: int = 32
+    max_msgs_num_batch: int = 64
     """Most messages that one look-up by key returns, whatever the caller asks for."""
