@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol: frames, headers, codes, bodies, and a connection without a socket."""
