@@ -11,9 +11,10 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.frame import Buffer, Command
 
 
 class Peer(Protocol):
@@ -36,6 +37,27 @@ class Peer(Protocol):
 
     def send(self, command: Command) -> None:
         """Queues an answer, or a request to the client; written at the end of the loop turn."""
+        ...
+
+    def send_parts(self, command: Command, parts: Sequence[Buffer]) -> None:
+        """As `send`, with a body that stands in several places (`command.body` is not looked at).
+
+        The parts are written without being copied: they must stay valid and unchanged until the socket has taken
+        them, for views into a mapped file as long as the view exists.
+        """
+        ...
+
+    def request(self, command: Command, timeout_ms: int, callback: Callable[[Command | None], None]) -> None:
+        """Sends a request of ours to the client and calls back once: with its answer, or with None.
+
+        None = no answer in time, the connection closed, or too many of our requests wait already. The number of
+        the request (`opaque`) is chosen here.
+        """
+        ...
+
+    @property
+    def received_ns(self) -> int:
+        """Monotonic time at which the bytes of the request now being handled were read from the socket."""
         ...
 
     def close(self, reason: str) -> None:
