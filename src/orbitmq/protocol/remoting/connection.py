@@ -31,6 +31,8 @@ class Connection:
     __slots__ = ("_frame_bytes_max", "_needed", "_opaque", "_partial", "failure")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        if not PREFIX_BYTES <= frame_bytes_max <= FRAME_BYTES_MAX:
+            raise ValueError(f"frame limit {frame_bytes_max} is not between {PREFIX_BYTES} and {FRAME_BYTES_MAX} bytes")
         self._frame_bytes_max = frame_bytes_max
         self._partial = bytearray()
         self._needed = 0  # size of the partial frame once its prefix has been checked, else 0
@@ -61,7 +63,7 @@ class Connection:
         commands: list[Command] = []
         try:
             at = self._complete(data, commands) if self._partial else 0
-            self._parse(data if type(data) is bytes else memoryview(data), at, commands)
+            self._parse(data if type(data) is bytes else bytes(data), at, commands)
         except FrameError as error:
             self.failure = error
             self._partial = bytearray()
@@ -69,19 +71,20 @@ class Connection:
                 raise
         return commands
 
-    def _parse(self, data: bytes | memoryview, at: int, commands: list[Command]) -> None:
+    def _parse(self, data: bytes, at: int, commands: list[Command]) -> None:
         """Commands from `data[at:]`; the remainder becomes the partial frame."""
         size = len(data)
         frame_bytes_max = self._frame_bytes_max
         while size - at >= PREFIX_BYTES:
             length, mark = _prefix_at(data, at)
-            header_length = check_prefix(length, mark, frame_bytes_max)
+            if mark <= length - 4 <= frame_bytes_max - 8:
+                body_at = at + PREFIX_BYTES + mark  # a JSON header: the mark is its length
+            else:
+                body_at = at + PREFIX_BYTES + check_prefix(length, mark, frame_bytes_max)
             end = at + 4 + length
             if end > size:
                 break
-            at += PREFIX_BYTES
-            body_at = at + header_length
-            commands.append(decode_parts(mark, bytes(data[at:body_at]), bytes(data[body_at:end])))
+            commands.append(decode_parts(mark, data[at + PREFIX_BYTES : body_at], data[body_at:end]))
             at = end
         if at < size:
             self._partial += data[at:]

@@ -163,6 +163,7 @@ def response(
 # --- decoding -----------------------------------------------------------------------------------------------------
 
 _PREFIX = struct.Struct(">iI")
+_pack_prefix = _PREFIX.pack
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -360,32 +361,52 @@ def encode(command: Command) -> bytes:
 
 def encode_head(command: Command, body_length: int) -> bytes:
     """Everything of the frame before a body of `body_length` bytes: bodies can leave without being copied."""
-    if command.serialize is Serialize.BINARY:
-        header = _encode_binary(command)
-    else:
-        language = command.language
-        remark = command.remark
-        header = b'{"code":%d%b,"flag":%d%b,"opaque":%d%b,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
-            command.code,
-            b',"extFields":' + _encode_json(command.fields) if command.has_fields or command.fields else b"",
-            command.flag,
-            b',"language":"JAVA"' if language is Language.JAVA else _language_json(language),
-            command.opaque,
-            b"" if remark is None else b',"remark":' + _encode_json(remark),
-            command.version,
-        )
-    size = len(header)
+    try:
+        if command.serialize is Serialize.BINARY:
+            header = _encode_binary(command)
+            size = len(header)
+            mark = Serialize.BINARY << 24 | size
+        else:
+            fields = command.fields
+            if fields and command.remark is None and command.language is Language.JAVA:  # nearly every answer of ours
+                header = _JSON_ANSWER % (
+                    command.code,
+                    _encode_json(fields),
+                    command.flag,
+                    command.opaque,
+                    command.version,
+                )
+            else:
+                header = _encode_json_header(command)
+            mark = size = len(header)
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"command {command.code} has text that cannot be written as UTF-8: {error}") from error
     length = size + body_length + 4
     if size > HEADER_BYTES_MAX or length > FRAME_BYTES_MAX - 4:
         raise ProtocolError(
             f"command {command.code} needs a frame of {length + 4} bytes; the protocol allows {FRAME_BYTES_MAX}",
             remedy="send less at once",
         )
-    return _PREFIX.pack(length, command.serialize << 24 | size) + header
+    return _pack_prefix(length, mark) + header
 
 
-def _language_json(language: Language | None) -> bytes:
-    return b"" if language is None else b',"language":"%b"' % language.encode()
+_JSON_ANSWER: Final = (
+    b'{"code":%d,"extFields":%b,"flag":%d,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+)
+
+
+def _encode_json_header(command: Command) -> bytes:
+    language = command.language
+    remark = command.remark
+    return b'{"code":%d%b,"flag":%d%b,"opaque":%d%b,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+        command.code,
+        b',"extFields":' + _encode_json(command.fields) if command.has_fields or command.fields else b"",
+        command.flag,
+        b"" if language is None else b',"language":"%b"' % language.encode(),
+        command.opaque,
+        b"" if remark is None else b',"remark":' + _encode_json(remark),
+        command.version,
+    )
 
 
 def _encode_binary(command: Command) -> bytes:
