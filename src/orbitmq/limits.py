@@ -96,3 +96,91 @@ NAMESERVER_KV_BYTES_MAX: Final = 16 * 1024 * 1024
 
 NAMESERVER_ROUTE_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Encoded route answers kept; beyond it the cache starts again empty."""
+
+# --- broker -------------------------------------------------------------------------------------------------------
+TOPICS_MAX: Final = 50_000
+"""Topics of one broker. All of them travel in every registration, which is one frame."""
+
+QUEUES_PER_TOPIC_MAX: Final = 16_384
+"""Queues of one topic: sixteen times the largest system topic. Statistics answers list every one."""
+
+GROUPS_MAX: Final = 50_000
+"""Consumer groups of one broker; an unknown group is created at first sight, so anybody could invent them."""
+
+OFFSET_QUEUES_MAX: Final = 2_000_000
+"""Stored consumer offsets (group, topic, queue); the whole table is one file, rewritten every few seconds."""
+
+CLIENT_GROUPS_PER_CONNECTION_MAX: Final = 2_048
+"""Groups one connection may join; a client process has a handful."""
+
+HELD_PULLS_MAX: Final = 100_000
+"""Pulls waiting for a message, of all connections; RocketMQ's bound for the same."""
+
+HELD_PULLS_PER_QUEUE_MAX: Final = 4_096
+"""Pulls waiting on one message queue: every arrival looks at all of them."""
+
+QUEUE_LOCKS_PER_GROUP_MAX: Final = 65_536
+"""Queue locks of one group; an orderly group holds one per message queue."""
+
+UNANSWERED_SENDS_MAX: Final = 10_000
+"""Default of `sendThreadPoolQueueCapacity`: sends waiting for their flush, beyond which SYSTEM_BUSY is answered."""
+
+BATCH_MESSAGES_MAX: Final = 100_000
+"""Messages in one batch frame. Even empty ones of 26 bytes each would otherwise be 160,000 in 4 MiB."""
+
+# --- records, properties, hashes ----------------------------------------------------------------------------------
+KEY_PREFIX_HASHES_MAX: Final = 4_096
+"""Cached hashes of `topic#` and of `topic#` with a client's part of its unique keys: one line per topic and sending client."""
+
+TAG_HASHES_MAX: Final = 4_096
+"""Cached hashes of tags; a program uses few different ones, and one that does not only loses the cache."""
+
+DELAY_LEVELS_MAX: Final = 256
+"""Levels in `messageDelayLevel`; each is a consume queue of the schedule topic with files of its own."""
+
+DELAY_LEVEL_MS_MAX: Final = 100 * 365 * 86_400_000
+"""Longest delay of a level, a century: a larger number is a slip of the pen, and due times must stay far inside 64 bits."""
+
+# --- key index ----------------------------------------------------------------------------------------------------
+INDEX_CHAIN_STEPS_MAX: Final = 200_000
+"""Entries that one look-up by key walks at most (about 0.1 s); only a very frequent key asked for an old time gets there."""
+
+INDEX_HASH_CHUNKS_MAX: Final = 32_768
+"""Remembered hashes of three-character pieces of keys; hexadecimal and decimal keys need some 5,000."""
+
+INDEX_HASH_PREFIXES_MAX: Final = 512
+"""Remembered hashes of starts of keys, per topic; a start repeats for minutes while its producer lives."""
+
+INDEX_HASH_TOPICS_MAX: Final = 64
+"""Topics whose starts of keys are remembered at a time."""
+
+# --- connections --------------------------------------------------------------------------------------------------
+CONNECTIONS_MAX: Final = 20_000
+"""Accepted connections of one listener; each costs a file descriptor and a few kilobytes."""
+
+CONNECTION_IDLE_MS: Final = 120_000
+"""A connection without a byte in either direction for this long is closed; RocketMQ's value, clients rely on it."""
+
+IDLE_SWEEP_MS: Final = 10_000
+"""How often a listener with connections looks for idle ones: one timer for all of them."""
+
+WRITE_HIGH_WATER_BYTES: Final = 1_048_576
+"""Unsent bytes of a connection above which nothing more is read from it: four answers of the largest pull size."""
+
+WRITE_LOW_WATER_BYTES: Final = 262_144
+"""Unsent bytes below which a blocked connection is read again."""
+
+WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Unsent bytes of a connection at which it is cut: answers to requests that were accepted before it blocked fit."""
+
+PARTIAL_FRAMES_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of frames that have not arrived whole, of all connections of a listener: sixteen frames of the largest size."""
+
+REQUESTS_TO_PEER_MAX: Final = 256
+"""Requests of ours to one client that wait for its answer; RocketMQ allows 64 for a whole server."""
+
+STOP_GRACE_MS: Final = 1_000
+"""Time that connections get at an orderly stop to take the answers already written."""
+
+LISTEN_BACKLOG: Final = 1_024
+"""Connections the kernel may hold before they are accepted; RocketMQ's value."""
