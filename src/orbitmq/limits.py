@@ -184,3 +184,10 @@ STOP_GRACE_MS: Final = 1_000
 
 LISTEN_BACKLOG: Final = 1_024
 """Connections the kernel may hold before they are accepted; RocketMQ's value."""
+
+# --- configuration ------------------------------------------------------------------------------------------------
+CONFIG_FILE_BYTES_MAX: Final = 1_048_576
+"""Largest configuration file that is read; RocketMQ's longest examples are a few kilobytes."""
+
+CONFIG_UPDATE_BYTES_MAX: Final = 65_536
+"""Largest body of a request that changes the configuration: every key of a broker fits several times."""

@@ -1,0 +1,250 @@
+"""The remoting front end: accepted sockets on one side, a handler that knows nothing of sockets on the other.
+
+A listener accepts connections, cuts their bytes into commands with the sans-I/O `Connection`, hands every request to
+its handler and writes the answers at the end of the loop turn (`Turn`). The broker's main and second port and the
+name server's port are three listeners over the same classes.
+
+Rules of this file
+1. Bad input harms its sender only: a malformed frame costs its connection one log line and its life; what the
+   handler raises becomes a SYSTEM_ERROR answer, and the connection lives.
+2. No timer per connection. One coarse timer per listener looks for idle connections, and only while there are any.
+3. A connection that does not take its answers is not read any further, and its requests that were read already wait
+   until it does; beyond `WRITE_BYTES_MAX` it is cut.
+4. Nothing is decided about load here. The handler gets the age of a request (`peer.received_ns`) and the number of
+   unanswered ones (`traffic.unanswered`) and answers SYSTEM_BUSY itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import Protocol
+
+import msgspec
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits import (
+    CONNECTION_IDLE_MS,
+    CONNECTIONS_MAX,
+    FRAME_BYTES_MAX,
+    IDLE_SWEEP_MS,
+    LISTEN_BACKLOG,
+    PARTIAL_FRAMES_BYTES_MAX,
+    STOP_GRACE_MS,
+    WRITE_BYTES_MAX,
+    WRITE_HIGH_WATER_BYTES,
+    WRITE_LOW_WATER_BYTES,
+)
+from orbitmq.protocol.remoting.commands import RequestCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.server.accepted import AcceptedPeer
+from orbitmq.server.turn import Turn, Wakeups
+
+_log = logging.getLogger(__name__)
+
+SECOND_PORT_REFUSES = frozenset(
+    int(code)
+    for code in (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    )
+)
+"""Codes that the broker's second port (listenPort - 2) answers "not supported": those that may wait."""
+
+
+class Handler(Protocol):
+    """What stands behind a listener: the broker or the name server."""
+
+    def handle(self, request: Command, peer: Peer) -> Command | None:
+        """The answer, or None when it comes later through `peer.send` (or never, for a oneway request)."""
+        ...
+
+    def peer_closed(self, peer: Peer) -> None:
+        """The connection is gone; called once for every peer that `handle` may have seen."""
+        ...
+
+    def end_turn(self) -> None:
+        """All sockets that were ready have been read: finish what was left open."""
+        ...
+
+
+class ListenerLimits(msgspec.Struct, frozen=True):
+    """Bounds of one listener; the defaults are those of `orbitmq.limits`."""
+
+    connections_max: int = CONNECTIONS_MAX
+    idle_ms: int = CONNECTION_IDLE_MS
+    """0 = never."""
+    sweep_ms: int = IDLE_SWEEP_MS
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    write_high_water_bytes: int = WRITE_HIGH_WATER_BYTES
+    write_low_water_bytes: int = WRITE_LOW_WATER_BYTES
+    write_bytes_max: int = WRITE_BYTES_MAX
+    partial_frames_bytes_max: int = PARTIAL_FRAMES_BYTES_MAX
+    backlog: int = LISTEN_BACKLOG
+
+
+class Traffic(msgspec.Struct):
+    """Counters of one listener since its start; `unanswered`, `partial_bytes` are the present state."""
+
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    idle_closed: int = 0
+    slow_cut: int = 0
+    bad_frames: int = 0
+    frames_in: int = 0
+    frames_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    handler_errors: int = 0
+    unanswered: int = 0
+    """Requests handed to the handler whose answer has not been given yet."""
+    late_answers: int = 0
+    """Answers of clients to requests of ours that nobody waited for any longer."""
+    partial_bytes: int = 0
+
+
+class Listener:
+    """One listening port and its connections."""
+
+    def __init__(
+        self,
+        name: str,
+        handler: Handler,
+        turn: Turn,
+        wakeups: Wakeups,
+        clock: Clock,
+        limits: ListenerLimits | None = None,
+        *,
+        refused_codes: frozenset[int] = frozenset(),
+        traffic: Traffic | None = None,
+    ) -> None:
+        """`name` stands in log lines. `traffic` may be shared by the ports of one server, so that `unanswered`
+        covers all of them."""
+        self.name = name
+        self.handler = handler
+        self.turn = turn
+        self.wakeups = wakeups
+        self.clock = clock
+        self.limits = limits or ListenerLimits()
+        self.refused_codes = refused_codes
+        self.traffic = traffic if traffic is not None else Traffic()
+        self.peers: set[AcceptedPeer] = set()
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._full = False
+        self._emptied: asyncio.Event = asyncio.Event()
+        self.stopping = False
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Port 0 takes a free one (`address`). ConfigurationError when the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        self.turn.add(self.handler.end_turn)
+        try:
+            self._server = await loop.create_server(
+                lambda: AcceptedPeer(self), host, port, backlog=self.limits.backlog, reuse_address=True
+            )
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            raise ConfigurationError(
+                f"{self.name} cannot listen on {host}:{port}: {error.strerror or error}",
+                remedy="stop the program that holds the port or choose another port" if in_use else None,
+            ) from error
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address; RuntimeError before `start`."""
+        if self._server is None or not self._server.sockets:
+            raise RuntimeError(f"{self.name} is not listening")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
+        """Stop accepting, finish the turn, close every connection once its written answers are taken.
+
+        Connections that still hold bytes after `grace_ms` are cut. The handler sees `peer_closed` for each.
+        """
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+        self.turn.run()
+        for peer in list(self.peers):
+            peer.close(f"{self.name} stops")
+        if self.peers:
+            self._emptied.clear()
+            try:
+                await asyncio.wait_for(self._emptied.wait(), grace_ms / 1_000)
+            except TimeoutError:
+                _log.info("%s: %d connections did not take their answers and are cut", self.name, len(self.peers))
+                for peer in list(self.peers):
+                    peer.cut()
+                await asyncio.sleep(0)
+        self._stop_sweeping()
+
+    # --- connections (called by AcceptedPeer) ---------------------------------------------------------------------
+
+    def admit(self, peer: AcceptedPeer) -> bool:
+        """Take a new connection in, or refuse it. The limit is reported once each time it is reached."""
+        if len(self.peers) >= self.limits.connections_max or self.stopping:
+            self.traffic.connections_refused += 1
+            if not self._full and not self.stopping:
+                self._full = True
+                _log.warning(
+                    "%s: %d connections are open, the most it takes; further ones are closed at once",
+                    self.name,
+                    len(self.peers),
+                )
+            return False
+        self.traffic.connections_accepted += 1
+        self.peers.add(peer)
+        if self._sweep_timer is None and self.limits.idle_ms:
+            self._sweep_later()
+        return True
+
+    def dismiss(self, peer: AcceptedPeer) -> None:
+        """A connection is gone."""
+        self.peers.discard(peer)
+        if self._full and len(self.peers) < self.limits.connections_max:
+            self._full = False
+        try:
+            self.handler.peer_closed(peer)
+        except Exception:
+            self.traffic.handler_errors += 1
+            _log.exception("%s: what had to follow the closing of %s failed", self.name, peer)
+        self.turn.schedule()
+        if not self.peers:
+            self._stop_sweeping()
+            self._emptied.set()
+
+    # --- idle connections -----------------------------------------------------------------------------------------
+
+    def _sweep_later(self) -> None:
+        name = f"{self.name}: idle connections"
+        self._sweep_timer = self.wakeups.call_later(self.limits.sweep_ms / 1_000, name, self._sweep)
+
+    def _stop_sweeping(self) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        oldest_ns = self.clock.monotonic_ns() - self.limits.idle_ms * 1_000_000
+        for peer in list(self.peers):
+            if peer.active_ns >= oldest_ns:
+                continue
+            if peer.ending:
+                peer.cut()
+            else:
+                self.traffic.idle_closed += 1
+                peer.close(f"no byte for {self.limits.idle_ms} ms")
+        if self.peers and not self.stopping:
+            self._sweep_later()

@@ -1,0 +1,113 @@
+"""The loop turn: work is collected while sockets are read and finished once, when all of them have been.
+
+The sockets that are ready in one pass of the event loop deliver their bytes one after the other. What the handlers
+do with them is left open (appended, not yet written; answered, not yet sent) until `Turn` runs, right after that
+pass: first every `end_turn` callable (the broker writes its log here), then every dirty connection is flushed, each
+with one write. So a burst over many connections costs one file write and one socket write per connection.
+
+Rules of this file
+1. A turn is scheduled at most once, by whoever first leaves work behind, and never when there is none.
+2. An `end_turn` callable that fails stops neither the others nor the flushing: it is logged with its traceback
+   and counted.
+3. Every timer of the server goes through `Wakeups`, by name: an idle process can say why it woke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+
+class Wakeups:
+    """Timers with names, counted when they fire."""
+
+    __slots__ = ("_counts", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._counts: Counter[str] = Counter()
+
+    def call_later(self, delay_s: float, name: str, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run `callback` once after `delay_s` seconds and count that under `name`."""
+        return self._loop.call_later(delay_s, self._fire, name, callback)
+
+    def count(self, name: str) -> None:
+        """Count a wake-up that did not come from `call_later` (a thread's notification, a signal)."""
+        self._counts[name] += 1
+
+    def counts(self) -> dict[str, int]:
+        """Name -> how often it fired since the start."""
+        return dict(self._counts)
+
+    def _fire(self, name: str, callback: Callable[[], None]) -> None:
+        self._counts[name] += 1
+        callback()
+
+
+class Flushable(Protocol):
+    """A connection with collected output."""
+
+    def flush(self) -> None: ...
+
+
+class Turn:
+    """End-of-turn work of one event loop; shared by all listeners of the process."""
+
+    __slots__ = ("_dirty", "_end_turn", "_finishing", "_loop", "_scheduled", "failures", "turns")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._end_turn: list[Callable[[], None]] = []
+        self._dirty: list[Flushable] = []
+        self._scheduled = False
+        self._finishing = False
+        self.turns = 0
+        self.failures = 0
+
+    def add(self, end_turn: Callable[[], None]) -> None:
+        """Run `end_turn` at the end of every turn, in the order of adding; adding it again changes nothing."""
+        if end_turn not in self._end_turn:
+            self._end_turn.append(end_turn)
+
+    def remove(self, end_turn: Callable[[], None]) -> None:
+        """Stop running `end_turn`. Call `run` before, when work may be open."""
+        if end_turn in self._end_turn:
+            self._end_turn.remove(end_turn)
+
+    def schedule(self) -> None:
+        """Work was left open: run the turn's end as soon as all sockets that are ready now have been read."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.run)
+
+    def mark_dirty(self, connection: Flushable) -> None:
+        """Flush `connection` at the end of the turn. The caller marks a connection once until it is flushed."""
+        self._dirty.append(connection)
+        if not self._scheduled and not self._finishing:
+            self._scheduled = True
+            self._loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Finish the turn now. Also called directly at shutdown, so that nothing collected is lost."""
+        self._scheduled = False
+        self._finishing = True
+        self.turns += 1
+        for end_turn in self._end_turn:
+            try:
+                end_turn()
+            except Exception:
+                self.failures += 1
+                _log.exception("the end of a loop turn failed in %r", end_turn)
+        self._finishing = False
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            try:
+                connection.flush()
+            except Exception:
+                self.failures += 1
+                _log.exception("writing to %r failed", connection)

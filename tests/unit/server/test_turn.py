@@ -1,0 +1,109 @@
+"""Loop turns: one end for all work of one pass of the loop, and named wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from orbitmq.server.turn import Turn, Wakeups
+
+
+class Recorder:
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log = log
+        self.name = name
+
+    def flush(self) -> None:
+        self.log.append(f"flush {self.name}")
+
+
+async def test_end_turns_run_before_flushes_and_once() -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+    turn.add(lambda: log.append("store"))
+    turn.schedule()
+    turn.mark_dirty(Recorder(log, "a"))
+    turn.mark_dirty(Recorder(log, "b"))
+    turn.schedule()
+    assert log == []
+    await asyncio.sleep(0)
+    assert log == ["store", "flush a", "flush b"]
+    await asyncio.sleep(0)
+    assert turn.turns == 1
+
+
+async def test_what_the_end_of_a_turn_answers_leaves_in_the_same_turn() -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+    turn.add(lambda: turn.mark_dirty(Recorder(log, "late")))
+    turn.schedule()
+    await asyncio.sleep(0)
+    assert log == ["flush late"]
+    await asyncio.sleep(0)
+    assert turn.turns == 1
+
+
+async def test_work_left_by_the_end_of_a_turn_gets_a_turn_of_its_own() -> None:
+    turn = Turn(asyncio.get_running_loop())
+    left = [1, 1]
+
+    def sliced() -> None:
+        if left:
+            left.pop()
+            turn.schedule()
+
+    turn.add(sliced)
+    turn.schedule()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert turn.turns == 3
+
+
+async def test_a_failing_end_stops_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+
+    def broken() -> None:
+        raise OSError("disk")
+
+    class BrokenFlush:
+        def flush(self) -> None:
+            raise OSError("socket")
+
+    turn.add(broken)
+    turn.add(lambda: log.append("other"))
+    turn.mark_dirty(BrokenFlush())
+    turn.mark_dirty(Recorder(log, "a"))
+    with caplog.at_level(logging.ERROR):
+        await asyncio.sleep(0)
+    assert log == ["other", "flush a"]
+    assert turn.failures == 2
+    assert len(caplog.records) == 2
+
+
+async def test_adding_twice_runs_once_and_removing_stops() -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+
+    def end() -> None:
+        log.append("end")
+
+    turn.add(end)
+    turn.add(end)
+    turn.run()
+    turn.remove(end)
+    turn.run()
+    assert log == ["end"]
+
+
+async def test_wakeups_are_counted_by_name_when_they_fire() -> None:
+    wakeups = Wakeups(asyncio.get_running_loop())
+    fired = asyncio.Event()
+    wakeups.call_later(0, "flush", fired.set)
+    cancelled = wakeups.call_later(0, "never", fired.set)
+    cancelled.cancel()
+    await fired.wait()
+    wakeups.count("signal")
+    assert wakeups.counts() == {"flush": 1, "signal": 1}
