@@ -26,7 +26,7 @@ _FIELDS: Final = struct.Struct(">5q")
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The five fields, in file order. Times are store timestamps in milliseconds, offsets positions in the commit log."""
+    """The five fields, in file order: times are store timestamps (ms), offsets positions in the commit log."""
 
     physic_msg_timestamp: int = 0
     """Store time of the last record known to be flushed in the commit log."""
