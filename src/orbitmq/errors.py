@@ -25,6 +25,10 @@ class ConfigurationError(OrbitError):
     """A setting is unknown, unreadable, out of range, or promises what is not built yet."""
 
 
+class ProtectedKeyError(ConfigurationError):
+    """A remote request tried to change a key that only the operator may change (answered NO_PERMISSION)."""
+
+
 class ProtocolError(OrbitError):
     """Bytes from a peer break the protocol."""
 
@@ -58,7 +62,14 @@ class ClientError(OrbitError):
 
 
 class ConnectionLostError(ClientError):
-    """The connection could not be made, or closed before the answer arrived."""
+    """The connection could not be made, or closed before the answer arrived.
+
+    `request_sent` is False when nothing of the request left the process: it was certainly not carried out.
+    """
+
+    def __init__(self, message: str, *, request_sent: bool = True, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.request_sent = request_sent
 
 
 class RequestTimeoutError(ClientError):

@@ -119,11 +119,17 @@ HELD_PULLS_MAX: Final = 100_000
 HELD_PULLS_PER_QUEUE_MAX: Final = 4_096
 """Pulls waiting on one message queue: every arrival looks at all of them."""
 
+PULL_SUSPEND_MS_MAX: Final = 120_000
+"""Longest wait of a held pull; a connection that is silent for longer is closed anyway."""
+
 QUEUE_LOCKS_PER_GROUP_MAX: Final = 65_536
 """Queue locks of one group; an orderly group holds one per message queue."""
 
 UNANSWERED_SENDS_MAX: Final = 10_000
 """Default of `sendThreadPoolQueueCapacity`: sends waiting for their flush, beyond which SYSTEM_BUSY is answered."""
+
+STATISTIC_NAMES_MAX: Final = 20_000
+"""Topics, and groups of a topic, with counters of their own."""
 
 BATCH_MESSAGES_MAX: Final = 100_000
 """Messages in one batch frame. Even empty ones of 26 bytes each would otherwise be 160,000 in 4 MiB."""
@@ -191,3 +197,16 @@ CONFIG_FILE_BYTES_MAX: Final = 1_048_576
 
 CONFIG_UPDATE_BYTES_MAX: Final = 65_536
 """Largest body of a request that changes the configuration: every key of a broker fits several times."""
+
+CLIENT_CALLBACKS_MAX: Final = 64
+"""Requests of brokers that a client serves at the same time; further ones are answered SYSTEM_BUSY."""
+
+# --- JSON bodies --------------------------------------------------------------------------------------------------
+JSON_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Largest JSON document: configuration tables may be larger than any frame; bodies are bounded by their frame."""
+
+JSON_DEPTH_MAX: Final = 100
+"""Nesting of a JSON document in fastjson's dialect; the deepest body of the protocol has eight levels."""
+
+JSON_VALUES_MAX: Final = 2_000_000
+"""Values of a JSON document after its references are resolved: a few bytes of references could stand for billions."""

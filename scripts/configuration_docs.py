@@ -1,0 +1,127 @@
+"""Write docs/configuration.md from the table of keys; with --check only compare.
+
+Run from the repository's root: `python scripts/configuration_docs.py [--check]`. Exit code 1 when the file is stale.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+
+from orbitmq.server.keys import Key, KeyStatus, KeyTable, Touches, broker_keys, nameserver_keys
+from orbitmq.server.runtime_settings import present_value
+from orbitmq.server.settings import ServerSettings
+from orbitmq.server.values import allowed, to_text
+
+TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+INTRODUCTION = """\
+# Configuration
+
+This file is generated from the table of keys by `python scripts/configuration_docs.py`. The table is data:
+[broker_keys.json](../src/orbitmq/server/broker_keys.json) and
+[nameserver_keys.json](../src/orbitmq/server/nameserver_keys.json).
+
+Keys are RocketMQ's, spelled as in its `broker.conf`, and an existing `broker.conf` can be given as it is:
+
+```
+orbitmq serve --data DIR --config broker.conf --set flushDiskType=SYNC_FLUSH
+```
+
+## Where values come from
+
+From strongest to weakest:
+
+1. the command's own flags (`--data`, `--host`, `--nameserver-port`, `--broker-port`),
+2. `--set key=value`, as often as needed,
+3. environment variables: `ORBITMQ_` and the key in upper snake case (`ORBITMQ_FLUSH_DISK_TYPE`) or as it is
+   (`ORBITMQ_flushDiskType`),
+4. changes made by request while the broker ran (`mqadmin updateBrokerConfig`), kept in
+   `config/orbitmq-changes.properties` of the data directory,
+5. the file given by `--config`: TOML when its name ends in `.toml`, RocketMQ's properties form otherwise,
+6. the defaults below. They are RocketMQ 5.3's, except that orbitmq listens on `127.0.0.1` unless told.
+
+In a TOML file keys stand at the top or under `[broker]`; `[nameserver]` holds the name server's own. In any other file
+that serves both roles, `listenPort` is the broker's and `nameserverPort` the name server's.
+
+## What becomes of a key
+
+* A key that is in no table is an error that names the nearest known key.
+* A *used* key does what it does in RocketMQ. A value out of bounds is an error; nothing is clamped.
+* A key *without effect* is known and has no meaning here: one warning at the start.
+* A key whose *promise is not kept yet* stops the start unless it is set to one of the harmless values listed. Every key
+  that touches durability, security, visibility or time is either used or in this group; the exceptions are
+  `timerWheelEnable` and `recallMessageEnable`, which only warn until timers exist.
+"""
+
+
+def render() -> str:
+    """The whole document."""
+    parts = [INTRODUCTION]
+    only_nameserver = [key for key in nameserver_keys() if broker_keys().find(key.key) is None]
+    parts.append("\n## Used keys of the broker\n\n" + _used(broker_keys()))
+    parts.append(
+        "\n## Used keys of the name server\n\nWhen it runs alone, `listenPort` and `bindAddress` are its own.\n\n"
+        + _used(key for key in nameserver_keys() if key.key == "listenPort" or key in only_nameserver)
+    )
+    parts.append("\n## Promises not kept yet\n\n" + _not_yet([*broker_keys(), *only_nameserver]))
+    parts.append("\n## Keys without effect\n\n" + _no_effect([*broker_keys(), *only_nameserver]))
+    return "".join(parts)
+
+
+def _used(keys: Iterable[Key] | KeyTable) -> str:
+    settings = ServerSettings(data=Path("orbitmq-data"))
+    lines = ["| key | default | allowed | changes while running | meaning |", "| --- | --- | --- | --- | --- |"]
+    for key in keys:
+        if key.status is KeyStatus.USED:
+            default = to_text(present_value(settings, key))
+            bounds = allowed(key) + (f" {key.unit}" if key.unit else "")
+            lines.append(
+                f"| `{key.key}` | {f'`{default}`' if default else ''} | {bounds} "
+                f"| {'yes' if key.runtime else ''} | {key.reason} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _not_yet(keys: Iterable[Key]) -> str:
+    blocks = []
+    for reason, group in _by_reason(keys, lambda key: key.status is KeyStatus.NOT_YET):
+        touches = next(key.touches for key in group)
+        concerns = "" if touches is Touches.NOTHING else f" (touches {touches.value})"
+        names = ", ".join(
+            f"`{key.key}`"
+            + (f" (harmless: {' or '.join(f'`{a}`' for a in key.accepts if a)})" if any(key.accepts) else "")
+            for key in group
+        )
+        blocks.append(f"* {reason}{concerns}\n  {names}\n")
+    return "\n".join(blocks)
+
+
+def _no_effect(keys: Iterable[Key]) -> str:
+    blocks = []
+    for reason, group in _by_reason(keys, lambda key: key.status is KeyStatus.NO_EFFECT):
+        blocks.append(f"* {reason}\n  {', '.join(f'`{key.key}`' for key in group)}\n")
+    return "\n".join(blocks)
+
+
+def _by_reason(keys: Iterable[Key], wanted: Callable[[Key], bool]) -> list[tuple[str, list[Key]]]:
+    chosen = sorted((key for key in keys if wanted(key)), key=lambda key: (key.reason, key.key.lower()))
+    return [(reason, list(group)) for reason, group in groupby(chosen, key=lambda key: key.reason)]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the document, or compare it with `--check`."""
+    text = render()
+    if "--check" in arguments:
+        if TARGET.read_text(encoding="utf-8") != text:
+            print(f"{TARGET} is stale; run: python scripts/configuration_docs.py", file=sys.stderr)
+            return 1
+        return 0
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,146 @@
+"""Reading and changing the configuration of a running broker (requests 26 and 25).
+
+Rules of this file
+1. The text shows what is true: used keys with their values, unbuilt promises with the value they really have. Keys
+   without effect are not shown, for their value would mean nothing.
+2. A change is all or nothing, and only keys marked `runtime` change; the others say that they take effect at start.
+3. Accepted changes are handed to `save` as properties text before they take effect, so a restart keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError, ProtectedKeyError
+from orbitmq.limits import CONFIG_UPDATE_BYTES_MAX
+from orbitmq.server.keys import Key, KeyStatus, broker_keys
+from orbitmq.server.properties_file import format_properties, parse_properties
+from orbitmq.server.settings import ServerSettings
+from orbitmq.server.sources import decode_text
+from orbitmq.server.values import parse, to_text
+
+PROTECTED_KEYS: Final = frozenset(
+    {"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir", "storePathCommitLog", "bindAddress"}
+)
+"""Keys that no request changes: they would unlock, move or expose the server itself."""
+
+
+class RuntimeSettings:
+    """The present settings of a running broker.
+
+    `save(text)` keeps all changes made so far; `changed(settings)` is called after a change took effect. Both may
+    raise: a change that cannot be saved is not made.
+    """
+
+    __slots__ = ("_changed", "_save", "settings")
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        save: Callable[[str], None] | None = None,
+        changed: Callable[[ServerSettings], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._save = save
+        self._changed = changed
+
+    def text(self) -> str:
+        """The configuration as `key=value` lines, sorted; the body of the answer to GET_BROKER_CONFIG."""
+        return broker_config_text(self.settings)
+
+    def update(self, body: bytes) -> dict[str, str]:
+        """Apply the body of UPDATE_BROKER_CONFIG and return what changed, key to text.
+
+        Raises ProtectedKeyError for a key that no request may change and ConfigurationError for everything else that
+        is wrong; the settings are as before then.
+        """
+        settings, changes = changed_settings(self.settings, body)
+        if not changes:
+            return {}
+        if self._save is not None:
+            self._save(format_properties(sorted(settings.changed_while_running.items())))
+        self.settings = settings
+        if self._changed is not None:
+            self._changed(settings)
+        return changes
+
+
+def broker_config_text(settings: ServerSettings) -> str:
+    """Used and unbuilt keys with their present values in properties form, sorted by key."""
+    lines = []
+    for key in broker_keys():
+        if key.status is KeyStatus.USED:
+            lines.append((key.key, to_text(present_value(settings, key))))
+        elif key.status is KeyStatus.NOT_YET:
+            lines.append((key.key, key.accepts[0]))
+    return format_properties(sorted(lines))
+
+
+def present_value(settings: ServerSettings, key: Key) -> object:
+    """The value that the settings field of a used key has now."""
+    section, _, attribute = key.field.partition(".")
+    part: object = settings if section == "server" else getattr(settings, section)
+    return getattr(part, attribute)
+
+
+def changed_settings(settings: ServerSettings, body: bytes) -> tuple[ServerSettings, dict[str, str]]:
+    """New settings after the `key=value` lines of `body`, and the keys whose value changed."""
+    if len(body) > CONFIG_UPDATE_BYTES_MAX:
+        raise ConfigurationError(f"{len(body)} bytes of configuration are more than {CONFIG_UPDATE_BYTES_MAX}")
+    wanted = {entry.key: entry.value for entry in parse_properties(decode_text(body), where="request")}
+    if not wanted:
+        raise ConfigurationError("the request names no key", remedy="send key=value lines")
+    protected = PROTECTED_KEYS | set(settings.config_black_list)
+    for name in wanted:
+        if name in protected:
+            raise ProtectedKeyError(f"{name} cannot be changed by request", remedy="change it on the server itself")
+
+    parts: dict[str, dict[str, object]] = {}
+    changes: dict[str, str] = {}
+    for name, text in wanted.items():
+        changed = _changed_field(settings, name, text)
+        if changed is not None:
+            section, attribute, value = changed
+            parts.setdefault(section, {})[attribute] = value
+            changes[name] = to_text(value)
+    if not changes:
+        return settings, {}
+    replaced: dict[str, object] = {
+        section: msgspec.structs.replace(getattr(settings, section), **values) for section, values in parts.items()
+    }
+    replaced["changed_while_running"] = {**settings.changed_while_running, **changes}
+    return msgspec.structs.replace(settings, **replaced), changes
+
+
+def _changed_field(settings: ServerSettings, name: str, text: str) -> tuple[str, str, object] | None:
+    """Section, attribute and new value of a key that really changes; None when everything stays as it is."""
+    key = broker_keys().find(name)
+    if key is None:
+        nearest = broker_keys().nearest(name)
+        raise ConfigurationError(f"unknown key {name!r}", remedy=f"did you mean {nearest}?" if nearest else None)
+    if key.status is KeyStatus.NO_EFFECT:
+        return None
+    if key.status is KeyStatus.NOT_YET:
+        if key.asks_for_nothing(text):
+            return None
+        raise ConfigurationError(f"{name} = {text.strip()!r} promises what is not built yet. {key.reason}")
+    value = parse(key, text, "request")
+    if value == present_value(settings, key):
+        return None
+    if not key.runtime:
+        raise ConfigurationError(f"{name} takes effect only at the start", remedy="set it in the configuration file")
+    section, _, attribute = key.field.partition(".")
+    return section, attribute, value
+
+
+def runtime_keys(settings: ServerSettings) -> Mapping[str, str]:
+    """Keys that a request may change, with their present values as text."""
+    return {
+        key.key: to_text(present_value(settings, key))
+        for key in broker_keys()
+        if key.runtime and key.key not in PROTECTED_KEYS and key.key not in settings.config_black_list
+    }

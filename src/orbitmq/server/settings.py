@@ -1,0 +1,282 @@
+"""The settings of one server process, put together from all sources.
+
+Flags win over the environment, the environment over changes made while running, those over the file, the file over
+the defaults. The result is a frozen value; each part (broker, store, name server, listener) gets its own piece.
+
+Rules of this file
+1. A wrong setting stops the start: all problems found are reported together, each with its place and a remedy.
+2. Only the value that wins is judged, so a flag can switch off what a shared file asks for.
+3. A key without effect is one warning, however often it is given.
+4. Nothing listens beyond loopback unless told.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits import WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
+from orbitmq.server.listener import ListenerLimits
+from orbitmq.server.sources import Entry, read_environment, read_file, read_flags
+from orbitmq.server.values import parse
+from orbitmq.store.settings import StoreSettings
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_NAMESERVER_PORT: Final = 9_876
+DEFAULT_BROKER_PORT: Final = 10_911
+
+
+class Role(enum.Enum):
+    """What a process can be."""
+
+    NAMESERVER = "nameserver"
+    BROKER = "broker"
+
+
+class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How connections are accepted and bounded, the same for every role of the process."""
+
+    server_channel_max_idle_time_s: int = 120
+    server_socket_backlog: int = 1_024
+    write_buffer_high_bytes: int = 0
+    """0 means the listener's own limit."""
+
+    write_buffer_low_bytes: int = 0
+    """0 means the listener's own limit."""
+
+    def limits(self) -> ListenerLimits:
+        """The bounds of a listener with these settings."""
+        return ListenerLimits(
+            idle_ms=self.server_channel_max_idle_time_s * 1_000,
+            backlog=self.server_socket_backlog,
+            write_high_water_bytes=self.write_buffer_high_bytes or WRITE_HIGH_WATER_BYTES,
+            write_low_water_bytes=self.write_buffer_low_bytes or WRITE_LOW_WATER_BYTES,
+        )
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one process needs to start."""
+
+    data: Path
+    """Root of the store; the name server's own file lies in `namesrv` below it."""
+
+    roles: frozenset[Role] = frozenset({Role.NAMESERVER, Role.BROKER})
+    host: str = DEFAULT_HOST
+    """Address that every role listens on."""
+
+    nameserver_port: int = DEFAULT_NAMESERVER_PORT
+    broker: BrokerSettings = BrokerSettings()
+    store: StoreSettings = StoreSettings()
+    nameserver: NameServerConfig = msgspec.field(default_factory=NameServerConfig)
+    listener: ListenerSettings = ListenerSettings()
+
+    config_black_list: tuple[str, ...] = ()
+    """Keys that a remote request may not change, beyond the built-in ones."""
+
+    given: dict[str, str] = msgspec.field(default_factory=dict)
+    """Every key that some source set, with the place of the value that won."""
+
+    changed_while_running: dict[str, str] = msgspec.field(default_factory=dict)
+    """Keys and texts of changes by request, kept in their own file."""
+
+    warnings: tuple[str, ...] = ()
+    """What the operator should read once at the start."""
+
+    @property
+    def broker_port(self) -> int:
+        return self.broker.listen_port
+
+    @property
+    def runtime_file(self) -> Path:
+        """Where changes made by request are kept; RocketMQ ignores files it does not know in that folder."""
+        return self.data / "config" / "orbitmq-changes.properties"
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """The command's own flags, which win over every other source; None means not given."""
+
+    data: Path | None = None
+    host: str | None = None
+    nameserver_port: int | None = None
+    broker_port: int | None = None
+
+
+def load_settings(
+    *,
+    roles: Iterable[Role],
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (),
+    overrides: Overrides | None = None,
+) -> ServerSettings:
+    """The settings of a process with `roles` from all sources.
+
+    Reads `config` and, when the data directory holds one, the file of changes made while running. Raises
+    ConfigurationError that lists every problem.
+    """
+    chosen = frozenset(roles)
+    if not chosen:
+        raise ConfigurationError("a server without a role does nothing")
+    overrides = overrides or Overrides()
+    table = keys_for(chosen)
+    from_file = read_file(config, table) if config is not None else []
+    above = [*read_environment(environment or {}, table), *read_flags(flags, table)]
+    warnings = _twice_in_file(from_file)
+
+    first = _Assembly(chosen, overrides)
+    first.add([*from_file, *above])
+    data = first.data()
+    changes_file = ServerSettings(data=data).runtime_file
+    # A name server keeps its changes with its own configuration; only a broker has this file.
+    changes = read_file(changes_file, table) if Role.BROKER in chosen and changes_file.exists() else []
+
+    assembly = _Assembly(chosen, overrides)
+    assembly.add([*from_file, *changes, *above])
+    return assembly.settings(warnings, {entry.key: entry.text for entry in changes})
+
+
+def keys_for(roles: frozenset[Role]) -> KeyTable:
+    """The keys that a process with `roles` knows."""
+    if roles == {Role.NAMESERVER}:
+        return nameserver_keys()
+    return shared_keys() if Role.NAMESERVER in roles else broker_keys()
+
+
+class _Assembly:
+    """Collects entries, last one wins, and turns the winners into settings objects."""
+
+    def __init__(self, roles: frozenset[Role], overrides: Overrides) -> None:
+        self._roles = roles
+        self._overrides = overrides
+        self._winners: dict[str, tuple[Key, Entry]] = {}
+        self._problems: list[ConfigurationError] = []
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            key = entry.table.find(entry.key)
+            if key is None:
+                self._problems.append(_unknown(entry))
+                continue
+            # By field: `[nameserver] listenPort` and `nameserverPort` are one setting.
+            self._winners[key.field or key.key] = (key, entry)
+
+    def data(self) -> Path:
+        """The data directory as far as it is known before everything is judged."""
+        if self._overrides.data is not None:
+            return self._overrides.data
+        winner = self._winners.get("server.data")
+        return Path(winner[1].text.strip()).expanduser() if winner else default_data_directory()
+
+    def settings(self, warnings: list[str], changes: dict[str, str]) -> ServerSettings:
+        sections: dict[str, dict[str, object]] = {
+            name: {} for name in ("server", "broker", "store", "nameserver", "listener")
+        }
+        warnings = list(warnings)
+        for key, entry in self._winners.values():
+            if key.status is KeyStatus.NO_EFFECT:
+                warnings.append(f"{entry.where}: {key.key} has no effect. {key.reason}")
+            elif key.status is KeyStatus.NOT_YET:
+                self._judge_promise(key, entry)
+            else:
+                try:
+                    section, _, attribute = key.field.partition(".")
+                    sections[section][attribute] = parse(key, entry.text, entry.where)
+                except ConfigurationError as problem:
+                    self._problems.append(problem)
+        if self._problems:
+            raise _together(self._problems)
+        return self._build(sections, warnings, changes)
+
+    def _judge_promise(self, key: Key, entry: Entry) -> None:
+        if not key.asks_for_nothing(entry.text):
+            harmless = " or ".join(repr(value) for value in key.accepts if value)
+            self._problems.append(
+                ConfigurationError(
+                    f"{entry.where}: {key.key} = {entry.text.strip()!r} promises what is not built yet. {key.reason}",
+                    remedy=f"set it to {harmless} or remove it" if harmless else "remove it",
+                )
+            )
+
+    def _build(
+        self, sections: dict[str, dict[str, object]], warnings: list[str], changes: dict[str, str]
+    ) -> ServerSettings:
+        server = sections["server"]
+        server["data"] = self.data()
+        if self._overrides.host is not None:
+            server["host"] = self._overrides.host
+        if self._overrides.nameserver_port is not None:
+            server["nameserver_port"] = self._overrides.nameserver_port
+        if self._overrides.broker_port is not None:
+            sections["broker"]["listen_port"] = self._overrides.broker_port
+        host = str(server.get("host", DEFAULT_HOST))
+        port = server.get("nameserver_port", DEFAULT_NAMESERVER_PORT)
+        listener = ListenerSettings(**sections["listener"])  # type: ignore[arg-type]
+        _check_together(listener)
+        nameserver: dict[str, object] = {
+            "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
+            **sections["nameserver"],
+            "bind_address": host,
+            "listen_port": port,
+            "server_channel_max_idle_time_seconds": listener.server_channel_max_idle_time_s,
+            "server_socket_backlog": listener.server_socket_backlog,
+        }
+        return ServerSettings(
+            **server,  # type: ignore[arg-type]
+            roles=self._roles,
+            broker=BrokerSettings(**sections["broker"]),  # type: ignore[arg-type]
+            store=StoreSettings(**sections["store"]),  # type: ignore[arg-type]
+            nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
+            listener=listener,
+            given={key.key: entry.where for key, entry in self._winners.values()},
+            changed_while_running=changes,
+            warnings=tuple(warnings),
+        )
+
+
+def default_data_directory() -> Path:
+    """Where the data go when nothing is said: `orbitmq-data` in the working directory."""
+    return Path("orbitmq-data")
+
+
+def _check_together(listener: ListenerSettings) -> None:
+    limits = listener.limits()
+    high, low = limits.write_high_water_bytes, limits.write_low_water_bytes
+    if low > high:
+        raise ConfigurationError(
+            f"writeBufferLowWaterMark = {low} is above writeBufferHighWaterMark = {high}",
+            remedy="give the low mark the smaller number",
+        )
+
+
+def _unknown(entry: Entry) -> ConfigurationError:
+    nearest = entry.table.nearest(entry.key)
+    return ConfigurationError(
+        f"{entry.where}: unknown key {entry.key!r}",
+        remedy=f"did you mean {nearest}?" if nearest else "see the list of keys in docs/configuration.md",
+    )
+
+
+def _twice_in_file(entries: Iterable[Entry]) -> list[str]:
+    seen: dict[tuple[str, int], str] = {}
+    warnings: list[str] = []
+    for entry in entries:
+        earlier = seen.get((entry.key, id(entry.table)))
+        if earlier is not None:
+            warnings.append(f"{entry.where}: {entry.key} was given before ({earlier}); this one counts")
+        seen[entry.key, id(entry.table)] = entry.where
+    return warnings
+
+
+def _together(problems: list[ConfigurationError]) -> ConfigurationError:
+    if len(problems) == 1:
+        return problems[0]
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return ConfigurationError(f"{len(problems)} settings are wrong:\n{lines}")

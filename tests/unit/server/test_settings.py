@@ -1,0 +1,326 @@
+"""Settings from files, environment and flags: precedence, errors that help, promises that are not kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.store.settings import FlushDiskType
+
+BOTH = (Role.NAMESERVER, Role.BROKER)
+
+AS_SHIPPED = """
+# Licensed to somebody, as every file that comes with RocketMQ.
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+"""
+
+FROM_THE_FIELD = """
+brokerClusterName=orders
+brokerName=broker-b
+brokerId=0
+namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
+defaultTopicQueueNums=4
+autoCreateTopicEnable=false
+listenPort=10921
+deleteWhen=04;16
+fileReservedTime=120
+mappedFileSizeCommitLog=1073741824
+diskMaxUsedSpaceRatio=88
+storePathConsumeQueue=/data/consumequeue
+brokerRole=ASYNC_MASTER
+flushDiskType=SYNC_FLUSH
+sendMessageThreadPoolNums=128
+messageDelayLevel=1s 5s \\
+    10s
+"""
+
+
+def load(
+    tmp_path: Path,
+    text: str | None = None,
+    *flags: str,
+    roles: tuple[Role, ...] = BOTH,
+    name: str = "broker.conf",
+    environment: dict[str, str] | None = None,
+    overrides: Overrides | None = None,
+) -> ServerSettings:
+    config = None
+    if text is not None:
+        config = tmp_path / name
+        config.write_text(text, encoding="utf-8")
+    return load_settings(
+        roles=roles,
+        config=config,
+        environment=environment or {},
+        flags=flags,
+        overrides=overrides or Overrides(data=tmp_path / "data"),
+    )
+
+
+def test_without_a_word_everything_is_on_loopback_with_the_usual_ports(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    assert settings.host == "127.0.0.1"
+    assert (settings.nameserver_port, settings.broker_port) == (9876, 10911)
+    assert (settings.nameserver.bind_address, settings.nameserver.listen_port) == ("127.0.0.1", 9876)
+    assert settings.warnings == ()
+    assert settings.nameserver.kv_config_path == str(tmp_path / "data" / "namesrv" / "kvConfig.json")
+
+
+def test_a_file_as_rocketmq_ships_it(tmp_path: Path) -> None:
+    settings = load(tmp_path, AS_SHIPPED)
+    assert settings.store.file_reserved_time_hours == 48
+    assert settings.store.delete_when == (4,)
+    assert settings.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    assert settings.warnings == ()
+
+
+def test_a_file_from_the_field(tmp_path: Path) -> None:
+    settings = load(tmp_path, FROM_THE_FIELD)
+    assert settings.broker.namesrv_addr == ("10.0.0.1:9876", "10.0.0.2:9876")
+    assert settings.broker_port == 10921
+    assert settings.nameserver_port == 9876, "listenPort in a shared file is the broker's"
+    assert settings.broker.auto_create_topic_enable is False
+    assert settings.broker.message_delay_level == "1s 5s 10s"
+    assert settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert settings.store.delete_when == (4, 16)
+    assert [warning.split(": ")[1].split(" ")[0] for warning in settings.warnings] == [
+        "storePathConsumeQueue",
+        "sendMessageThreadPoolNums",
+    ]
+
+
+def test_toml(tmp_path: Path) -> None:
+    text = """
+    brokerName = "broker-t"
+    deleteWhen = [4, 16]
+    autoCreateTopicEnable = false
+    messageDelayLevel = ["1s", "2s"]
+    tls.server.mode = "permissive"
+
+    [broker]
+    listenPort = 20911
+    namesrvAddr = ["a:1", "b:2"]
+
+    [nameserver]
+    listenPort = 19876
+    orderMessageEnable = true
+    """
+    settings = load(tmp_path, text, name="orbitmq.toml")
+    assert settings.broker.broker_name == "broker-t"
+    assert (settings.broker_port, settings.nameserver_port) == (20911, 19876)
+    assert settings.nameserver.order_message_enable is True
+    assert settings.store.delete_when == (4, 16)
+    assert settings.broker.message_delay_level == "1s 2s"
+    assert settings.broker.namesrv_addr == ("a:1", "b:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("brokerName = ", "is not TOML"),
+        ("diskMaxUsedSpaceRatio = 7.5", "a float is no value"),
+        ("[nameserver]\nflushDiskType = 'SYNC_FLUSH'", "unknown key 'flushDiskType'"),
+        ("flushDiskTyp = 'SYNC_FLUSH'", "did you mean flushDiskType"),
+    ],
+)
+def test_wrong_toml(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load(tmp_path, text, name="orbitmq.toml")
+
+
+def test_a_name_server_alone_reads_its_own_file(tmp_path: Path) -> None:
+    settings = load(tmp_path, "listenPort=9999\nsupportActingMaster=true\n", roles=(Role.NAMESERVER,))
+    assert settings.nameserver_port == settings.nameserver.listen_port == 9999
+    assert settings.nameserver.support_acting_master is True
+    assert settings.broker_port == 10911
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:
+    file = "fileReservedTime=1\nmaxIndexNum=1000\nmaxHashSlotNum=10\n"
+    environment = {"ORBITMQ_MAX_INDEX_NUM": "2000", "ORBITMQ_maxHashSlotNum": "20", "PATH": "/bin"}
+    settings = load(tmp_path, file, "maxHashSlotNum=30", environment=environment)
+    assert settings.store.file_reserved_time_hours == 1
+    assert settings.store.max_index_num == 2000
+    assert settings.store.max_hash_slot_num == 30
+    assert settings.given["maxIndexNum"] == "environment variable ORBITMQ_MAX_INDEX_NUM"
+
+
+def test_the_commands_own_flags_win_over_all(tmp_path: Path) -> None:
+    overrides = Overrides(data=tmp_path / "mine", host="0.0.0.0", nameserver_port=1, broker_port=2)
+    text = f"storePathRootDir={tmp_path}/other\nbindAddress=127.0.0.2\nlistenPort=3\n"
+    settings = load(tmp_path, text, overrides=overrides)
+    assert settings.data == tmp_path / "mine"
+    assert settings.host == settings.nameserver.bind_address == "0.0.0.0"
+    assert (settings.nameserver_port, settings.broker_port) == (1, 2)
+
+
+def test_the_data_directory_comes_from_the_file_when_no_flag_names_it(tmp_path: Path) -> None:
+    assert load(tmp_path, f"storePathRootDir={tmp_path}/other", overrides=Overrides()).data == tmp_path / "other"
+
+
+def test_an_unknown_key_names_its_place_and_the_nearest_known_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, "brokerName=a\nmapedFileSizeCommitLog=1024\n")
+    assert "broker.conf, line 2: unknown key 'mapedFileSizeCommitLog'" in str(caught.value)
+    assert "did you mean mappedFileSizeCommitLog?" in str(caught.value)
+
+
+def test_an_unknown_key_unlike_any_other(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="see the list of keys"):
+        load(tmp_path, None, "zzz=1")
+
+
+def test_an_unknown_environment_variable(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"ORBITMQ_FLUSH_DISC_TYPE.*did you mean ORBITMQ_FLUSH_DISK_TYPE"):
+        load(tmp_path, environment={"ORBITMQ_FLUSH_DISC_TYPE": "SYNC_FLUSH"})
+
+
+def test_variables_of_the_other_role_and_of_the_project_are_passed_over(tmp_path: Path) -> None:
+    environment = {"ORBITMQ_REQUIRE_ALL": "1", "ORBITMQ_FLUSH_DISK_TYPE": "SYNC_FLUSH"}
+    assert load(tmp_path, roles=(Role.NAMESERVER,), environment=environment).given == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("flushDiskType=sync", "give one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ("autoCreateTopicEnable=yes", "give true or false"),
+        ("maxIndexNum=many", "give a whole number"),
+        ("diskMaxUsedSpaceRatio=99", r"give 10 to 95 \(percent\)"),
+        ("listenPort=70000", "give 0 to 65535"),
+        ("deleteWhen=24", "give hours from 00 to 23"),
+        ("deleteWhen=", "give hours from 00 to 23"),
+        ("namesrvAddr=localhost", "give host:port"),
+        ("namesrvAddr=localhost:0", "give host:port"),
+        ("brokerName=a b", "give 1 to 127 of the characters"),
+        ("messageDelayLevel=1s  5s", "one blank between them"),
+        ("messageDelayLevel=1x", "units s m h d"),
+        ("storePathCommitLog=", "give a path"),
+    ],
+)
+def test_wrong_values_say_what_is_allowed(tmp_path: Path, setting: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        load(tmp_path, None, setting)
+    assert f"--set {setting.partition('=')[0]}: " in str(caught.value)
+
+
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="3 settings are wrong") as caught:
+        load(tmp_path, "brokerNam=a\naclEnable=true\nlistenPort=x\n")
+    assert all(line in str(caught.value) for line in ("line 1", "line 2", "line 3"))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "aclEnable=true",
+        "authenticationEnabled=true",
+        "authorizationEnabled=true",
+        "tls.server.mode=enforcing",
+        "brokerRole=SLAVE",
+        "brokerRole=SYNC_MASTER",
+        "brokerId=1",
+        "enableDLegerCommitLog=true",
+        "enableControllerMode=true",
+        "enableSlaveActingMaster=true",
+        "duplicationEnable=true",
+        "storeType=defaultRocksDB",
+        "enablePropertyFilter=true",
+        "readUnCommitted=true",
+        "inSyncReplicas=2",
+        "timerMaxDelaySec=600000",
+        "transactionTimeOut=1000",
+        "metricsExporterType=PROM",
+    ],
+)
+def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(ConfigurationError, match="promises what is not built yet"):
+        load(tmp_path, None, setting)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["aclEnable=FALSE", "brokerRole=ASYNC_MASTER", "brokerId=00", "tls.server.mode=permissive", "messageStorePlugIn="],
+)
+def test_asking_for_nothing_unbuilt_is_fine(tmp_path: Path, setting: str) -> None:
+    assert load(tmp_path, None, setting).warnings == ()
+
+
+def test_a_flag_switches_off_what_a_shared_file_asks_for(tmp_path: Path) -> None:
+    assert load(tmp_path, "aclEnable=true\n", "aclEnable=false").warnings == ()
+
+
+def test_a_key_without_effect_warns_once(tmp_path: Path) -> None:
+    environment = {"ORBITMQ_SEND_MESSAGE_THREAD_POOL_NUMS": "2"}
+    settings = load(tmp_path, "sendMessageThreadPoolNums=1", "sendMessageThreadPoolNums=3", environment=environment)
+    (warning,) = settings.warnings
+    assert warning.startswith("--set sendMessageThreadPoolNums: sendMessageThreadPoolNums has no effect.")
+    assert "event loop" in warning
+
+
+@pytest.mark.parametrize("key", ["timerWheelEnable", "recallMessageEnable"])
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_the_timer_switches_only_warn_until_timers_exist(tmp_path: Path, key: str, value: str) -> None:
+    assert len(load(tmp_path, None, f"{key}={value}").warnings) == 1
+
+
+def test_a_key_twice_in_one_file_is_the_last_one_and_a_warning(tmp_path: Path) -> None:
+    settings = load(tmp_path, "fileReservedTime=1\nfileReservedTime=2\n")
+    assert settings.store.file_reserved_time_hours == 2
+    assert "was given before" in settings.warnings[0]
+
+
+def test_consume_queue_files_hold_whole_units_as_rocketmq_rounds_them(tmp_path: Path) -> None:
+    assert load(tmp_path, None, "mappedFileSizeConsumeQueue=6000001").store.mapped_file_size_consume_queue == 6000020
+
+
+def test_watermarks_in_the_wrong_order(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is above"):
+        load(tmp_path, None, "writeBufferHighWaterMark=10", "writeBufferLowWaterMark=20")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing\.conf: No such file"):
+        load_settings(roles=BOTH, config=tmp_path / "missing.conf")
+
+
+def test_a_file_without_end(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is larger than"):
+        load(tmp_path, "#" * 1_048_577)
+
+
+def test_comments_in_another_encoding_do_no_harm(tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_bytes("# 中文\nbrokerName=gbk\n".encode("gbk"))
+    settings = load_settings(roles=BOTH, config=config, overrides=Overrides(data=tmp_path))
+    assert settings.broker.broker_name == "gbk"
+
+
+@pytest.mark.parametrize("flag", ["flushDiskType", "=1", ""])
+def test_a_flag_without_key_or_value(tmp_path: Path, flag: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not key=value"):
+        load(tmp_path, None, flag)
+
+
+def test_a_server_has_a_role(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="without a role"):
+        load(tmp_path, roles=())
+
+
+def test_changes_made_while_running_rank_between_file_and_environment(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "config"
+    folder.mkdir(parents=True)
+    (folder / "orbitmq-changes.properties").write_text("fileReservedTime=20\nmaxMessageSize=100\n", encoding="ascii")
+    settings = load(tmp_path, "fileReservedTime=10\n", environment={"ORBITMQ_MAX_MESSAGE_SIZE": "200"})
+    assert settings.store.file_reserved_time_hours == 20
+    assert settings.store.max_message_size == 200
+    assert settings.changed_while_running == {"fileReservedTime": "20", "maxMessageSize": "100"}

@@ -1,0 +1,143 @@
+"""The table of keys: complete, consistent with the settings objects, and true to its own rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.server.keys import (
+    Key,
+    KeyStatus,
+    KeyTable,
+    Touches,
+    ValueKind,
+    broker_keys,
+    environment_name,
+    nameserver_keys,
+    shared_keys,
+)
+from orbitmq.server.properties_file import parse_properties
+from orbitmq.server.runtime_settings import present_value
+from orbitmq.server.settings import ListenerSettings, ServerSettings
+from orbitmq.server.values import parse, to_text
+from orbitmq.store.settings import StoreSettings
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "configuration"
+EVERY_KEY = [pytest.param(key, id=key.key) for key in shared_keys()]
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [("broker-5.3.3.properties", broker_keys()), ("nameserver-5.3.3.properties", nameserver_keys())],
+)
+def test_every_key_that_a_real_server_reports_is_classified(name: str, table: KeyTable) -> None:
+    reported = [entry.key for entry in parse_properties((VECTORS / name).read_text(encoding="ascii"))]
+    assert len(reported) > 35
+    assert [key for key in reported if table.find(key) is None] == []
+
+
+@pytest.mark.parametrize("key", EVERY_KEY)
+def test_a_row_is_whole(key: Key) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9.]+", key.key)
+    assert key.reason[0].isupper()
+    assert key.reason.endswith(".")
+    assert (key.status is KeyStatus.USED) == bool(key.field)
+    assert (key.status is KeyStatus.NOT_YET) == bool(key.accepts)
+    assert (key.kind is ValueKind.CHOICE) == bool(key.choices)
+    if key.kind is ValueKind.INT:
+        assert key.low is not None
+        assert key.high is not None
+    if key.runtime:
+        assert key.status is KeyStatus.USED
+
+
+def test_no_key_that_could_break_a_promise_is_merely_warned_about() -> None:
+    merely_warned = [key for key in shared_keys() if key.status is KeyStatus.NO_EFFECT and key.touches.value]
+    assert {key.key for key in merely_warned} == {"timerWheelEnable", "recallMessageEnable"}
+    assert all(key.until == "timers" for key in merely_warned)
+
+
+def test_keys_that_sound_like_a_promise_are_marked_so() -> None:
+    sounds = re.compile(r"acl|auth|tls|flushDisk|replica|inSync|readUnCommitted|Role|timer(Max|Precision|Roll)")
+    for key in shared_keys():
+        if sounds.search(key.key) and key.status is not KeyStatus.NO_EFFECT:
+            assert key.touches is not Touches.NOTHING, key.key
+
+
+@pytest.mark.parametrize("key", [pytest.param(key, id=key.key) for key in shared_keys() if key.field])
+def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
+    settings = ServerSettings(data=Path("data"))
+    value = present_value(settings, key)
+    if value in (None, "", ()):
+        return
+    assert parse(key, to_text(value), "default") == value
+
+
+@pytest.mark.parametrize(
+    ("section", "settings"),
+    [
+        ("broker", BrokerSettings),
+        ("store", StoreSettings),
+        ("nameserver", NameServerConfig),
+        ("listener", ListenerSettings),
+    ],
+)
+def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:
+    from_other_parts = {"bind_address", "listen_port", "server_channel_max_idle_time_seconds", "server_socket_backlog"}
+    elsewhere = {"broker": {"broker_id"}, "nameserver": from_other_parts}.get(section, set())
+    keys = [*broker_keys(), *nameserver_keys()]
+    with_key = {key.field.partition(".")[2] for key in keys if key.field.startswith(section + ".")}
+    assert set(settings.__struct_fields__) - elsewhere == with_key
+
+
+def test_no_two_keys_share_an_environment_variable() -> None:
+    names = [environment_name(key.key) for key in shared_keys()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("key", "variable"),
+    [
+        ("flushDiskType", "ORBITMQ_FLUSH_DISK_TYPE"),
+        ("brokerIP1", "ORBITMQ_BROKER_IP1"),
+        ("checkCRCOnRecover", "ORBITMQ_CHECK_CRC_ON_RECOVER"),
+        ("tls.server.mode", "ORBITMQ_TLS_SERVER_MODE"),
+    ],
+)
+def test_environment_names(key: str, variable: str) -> None:
+    assert environment_name(key) == variable
+    found = shared_keys().find_environment(variable)
+    assert found is not None
+    assert found.key == key
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+        ("flushdisktype", "flushDiskType"),
+        ("flush_disk_type", "flushDiskType"),
+        ("brokerIp1", "brokerIP1"),
+        ("nameServerAddr", "namesrvAddr"),
+        ("qqqqqq", None),
+    ],
+)
+def test_nearest(wrong: str, right: str | None) -> None:
+    assert shared_keys().nearest(wrong) == right
+
+
+def test_the_whole_configuration_of_a_real_broker_is_judged_key_by_key() -> None:
+    """Read as a file, what a Java 5.3.3 broker reports stops only for the promises it was really given."""
+    stops = set()
+    for entry in parse_properties((VECTORS / "broker-5.3.3.properties").read_text(encoding="ascii")):
+        key = broker_keys().find(entry.key)
+        assert key is not None
+        if key.status is KeyStatus.NOT_YET and not key.asks_for_nothing(entry.value):
+            stops.add(entry.key)
+    # That broker was started with SQL filters on and short transaction times; the rest are RocketMQ's defaults.
+    assert stops == {"enablePropertyFilter", "transactionTimeOut", "transactionCheckInterval"}

@@ -1,0 +1,99 @@
+"""Requests 26 and 25: the configuration as text, and changes while running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import ConfigurationError, ProtectedKeyError
+from orbitmq.server.properties_file import parse_properties
+from orbitmq.server.runtime_settings import RuntimeSettings, broker_config_text, runtime_keys
+from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+
+
+@pytest.fixture
+def settings() -> ServerSettings:
+    return ServerSettings(data=Path("data"))
+
+
+def test_the_text_is_sorted_and_reads_as_a_configuration_file(tmp_path: Path, settings: ServerSettings) -> None:
+    text = broker_config_text(settings)
+    keys = [entry.key for entry in parse_properties(text)]
+    assert keys == sorted(keys)
+    values = {entry.key: entry.value for entry in parse_properties(text)}
+    assert values["flushDiskType"] == "ASYNC_FLUSH"
+    assert values["deleteWhen"] == "04"
+    assert values["brokerRole"] == "ASYNC_MASTER"
+    assert values["aclEnable"] == "false"
+    assert "sendMessageThreadPoolNums" not in values
+
+    config = tmp_path / "again.conf"
+    config.write_text("\n".join(line for line in text.splitlines() if not line.endswith("=")), encoding="ascii")
+    again = load_settings(roles=(Role.BROKER,), config=config, overrides=Overrides(data=Path("data")))
+    assert (again.broker, again.store, again.listener) == (settings.broker, settings.store, settings.listener)
+    assert again.warnings == ()
+
+
+def test_a_change_takes_effect_and_is_saved_first(settings: ServerSettings) -> None:
+    events: list[object] = []
+    runtime = RuntimeSettings(settings, save=events.append, changed=lambda new: events.append(new.store))
+    changes = runtime.update(b"fileReservedTime=24\nautoCreateTopicEnable=false\nmaxMessageSize=4194304\n")
+    assert changes == {"fileReservedTime": "24", "autoCreateTopicEnable": "false"}
+    assert runtime.settings.store.file_reserved_time_hours == 24
+    assert runtime.settings.broker.auto_create_topic_enable is False
+    assert events == ["autoCreateTopicEnable=false\nfileReservedTime=24\n", runtime.settings.store]
+
+    runtime.update(b"fileReservedTime=48")
+    assert events[2] == "autoCreateTopicEnable=false\nfileReservedTime=48\n"
+
+
+def test_a_change_that_cannot_be_saved_is_not_made(settings: ServerSettings) -> None:
+    def full_disk(text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    runtime = RuntimeSettings(settings, save=full_disk)
+    with pytest.raises(OSError, match="No space"):
+        runtime.update(b"fileReservedTime=24")
+    assert runtime.settings is settings
+
+
+def test_nothing_changes_when_values_are_the_present_ones(settings: ServerSettings) -> None:
+    runtime = RuntimeSettings(settings, save=lambda text: pytest.fail("saved"))
+    assert runtime.update(b"brokerRole=ASYNC_MASTER\nlistenPort=10911\nsendMessageThreadPoolNums=9\n") == {}
+
+
+@pytest.mark.parametrize("key", ["configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir", "mine"])
+def test_protected_keys(settings: ServerSettings, key: str) -> None:
+    runtime = RuntimeSettings(ServerSettings(data=Path("data"), config_black_list=("mine",)))
+    with pytest.raises(ProtectedKeyError, match=f"{key} cannot be changed by request"):
+        runtime.update(f"fileReservedTime=24\n{key}=x".encode())
+    assert runtime.settings.store.file_reserved_time_hours == 72
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "names no key"),
+        (b"# only a comment", "names no key"),
+        (b"fileReservedTim=1", "did you mean fileReservedTime"),
+        (b"fileReservedTime=soon", "give a whole number"),
+        (b"flushDiskType=SYNC_FLUSH", "takes effect only at the start"),
+        (b"aclEnable=true", "promises what is not built yet"),
+        (b"fileReservedTime=24\nlistenPort=1", "takes effect only at the start"),
+        (b"a=\\u12", "is not a character"),
+        (b"x" * 65_537, "bytes of configuration"),
+    ],
+)
+def test_wrong_changes_change_nothing(settings: ServerSettings, body: bytes, problem: str) -> None:
+    runtime = RuntimeSettings(settings)
+    with pytest.raises(ConfigurationError, match=problem):
+        runtime.update(body)
+    assert runtime.settings is settings
+
+
+def test_what_may_be_changed_is_listed(settings: ServerSettings) -> None:
+    keys = runtime_keys(settings)
+    assert keys["fileReservedTime"] == "72"
+    assert "listenPort" not in keys
+    assert "storePathRootDir" not in keys
