@@ -17,7 +17,7 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -84,6 +84,10 @@ class File(Protocol):
         """Make the range read as zeros; gives its space back where the file system can."""
         ...
 
+    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
+        """Ranges (begin, end) from `start` on that may hold anything but zeros; the holes between them do not."""
+        ...
+
     def map_read(self) -> mmap.mmap:
         """Read-only shared mapping of the whole file; sees later writes."""
         ...
@@ -129,11 +133,15 @@ class Files(Protocol):
     def write_atomic(self, path: Path, data: bytes, *, backup: bool = False) -> None:
         """Replace the file's content: after a crash it holds the old or the new content, whole. Durable on return.
 
-        With `backup` the old content stays beside it as `<name>.bak`.
+        With `backup` the old content stays beside it as `<name>.bak`; a crash between the two renames leaves only that.
         """
         ...
 
     def disk_usage(self, path: Path) -> DiskUsage: ...
+
+    def boot_id(self) -> str:
+        """Changes with every start of the machine: within one boot the page cache has kept every finished write."""
+        ...
 
     def lock(self, path: Path) -> Lock:
         """Take the directory's lock file or raise StoreLockedError. An fcntl record lock, as RocketMQ takes it."""
@@ -210,6 +218,19 @@ class OsFile:
             offset += step
             size -= step
 
+    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
+        size = self.size()
+        while start < size:
+            try:
+                begin = os.lseek(self._fd, start, os.SEEK_DATA)
+                end = os.lseek(self._fd, begin, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # no data up to the end of the file
+                    return
+                begin, end = start, size  # a file system that knows no holes
+            yield begin, end
+            start = end
+
     def map_read(self) -> mmap.mmap:
         return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
 
@@ -255,7 +276,7 @@ class OsFiles:
 
     def list_dir(self, path: Path) -> list[str]:
         try:
-            return sorted(os.listdir(path))
+            return sorted(os.listdir(path))  # noqa: PTH208 - names are wanted, not paths
         except FileNotFoundError:
             return []
 
@@ -293,6 +314,12 @@ class OsFiles:
     def disk_usage(self, path: Path) -> DiskUsage:
         usage = shutil.disk_usage(path)
         return DiskUsage(usage.total, usage.used, usage.free)
+
+    def boot_id(self) -> str:
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:  # not Linux: treat every start as a new boot and trust only what was synced
+            return f"unknown-{os.urandom(8).hex()}"
 
     def lock(self, path: Path) -> Lock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

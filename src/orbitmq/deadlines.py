@@ -1,0 +1,57 @@
+"""Named work that is due at a time.
+
+A component that needs to do something later arms a name; whoever owns the event loop sleeps until the earliest deadline
+and runs what is due. Nothing polls: without armed names nothing wakes. Every wake-up is counted under its name.
+
+Rules of this file
+1. Deadlines are monotonic nanoseconds.
+2. A name is armed at most once; arming it again keeps the earlier deadline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+
+class Deadlines:
+    """A handful of names with deadlines and the functions that they run."""
+
+    __slots__ = ("_actions", "_due_ns", "wakeups")
+
+    def __init__(self) -> None:
+        self._actions: dict[str, Callable[[], None]] = {}
+        self._due_ns: dict[str, int] = {}
+        self.wakeups: Counter[str] = Counter()
+        """How often each name has run."""
+
+    def define(self, name: str, action: Callable[[], None]) -> None:
+        self._actions[name] = action
+
+    def arm(self, name: str, at_ns: int) -> None:
+        """Run `name` at `at_ns`, or earlier when it is armed for an earlier time already."""
+        known = self._due_ns.get(name)
+        if known is None or at_ns < known:
+            if name not in self._actions:
+                raise KeyError(f"no action is defined for {name!r}")
+            self._due_ns[name] = at_ns
+
+    def disarm(self, name: str) -> None:
+        self._due_ns.pop(name, None)
+
+    def is_armed(self, name: str) -> bool:
+        return name in self._due_ns
+
+    @property
+    def next_ns(self) -> int | None:
+        """The earliest deadline; None when nothing is armed."""
+        return min(self._due_ns.values(), default=None)
+
+    def run_due(self, now_ns: int) -> None:
+        """Run every action whose time has come, each once; an action may arm names again."""
+        due = sorted((at, name) for name, at in self._due_ns.items() if at <= now_ns)
+        for _, name in due:
+            del self._due_ns[name]
+        for _, name in due:
+            self.wakeups[name] += 1
+            self._actions[name]()

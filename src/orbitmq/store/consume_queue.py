@@ -1,0 +1,221 @@
+"""One consume queue: where each message of one topic's queue lies in the commit log.
+
+A unit is 20 bytes: physical offset (8), record size (4), tags code (8); unit `n` is the message with queue offset `n`
+(RocketMQ, consume queue unit). Everything here can be rebuilt from the commit log.
+
+Rules of this file
+1. Units are appended in order and without gaps; nothing is ever rewritten except by `cut`.
+2. The newest units wait in memory (`_tail`) until `write_tail`; readers see them at once.
+3. A unit whose record lies below the queue's `max_physical` is already there and is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from orbitmq.store.files import Files
+from orbitmq.store.segments import SegmentSequence
+
+UNIT = Struct(">qiq")
+UNIT_BYTES = 20
+
+FILLER_SIZE = 0x7FFFFFFF
+"""Size field of the units with which RocketMQ fills a queue that does not start at offset 0."""
+
+
+class ConsumeQueue:
+    """The units of one (topic, queue)."""
+
+    __slots__ = ("_sequence", "_tail", "max_offset", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+
+    def __init__(self, files: Files, directory: Path, segment_bytes: int, topic: str, queue_id: int) -> None:
+        self._sequence = SegmentSequence(files, directory, segment_bytes)
+        self._tail = bytearray()
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min_offset = 0
+        """Queue offset of the first unit whose record is still in the log."""
+        self.max_offset = 0
+        """Queue offset after the last unit: what readers may reach."""
+        self.next_offset = 0
+        """Queue offset of the next message to be appended; ahead of `max_offset` while messages await dispatch."""
+        self.max_physical = 0
+        """End of the last record that has a unit here."""
+
+    # --- loading ----------------------------------------------------------------------------------------------------
+
+    def load(self, log_end: int) -> None:
+        """Take up the files; keep the units of records that end at or before `log_end`, cut what follows them.
+
+        Cost: a few reads per queue (binary search), whatever its length.
+        """
+        self._sequence.load()
+        self._settle(log_end)
+
+    def cut(self, log_end: int) -> None:
+        """Drop the units of records beyond `log_end`."""
+        self.write_tail()
+        self._settle(log_end)
+
+    def _settle(self, log_end: int) -> None:
+        end = self._search_end(log_end)
+        if self._sequence.segments:
+            self._cut_units(end)
+        self.max_offset = self.next_offset = end
+        self.max_physical = 0
+        if end > self._first_unit():
+            physical, size, _ = self._read_unit(end - 1)
+            if size != FILLER_SIZE:
+                self.max_physical = physical + size
+
+    def _first_unit(self) -> int:
+        return self._sequence.first_offset // UNIT_BYTES
+
+    def _read_unit(self, offset: int) -> tuple[int, int, int]:
+        data = self._sequence.read(offset * UNIT_BYTES, UNIT_BYTES)
+        return UNIT.unpack(data) if len(data) == UNIT_BYTES else (0, 0, 0)
+
+    def _search_end(self, log_end: int) -> int:
+        """First unit that is absent or whose record ends beyond `log_end`; units before it are all present."""
+        low, high = self._first_unit(), self._sequence.end_offset // UNIT_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self._read_unit(middle)
+            if size > 0 and (size == FILLER_SIZE or physical + size <= log_end):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _cut_units(self, end: int) -> None:
+        position = end * UNIT_BYTES
+        last = self._sequence.segments[-1]
+        if last.base < position or (last.base == position and last is self._sequence.segments[0]):
+            rest = self._sequence.read(position, min(UNIT_BYTES, last.end - position))
+            if not any(rest):  # the usual case: nothing behind the end
+                return
+        self._sequence.cut(position)
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Set `min_offset` to the first unit at or after `log_start`, the first byte that the log still has."""
+        self.write_tail()
+        low, high = max(self.min_offset, self._first_unit()), self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self._read_unit(middle)
+            if size == FILLER_SIZE or physical < log_start:
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = low
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        """Append the unit of a dispatched record. Returns False when it is there already.
+
+        A unit that would leave a gap raises ValueError: the caller's position is wrong, and closing the gap up would
+        shift every later message.
+        """
+        if queue_offset != self.max_offset:
+            if physical_offset + size <= self.max_physical or queue_offset < self.max_offset:
+                return False
+            if self.max_offset or self._sequence.segments:
+                raise ValueError(
+                    f"{self.topic}/{self.queue_id}: unit {queue_offset} does not follow unit {self.max_offset - 1}"
+                )
+            self._begin_at(queue_offset)
+        elif physical_offset < self.max_physical:
+            return False
+        self._tail += UNIT.pack(physical_offset, size, tags_code)
+        self.max_offset = queue_offset + 1
+        if self.next_offset <= queue_offset:
+            self.next_offset = queue_offset + 1
+        self.max_physical = physical_offset + size
+        return True
+
+    def _begin_at(self, queue_offset: int) -> None:
+        """An empty queue whose first retained message is not number 0: RocketMQ wants the file filled up to there."""
+        segment = self._sequence.grow(queue_offset * UNIT_BYTES)
+        count = queue_offset - segment.base // UNIT_BYTES
+        segment.file.pwrite(UNIT.pack(0, FILLER_SIZE, 0) * count, 0)
+        segment.dirty = True
+        self.min_offset = self.max_offset = self.next_offset = queue_offset
+
+    def write_tail(self) -> None:
+        """Write the units that wait in memory. Raises OSError; what was not written stays in memory."""
+        tail = self._tail
+        while tail:
+            position = self.max_offset * UNIT_BYTES - len(tail)
+            segment = self._sequence.find(position) or self._sequence.grow(position)
+            size = min(len(tail), segment.end - position)
+            segment.file.pwrite(tail[:size], position - segment.base)
+            segment.dirty = True
+            del tail[:size]
+
+    @property
+    def has_tail(self) -> bool:
+        return bool(self._tail)
+
+    def distrust_disk(self) -> None:
+        """Take the last two files for unsynced."""
+        for segment in self._sequence.segments[-2:]:
+            segment.dirty = segment.unsynced_name = True
+
+    def datasync(self) -> None:
+        """Make the written units durable. Blocks; may run beside `put`."""
+        self._sequence.datasync()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def units(self, queue_offset: int, count: int) -> bytes | bytearray | memoryview:
+        """At most `count` units from `queue_offset` on, packed; fewer at the end of a file or of the queue."""
+        written = self.max_offset - len(self._tail) // UNIT_BYTES
+        if queue_offset >= written:
+            start = (queue_offset - written) * UNIT_BYTES
+            return self._tail[start : start + count * UNIT_BYTES]
+        position = queue_offset * UNIT_BYTES
+        segment = self._sequence.find(position)
+        if segment is None:
+            return b""
+        end = min(position + count * UNIT_BYTES, segment.end, written * UNIT_BYTES)
+        return segment.view[position - segment.base : end - segment.base]
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, size, tags code; None outside the queue."""
+        if not self.min_offset <= queue_offset < self.max_offset:
+            return None
+        units = self.units(queue_offset, 1)
+        return UNIT.unpack(units) if len(units) == UNIT_BYTES else None
+
+    def scan(self, queue_offset: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Units `queue_offset` to `end`, each as (physical offset, size, tags code)."""
+        while queue_offset < end:
+            units = self.units(queue_offset, min(end - queue_offset, 4096))
+            if not units:
+                return
+            queue_offset += len(units) // UNIT_BYTES
+            yield from UNIT.iter_unpack(units)
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """Queue offset of the first unit of the file after the one that holds `queue_offset`."""
+        size = self._sequence.segment_size // UNIT_BYTES
+        return queue_offset // size * size + size
+
+    # --- retention --------------------------------------------------------------------------------------------------
+
+    def expired_files(self, log_start: int) -> list[Path]:
+        """Forget the files all of whose records are gone from the log; the caller removes them. Never the last one."""
+        expired = []
+        while len(self._sequence.segments) > 1:
+            first = self._sequence.segments[0]
+            physical, size, _ = self._read_unit(first.end // UNIT_BYTES - 1)
+            if size != FILLER_SIZE and physical >= log_start:
+                break
+            expired.append(self._sequence.drop_first().path)
+        return expired
+
+    def close(self) -> None:
+        self._sequence.close()

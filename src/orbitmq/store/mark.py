@@ -1,0 +1,120 @@
+"""The recovery mark: how far the log and everything derived from it were good, in a file of our own.
+
+RocketMQ ignores the file `orbitmq.mark`. It holds three slots of 64 KiB, each with a checksum: slot 0 says what has been
+*written* (true until the machine restarts, because the page cache outlives the process), slots 1 and 2 say in turn what
+has been *synced* (true for ever). A slot is: CRC-32 of the payload (4 bytes), payload length (4), payload (JSON):
+
+    version      1
+    serial       grows with every mark
+    boot         boot id of the machine when the mark was written
+    clean        true when the broker stopped in order
+    end          end of the log: the confirmed offset, up to which other programs may read
+    positions    per derived structure: everything below is contained in its files
+    states       per derived structure: the small state that belongs to that position
+    checkpoints  digests of the file `checkpoint` (`Checkpoint.digest`) with which this mark is valid; a third value means that RocketMQ ran
+
+Rules of this file
+1. A written mark is only believed in the boot that wrote it; a synced mark after any crash.
+2. A mark never says more than what has been written (or synced) before it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from orbitmq.store.files import File, Files
+
+MARK_FILE = "orbitmq.mark"
+SLOT_BYTES = 64 * 1024
+_SLOTS = 3
+_HEAD = Struct(">II")
+_VERSION = 1
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    serial: int
+    boot: str
+    end: int
+    positions: dict[str, int]
+    states: dict[str, Any] = {}
+    clean: bool = False
+    checkpoints: list[str] = []
+    version: int = _VERSION
+
+    def lowest_position(self) -> int:
+        return min(self.positions.values(), default=0)
+
+
+class MarkFile:
+    """The file with the three slots."""
+
+    __slots__ = ("_file", "_next_synced_slot", "serial")
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._next_synced_slot = 1
+        self.serial = 0
+
+    @classmethod
+    def open(cls, files: Files, root: Path) -> MarkFile:
+        file = files.open(root / MARK_FILE, create=True)
+        if file.size() < _SLOTS * SLOT_BYTES:
+            file.truncate(_SLOTS * SLOT_BYTES)
+        return cls(file)
+
+    def load(self, boot: str) -> Mark | None:
+        """The best mark that can be believed in this boot; None when there is none."""
+        believed: list[tuple[int, Mark]] = []
+        for slot in range(_SLOTS):
+            mark = self._read(slot)
+            if mark is not None and (slot > 0 or mark.boot == boot):
+                believed.append((slot, mark))
+            if mark is not None:
+                self.serial = max(self.serial, mark.serial)
+        if not believed:
+            return None
+        newest_synced = max((m.serial, s) for s, m in believed if s) if any(s for s, _ in believed) else None
+        if newest_synced is not None:
+            self._next_synced_slot = 3 - newest_synced[1]
+        return max((m for _, m in believed), key=lambda m: m.serial)
+
+    def _read(self, slot: int) -> Mark | None:
+        head = self._file.pread(_HEAD.size, slot * SLOT_BYTES)
+        if len(head) < _HEAD.size:
+            return None
+        crc, length = _HEAD.unpack(head)
+        if not 0 < length <= SLOT_BYTES - _HEAD.size:
+            return None
+        payload = self._file.pread(length, slot * SLOT_BYTES + _HEAD.size)
+        if zlib.crc32(payload) != crc:
+            return None
+        try:
+            mark = msgspec.json.decode(payload, type=Mark)
+        except msgspec.MsgspecError:
+            return None
+        return mark if mark.version == _VERSION else None
+
+    def _write(self, slot: int, mark: Mark) -> None:
+        payload = msgspec.json.encode(mark)
+        if len(payload) > SLOT_BYTES - _HEAD.size:
+            raise ValueError(f"a recovery mark of {len(payload)} bytes does not fit in its slot of {SLOT_BYTES}")
+        self._file.pwrite(_HEAD.pack(zlib.crc32(payload), len(payload)) + payload, slot * SLOT_BYTES)
+        self.serial = max(self.serial, mark.serial)
+
+    def save_written(self, mark: Mark) -> None:
+        """Valid until the machine restarts. Costs one write."""
+        self._write(0, mark)
+
+    def save_synced(self, mark: Mark) -> None:
+        """Durable on return. Blocks. Everything that the mark speaks of must have been synced before."""
+        self._write(self._next_synced_slot, mark)
+        self._file.datasync()
+        self._next_synced_slot = 3 - self._next_synced_slot
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,145 @@
+"""All consume queues of a store, as one structure derived from the log.
+
+Rules of this file
+1. A queue exists from its first message, or from the moment somebody appends to it; asking does not create it.
+2. Units wait in memory until `write`; together they never exceed `TAIL_TOTAL_BYTES_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.store.consume_queue import UNIT_BYTES, ConsumeQueue
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.files import Files
+
+TAIL_TOTAL_BYTES_MAX = 1024 * 1024
+"""Units of all queues that may wait in memory; then they are written whether a save is due or not."""
+
+
+class ConsumeQueues:
+    """The directory `consumequeue/<topic>/<queue id>`."""
+
+    name = "consume_queues"
+
+    def __init__(self, files: Files, directory: Path, segment_bytes: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._with_tail: set[ConsumeQueue] = set()
+        self._unsynced: set[ConsumeQueue] = set()
+        self._syncing: set[ConsumeQueue] = set()
+        self._waiting_bytes = 0
+        self.ignored_count = 0
+        """Entries that were there already; only recovery meets any."""
+
+    # --- loading ----------------------------------------------------------------------------------------------------
+
+    def load(self, log_end: int) -> None:
+        """Open every queue on disk and keep the units of records that end at or before `log_end`."""
+        for topic in self._files.list_dir(self._directory):
+            for name in self._files.list_dir(self._directory / topic):
+                if not (name.isascii() and name.isdigit()):
+                    raise StoreDamagedError(f"{self._directory / topic / name} is not the number of a queue")
+                queue = self.for_append(topic, int(name))
+                queue.load(log_end)
+
+    def cut(self, log_end: int) -> None:
+        for queue in self._queues.values():
+            queue.cut(log_end)
+
+    def correct_min_offsets(self, log_start: int) -> None:
+        for queue in self._queues.values():
+            queue.correct_min_offset(log_start)
+
+    # --- access -----------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def for_append(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            directory = self._directory / topic / str(queue_id)
+            queue = ConsumeQueue(self._files, directory, self._segment_bytes, topic, queue_id)
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def ids_of(self, topic: str) -> list[int]:
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def highest_physical(self) -> int:
+        """End of the last record that any queue points to."""
+        return max((queue.max_physical for queue in self._queues.values()), default=0)
+
+    # --- Derived ----------------------------------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Dispatched]) -> None:
+        queues, with_tail = self._queues, self._with_tail
+        for entry in entries:
+            queue = queues.get((entry.topic, entry.queue_id)) or self.for_append(entry.topic, entry.queue_id)
+            if entry.sys_flag & 0xC and not entry.has_queue_unit:
+                continue
+            if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
+                with_tail.add(queue)
+                self._waiting_bytes += UNIT_BYTES
+            else:
+                self.ignored_count += 1
+        if self._waiting_bytes >= TAIL_TOTAL_BYTES_MAX:
+            self.write()
+
+    def write(self) -> None:
+        while self._with_tail:
+            queue = next(iter(self._with_tail))
+            queue.write_tail()  # raises OSError: the queue stays in the set
+            self._with_tail.discard(queue)
+            self._unsynced.add(queue)
+        self._waiting_bytes = 0
+
+    def distrust_disk(self) -> None:
+        """After a crash: the newest files were perhaps never synced; the next durable save has to cover them."""
+        for queue in self._queues.values():
+            queue.distrust_disk()
+            self._unsynced.add(queue)
+
+    def begin_sync(self) -> None:
+        """Name the queues that the next `datasync` covers; called on the owner's thread."""
+        self._syncing |= self._unsynced
+        self._unsynced = set()
+
+    def datasync(self) -> None:
+        for queue in self._syncing:
+            queue.datasync()
+        self._syncing = set()
+
+    def state(self) -> object:
+        return None
+
+    # --- removal ----------------------------------------------------------------------------------------------------
+
+    def forget_topic(self, topic: str) -> Path | None:
+        """Drop the topic's queues; returns its directory for the caller to remove, None when there is none."""
+        for queue_id in self.ids_of(topic):
+            queue = self._queues.pop((topic, queue_id))
+            self._with_tail.discard(queue)
+            self._unsynced.discard(queue)
+            queue.close()
+        directory = self._directory / topic
+        return directory if self._files.exists(directory) else None
+
+    def expired_files(self, log_start: int) -> list[Path]:
+        expired: list[Path] = []
+        for queue in self._queues.values():
+            queue.correct_min_offset(log_start)
+            expired += queue.expired_files(log_start)
+        return expired
+
+    def close(self) -> None:
+        for queue in self._queues.values():
+            queue.close()

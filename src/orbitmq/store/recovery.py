@@ -1,0 +1,227 @@
+"""Finding the end of the log and what the derived structures lack, after any kind of stop.
+
+Two cases. When our recovery mark is valid, the scan starts at the lowest position that the mark vouches for, which keeps
+it short. Otherwise RocketMQ wrote last (or the mark is lost) and its rule applies: after an orderly stop from the file
+that holds the last indexed record, after a crash from the newest file that is older than the checkpoint.
+
+Rules of this file
+1. Nothing is changed before the whole scan is done and judged.
+2. A record counts only if it is sound *and* says that it lies where it lies: bytes left over from an earlier, longer log
+   are not records.
+3. Where the log is known to have been good, or good records follow, a bad one is damage: reported and refused, never cut.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.protocol.records import CheckStatus, check_record, decode_record
+from orbitmq.store.checkpoint import Checkpoint
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.dispatch import Dispatched, DueTime, dispatched_from_record
+from orbitmq.store.mark import Mark
+from orbitmq.store.segments import Segment
+
+SCAN_BATCH_RECORDS = 2000
+"""Records handed to the derived structures at a time."""
+
+CHECKPOINT_GUARD_MS = 3000
+"""RocketMQ steps this far back behind its checkpoint, because its fields are not written at one moment."""
+
+MAGIC_POSITION = 4
+MAGIC_BYTES = 4
+MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+"""How the two kinds of message records begin, after their size field."""
+
+SEARCH_WINDOW_BYTES = 1024 * 1024
+"""How much is looked at in one step when searching behind the end."""
+
+
+class Origin(enum.Enum):
+    """Who wrote last, and how it ended."""
+
+    NEW = "new"
+    OURS = "orbitmq"
+    FOREIGN_CLEAN = "RocketMQ, orderly stop"
+    FOREIGN_CRASH = "RocketMQ, crash"
+
+
+class Plan(NamedTuple):
+    origin: Origin
+    start: int
+    """Where the scan of the log begins."""
+    sound_until: int
+    """Up to here the log was good; a bad record before it is damage."""
+    mark: Mark | None
+
+
+class Report(msgspec.Struct):
+    """What recovery found; for the log, `store check` and tests."""
+
+    origin: Origin
+    scanned_from: int = 0
+    log_end: int = 0
+    scanned_records: int = 0
+    torn_bytes: int = 0
+    """Bytes of an unfinished record (and whatever lay behind it) that were cut."""
+    removed_files: int = 0
+
+    def text(self) -> str:
+        torn = f", cut a torn end of {self.torn_bytes} bytes" if self.torn_bytes else ""
+        return (
+            f"store last written by {self.origin.value}: scanned {self.scanned_records} records from offset"
+            f" {self.scanned_from}, log ends at {self.log_end}{torn}"
+        )
+
+
+def plan_recovery(
+    log: CommitLog, mark: Mark | None, checkpoint: Checkpoint, abort_exists: bool, highest_indexed: int
+) -> Plan:
+    """Decide where to scan from. `highest_indexed` is the end of the last record that any consume queue knows."""
+    if not log.sequence.segments:
+        return Plan(Origin.NEW, 0, 0, None)
+    if mark is not None and checkpoint.digest() in mark.checkpoints:
+        start = max(min(mark.lowest_position(), mark.end), log.start)
+        return Plan(Origin.OURS, start, mark.end, mark)
+    if not abort_exists:
+        segment = log.sequence.find(max(highest_indexed - 1, 0)) or log.sequence.segments[0]
+        return Plan(Origin.FOREIGN_CLEAN, segment.base, 0, None)
+    safe_ms = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - CHECKPOINT_GUARD_MS
+    for segment in reversed(log.sequence.segments):
+        first_ms = _first_store_timestamp(segment)
+        if first_ms is not None and first_ms <= max(safe_ms, 0):
+            return Plan(Origin.FOREIGN_CRASH, segment.base, 0, None)
+    return Plan(Origin.FOREIGN_CRASH, log.start, 0, None)
+
+
+def _first_store_timestamp(segment: Segment) -> int | None:
+    outcome = check_record(segment.view, 0, segment.size, expect_physical_offset=segment.base)
+    if outcome.status is not CheckStatus.VALID:
+        return None
+    return decode_record(segment.view, 0, body=False).store_timestamp or None
+
+
+class LogScan:
+    """Walks the records of a log from a position on; afterwards `position` is where the good part ends."""
+
+    __slots__ = ("_due_time", "_log", "last_store_timestamp", "position", "records")
+
+    def __init__(self, log: CommitLog, start: int, due_time: DueTime) -> None:
+        self._log = log
+        self._due_time = due_time
+        self.position = start
+        self.records = 0
+        self.last_store_timestamp = 0
+
+    def __iter__(self) -> Iterator[Dispatched]:
+        """Entries of all good records; ends at the first place that holds none."""
+        while (segment := self._log.sequence.find(self.position)) is not None:
+            view = segment.view
+            while True:
+                at = self.position - segment.base
+                if at >= segment.size:
+                    break
+                outcome = check_record(view, at, segment.size, expect_physical_offset=self.position)
+                if outcome.status is CheckStatus.BLANK:
+                    self.position = segment.end
+                    break
+                if outcome.status is not CheckStatus.VALID:
+                    return
+                entry = dispatched_from_record(decode_record(view, at, body=False), self.position, self._due_time)
+                self.position += outcome.size
+                self.records += 1
+                self.last_store_timestamp = entry.store_timestamp
+                yield entry
+
+
+def judge_end(log: CommitLog, end: int, plan: Plan) -> int:
+    """Number of bytes behind `end` that are a torn end (0 when nothing but zeros is there).
+
+    Raises StoreDamagedError when `end` is not the end but a damaged place.
+    """
+    if end < plan.sound_until:
+        raise _damage(log, end, f"the log was good up to {plan.sound_until}")
+    if plan.origin in (Origin.FOREIGN_CLEAN, Origin.FOREIGN_CRASH):
+        # Without a mark of our own, good records behind a bad one are the sign of damage. After a power failure of our
+        # own broker they only mean that the disk kept later pages than some earlier, unsynced and unpromised one.
+        following = find_record_after(log, end)
+        if following is not None:
+            raise _damage(log, end, f"good records follow at {following}")
+    last = end
+    for segment in log.sequence.segments:
+        if segment.end > end:
+            last = max(last, _last_nonzero(segment, max(end - segment.base, 0)))
+    return last - end
+
+
+def _damage(log: CommitLog, end: int, why: str) -> StoreDamagedError:
+    segment = log.sequence.find(end)
+    where = f"{segment.path} at {end - segment.base}" if segment else "a missing file"
+    return StoreDamagedError(
+        f"the commit log is damaged at offset {end} ({where}): {why}",
+        remedy="nothing was changed; restore the file from a copy or a replica, or look at it with 'orbitmq store check'",
+    )
+
+
+def find_record_after(log: CommitLog, end: int) -> int | None:
+    """Position of a good record behind the bad place `end`, if there is one."""
+    segment = log.sequence.find(end)
+    if segment is None:
+        return None
+    for candidate in (s for s in log.sequence.segments if s.end > end):
+        begin = max(end + 1 - candidate.base, 0)
+        for at in _occurrences(candidate, MAGICS, begin):
+            place = at - MAGIC_POSITION
+            if place < begin:
+                continue
+            outcome = check_record(candidate.view, place, candidate.size, expect_physical_offset=candidate.base + place)
+            if outcome.status is CheckStatus.VALID:
+                return candidate.base + place
+    return None
+
+
+def _occurrences(segment: Segment, needles: tuple[bytes, ...], begin: int) -> Iterator[int]:
+    """Where any of the needles (of MAGIC_BYTES each) stands, from byte `begin` of the segment on, in order."""
+    for start, end in segment.file.data_ranges(begin):
+        for at in range(max(start, begin), end, SEARCH_WINDOW_BYTES):
+            window = segment.file.pread(SEARCH_WINDOW_BYTES + MAGIC_BYTES - 1, at)
+            yield from sorted(_find_all(window, needles, at))
+
+
+def _find_all(window: bytes, needles: tuple[bytes, ...], base: int) -> Iterator[int]:
+    for needle in needles:
+        found = window.find(needle)
+        while 0 <= found < SEARCH_WINDOW_BYTES:
+            yield base + found
+            found = window.find(needle, found + 1)
+
+
+def _last_nonzero(segment: Segment, begin: int) -> int:
+    """Log position behind the last byte of the segment, from its byte `begin` on, that is not zero; 0 if all are."""
+    last = 0
+    for start, end in segment.file.data_ranges(begin):
+        for at in range(start, end, SEARCH_WINDOW_BYTES):
+            content = segment.file.pread(min(SEARCH_WINDOW_BYTES, end - at), at).rstrip(b"\0")
+            if content:
+                last = segment.base + at + len(content)
+    return last
+
+
+Feed = Callable[[list[Dispatched]], None]
+
+
+def feed_in_batches(scan: LogScan, feed: Feed) -> None:
+    """Give all entries of a scan to `feed`, a bounded number at a time."""
+    batch: list[Dispatched] = []
+    for entry in scan:
+        batch.append(entry)
+        if len(batch) >= SCAN_BATCH_RECORDS:
+            feed(batch)
+            batch = []
+    if batch:
+        feed(batch)

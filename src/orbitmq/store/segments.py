@@ -1,0 +1,191 @@
+"""A sequence of files of one size that together form an endless range of bytes.
+
+The commit log and every consume queue are such sequences. A file is named by the offset of its first byte, in 20
+digits (RocketMQ, fixed-size file queues). Files are created sparse at their full size.
+
+Rules of this file
+1. Names and sizes are checked when a directory is loaded; a stranger among the files refuses the whole store.
+2. What lies beyond the end of the data reads as zeros: cutting punches a hole, it does not merely move a number.
+3. A removed segment's mapping lives on for as long as a reader holds a slice of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.store.files import File, Files
+
+NAME_DIGITS = 20
+
+
+class Segment:
+    """One file: bytes `base` to `base + size` of its sequence."""
+
+    __slots__ = ("_file", "_files", "_view", "base", "dirty", "path", "size", "unsynced_name")
+
+    def __init__(self, files: Files, path: Path, base: int, size: int, file: File | None = None) -> None:
+        self._files = files
+        self._file = file
+        self._view: memoryview | None = None
+        self.path = path
+        self.base = base
+        self.size = size
+        self.dirty = False
+        """Written since the last `datasync`."""
+        self.unsynced_name = False
+        """Created since the directory was last synced."""
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+    @property
+    def view(self) -> memoryview:
+        """Read-only view of the whole file; positions are relative to `base`."""
+        view = self._view
+        if view is None:
+            view = self._view = memoryview(self.file.map_read())
+        return view
+
+    def release(self) -> None:
+        """Close the descriptor and forget the mapping. Slices that readers still hold stay valid."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._view = None
+
+
+class SegmentSequence:
+    """The segments of one directory, in order of their offsets, without gaps."""
+
+    __slots__ = ("_by_number", "_directory_made", "_files", "directory", "segment_size", "segments")
+
+    def __init__(self, files: Files, directory: Path, segment_size: int) -> None:
+        self._files = files
+        self.directory = directory
+        self.segment_size = segment_size
+        self.segments: list[Segment] = []
+        self._by_number: dict[int, Segment] = {}
+        self._directory_made = False
+
+    def load(self) -> None:
+        """Take up the files that are there. Raises StoreDamagedError for a stranger, a wrong size or a gap.
+
+        An empty last file, left by a crash between creation and sizing, is removed.
+        """
+        names = [n for n in self._files.list_dir(self.directory) if not self._files.is_dir(self.directory / n)]
+        self._directory_made = bool(names)
+        for position, name in enumerate(names):
+            path = self.directory / name
+            size = self._files.file_size(path)
+            if size == 0 and position == len(names) - 1:
+                self._files.remove(path)
+                continue
+            if not (len(name) == NAME_DIGITS and name.isascii() and name.isdigit()):
+                raise StoreDamagedError(
+                    f"{path} does not belong here: files in this directory are named by {NAME_DIGITS} digits",
+                    remedy="move it elsewhere; RocketMQ would refuse the store as well",
+                )
+            if size != self.segment_size:
+                raise StoreDamagedError(
+                    f"{path} has {size} bytes, the configured file size is {self.segment_size}",
+                    remedy="set the file size to the one that the store was written with",
+                )
+            base = int(name)
+            if self.segments and base != self.segments[-1].end:
+                raise StoreDamagedError(f"{path} does not follow {self.segments[-1].path.name}: files are missing")
+            if base % size:
+                raise StoreDamagedError(f"{path} does not start at a multiple of the file size {size}")
+            self._add(Segment(self._files, path, base, size))
+
+    def _add(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self._by_number[segment.base // self.segment_size] = segment
+
+    @property
+    def first_offset(self) -> int:
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """End of the last file, written or not."""
+        return self.segments[-1].end if self.segments else 0
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)
+
+    def find(self, offset: int) -> Segment | None:
+        """The segment that holds the byte at `offset`."""
+        return self._by_number.get(offset // self.segment_size)
+
+    def grow(self, base: int | None = None) -> Segment:
+        """Create the next segment; `base` is its offset when the sequence is empty (rounded down to a file start)."""
+        if self.segments:
+            base = self.end_offset
+        else:
+            base = (base or 0) // self.segment_size * self.segment_size
+        if not self._directory_made:
+            self._files.make_dirs(self.directory)
+            self._directory_made = True
+        path = self.directory / f"{base:0{NAME_DIGITS}d}"
+        file = self._files.open(path, create=True)
+        try:
+            file.truncate(self.segment_size)
+        except OSError:
+            file.close()
+            self._files.remove(path)
+            raise
+        segment = Segment(self._files, path, base, self.segment_size, file)
+        segment.unsynced_name = True
+        self._add(segment)
+        return segment
+
+    def cut(self, end: int) -> None:
+        """Drop everything from `end` on: later files are removed, the rest of the file that holds it reads as zeros."""
+        while self.segments and self.segments[-1].base >= end and self.segments[-1].base > 0:
+            self.drop_last()
+        segment = self.find(end)
+        if segment is not None:
+            segment.file.punch(end - segment.base, segment.end - end)
+            segment.dirty = True
+
+    def drop_last(self) -> None:
+        segment = self.segments.pop()
+        del self._by_number[segment.base // self.segment_size]
+        segment.release()
+        self._files.remove(segment.path)
+
+    def drop_first(self) -> Segment:
+        """Forget the first segment and return it; its file is still there, for the caller to remove."""
+        segment = self.segments.pop(0)
+        del self._by_number[segment.base // self.segment_size]
+        segment.release()
+        return segment
+
+    def datasync(self) -> None:
+        """Make all written bytes and the names of new files durable. Blocks."""
+        for segment in list(self.segments):
+            if segment.dirty:
+                segment.dirty = False
+                segment.file.datasync()
+        if any(segment.unsynced_name for segment in self.segments):
+            for segment in self.segments:
+                segment.unsynced_name = False
+            self._files.sync_dir(self.directory)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Copy of a range inside one file, by a file read (no mapping); shorter beyond the end."""
+        segment = self.find(offset)
+        return b"" if segment is None else segment.file.pread(size, offset - segment.base)
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.release()

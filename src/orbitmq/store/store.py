@@ -1,0 +1,522 @@
+"""The message store: appending, committing, dispatching and reading, for one owner on one thread.
+
+A loop turn appends any number of messages and then commits once: one gathered write, then dispatch to the derived
+structures, then the answers. Flushing and everything else that blocks runs on the worker.
+
+Rules of this file
+1. Single owner: every method is called on the thread that opened the store; `notify` brings the worker's results there.
+2. Nothing is dispatched, read or acknowledged beyond `confirm_offset`, which never passes what the flush mode demands.
+3. After a failed sync nothing is acknowledged or written any more until a restart. A full disk is refused at once and
+   heals by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from orbitmq.clock import Clock
+from orbitmq.deadlines import Deadlines
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
+from orbitmq.protocol.records import encode_stored, stored_size
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store import reading
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.dispatch import Derived, Dispatched, DueTime
+from orbitmq.store.durability import Durability, PutStatus, Told
+from orbitmq.store.index import IndexService
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.reading import GetResult
+from orbitmq.store.recovery import LogScan, Report
+from orbitmq.store.saving import Saving
+from orbitmq.store.settings import FlushDiskType, StoreSettings
+from orbitmq.store.worker import Worker
+
+logger = logging.getLogger("orbitmq.store")
+
+LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+CRC_MASK = 0x7FFFFFFF
+NS_PER_MS = 1_000_000
+
+WARM_WINDOW_BYTES = 512 * 1024 * 1024
+"""The newest part of the log is taken to be in the page cache when this process wrote it; what is older is read cold."""
+
+SPACE_CHECK_INTERVAL_MS = 1_000
+"""After a write failed for lack of space, how long to refuse before trying again."""
+
+
+class NewMessage(msgspec.Struct, gc=False):
+    """A message as admission hands it over: every field valid, properties encoded, addresses packed."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: bytes = LOCAL_HOST
+    store_host: bytes = LOCAL_HOST
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    tags_code: int = 0
+    """What the consume queue unit carries: the hash of the tag, or the due time of a delayed message."""
+    unique_key: str | None = None
+    keys: str | None = None
+    """Blank-separated index keys."""
+    body_crc: int | None = None
+
+
+Appended = Dispatched
+"""What `append` answers: where the record is going to be."""
+
+ArrivalListener = Callable[[Sequence[Dispatched]], None]
+
+
+class MessageStore:
+    """Built by `orbitmq.store.opening.open_store`, which recovers it first."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexService | None,
+        others: Sequence[Derived],
+        saving: Saving,
+        worker: Worker,
+        due_time: DueTime,
+        report: Report,
+    ) -> None:
+        self.settings = settings
+        self.log = log
+        self.queues = queues
+        self.index = index
+        self.report = report
+        self.arrival: ArrivalListener | None = None
+        """Told of every dispatched batch, after the derived structures."""
+        self.deadlines = Deadlines()
+        self.damaged_reads = 0
+        """Records that failed their check when read; each was reported and not served."""
+        self._clock = clock
+        self._saving = saving
+        self._worker = worker
+        self._due_time = due_time
+        self._derived: list[Derived] = [queues, *([index] if index else []), *others]
+        self._sync_mode = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._appended: list[Dispatched] = []
+        self._undispatched: deque[Dispatched] = deque()
+        self._unapplied: list[Dispatched] = []
+        self._turn_waiters: list[tuple[int, bool, Told]] = []
+        self._durability = Durability()
+        self._refusals: dict[str, str] = {}
+        self._syncing = False
+        self._topic_bytes: dict[str, bytes] = {}
+        self._warm_from = log.written_end
+        self.confirm_offset = log.written_end
+        for name, action in (
+            ("flush", self._start_sync),
+            ("sync-timeout", self._expire_waiters),
+            ("save", self._save_written),
+            ("save-durable", self._save_synced),
+            ("space", self._retry_space),
+        ):
+            self.deadlines.define(name, action)
+
+    def begin(self, *, changed: bool) -> None:
+        """After recovery: note at once where everything stands, so that a second crash finds no more work."""
+        if changed:
+            self._saving.save_written(self._derived, self.confirm_offset)
+            self._saving.touched(self.deadlines, self._clock.monotonic_ns())
+            self._start_sync()
+
+    # --- appending --------------------------------------------------------------------------------------------------
+
+    def append(self, message: NewMessage) -> Appended:
+        """Give the message its place. It is written by the next `commit`.
+
+        Raises StoreUnwritableError when the store takes no messages, RecordError when the message fits no record.
+        Cost: about 4 us and a copy of the body.
+        """
+        if self._refusals:
+            raise StoreUnwritableError(self.unwritable_reason)
+        topic = self._topic_bytes.get(message.topic) or self._encode_topic(message.topic)
+        size = self._checked_size(topic, message)
+        return self._append_at(self._place(size), topic, message, self._clock.now_ms())
+
+    def append_batch(self, messages: Sequence[NewMessage]) -> list[Appended]:
+        """Append messages side by side in one file, with consecutive queue offsets and one store timestamp."""
+        if self._refusals:
+            raise StoreUnwritableError(self.unwritable_reason)
+        now_ms = self._clock.now_ms()
+        topics = [self._encode_topic(message.topic) for message in messages]
+        sizes = [self._checked_size(topic, message) for topic, message in zip(topics, messages, strict=True)]
+        at = self._place(sum(sizes))
+        placed = []
+        for topic, size, message in zip(topics, sizes, messages, strict=True):
+            placed.append(self._append_at(at, topic, message, now_ms))
+            at += size
+        return placed
+
+    def _encode_topic(self, topic: str) -> bytes:
+        known = self._topic_bytes.get(topic)
+        if known is None:
+            known = self._topic_bytes[topic] = topic.encode()
+        return known
+
+    def _checked_size(self, topic: bytes, message: NewMessage) -> int:
+        if message.sys_flag & TRANSACTION_MASK:
+            raise RecordError("records with transaction bits are not written by this store")
+        body_size, properties_size = len(message.body), len(message.properties)
+        limit = self.settings.max_message_size
+        if body_size > limit:
+            raise RecordError(f"the body has {body_size} bytes, the limit is {limit}")
+        if properties_size > PROPERTIES_BYTES_MAX:
+            raise RecordError(f"the properties have {properties_size} bytes, the limit is {PROPERTIES_BYTES_MAX}")
+        size = stored_size(topic, body_size, properties_size, message.sys_flag)
+        if size > limit + RECORD_OVERHEAD_BYTES_MAX:
+            raise RecordError(f"the record has {size} bytes, the limit is {limit + RECORD_OVERHEAD_BYTES_MAX}")
+        return size
+
+    def _place(self, size: int) -> int:
+        try:
+            return self.log.place(size)
+        except OSError as error:
+            self._write_failed(error)
+            raise StoreUnwritableError(self.unwritable_reason) from error
+
+    def _append_at(self, at: int, topic: bytes, message: NewMessage, now_ms: int) -> Appended:
+        queue = self.queues.for_append(message.topic, message.queue_id)
+        queue_offset = queue.next_offset
+        crc = message.body_crc
+        stamp = self.log.stamp(now_ms)
+        record = encode_stored(
+            topic,
+            message.queue_id,
+            message.flag,
+            queue_offset,
+            at,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            stamp,
+            message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.body,
+            message.properties,
+            zlib.crc32(message.body) & CRC_MASK if crc is None else crc,
+        )
+        self.log.add(record)
+        queue.next_offset = queue_offset + 1
+        entry = Dispatched(
+            at,
+            len(record),
+            message.topic,
+            message.queue_id,
+            queue_offset,
+            message.tags_code,
+            stamp,
+            message.unique_key,
+            message.keys,
+            message.sys_flag,
+            message.prepared_transaction_offset,
+            message.properties,
+        )
+        self._appended.append(entry)
+        return entry
+
+    def append_raw(self, offset: int, data: bytes) -> None:
+        """Append bytes of another log at the same position, whole records only, and dispatch them: how a copy grows."""
+        start = self.log.end
+        self.log.write_raw(offset, data)
+        scan = LogScan(self.log, start, self._due_time)
+        entries = list(scan)
+        if scan.position != self.log.end:
+            raise RecordError(f"the bytes from {start} on are not whole records beyond {scan.position}")
+        self._written(entries)
+
+    def wait_durable(self, end_offset: int, wait: bool, told: Told) -> None:
+        """Tell `told` what became of a message appended in this turn, as soon as its flush mode is satisfied.
+
+        With `wait` false, or asynchronous flush: after the write of the next commit. Else after the sync that covers
+        `end_offset`, or FLUSH_DISK_TIMEOUT.
+        """
+        self._turn_waiters.append((end_offset, wait, told))
+
+    # --- committing -------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Write what was appended since the last commit, dispatch it, and answer those who wait."""
+        entries, self._appended = self._appended, []
+        waiters, self._turn_waiters = self._turn_waiters, []
+        if entries:
+            try:
+                self.log.write()
+            except (OSError, StoreUnwritableError) as error:
+                for entry in reversed(entries):
+                    self.queues.for_append(entry.topic, entry.queue_id).next_offset = entry.queue_offset
+                self._write_failed(error)
+                for _, _, told in waiters:
+                    told(PutStatus.SERVICE_NOT_AVAILABLE)
+                return
+            self._written(entries)
+        for end_offset, wait, told in waiters:
+            if self._sync_mode and wait:
+                deadline = self._clock.monotonic_ns() + self.settings.sync_flush_timeout_ms * NS_PER_MS
+                self._durability.wait(end_offset, deadline, told)
+                self.deadlines.arm("sync-timeout", deadline)
+            else:
+                told(PutStatus.PUT_OK)
+
+    def _written(self, entries: list[Dispatched]) -> None:
+        if self._sync_mode:
+            self._undispatched.extend(entries)
+            self._start_sync()
+        else:
+            self._dispatch(entries, self.log.written_end)
+            now = self._clock.monotonic_ns()
+            self.deadlines.arm("flush", now + self.settings.flush_interval_commit_log_ms * NS_PER_MS)
+
+    def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
+        self.confirm_offset = confirmed
+        try:
+            for derived in self._derived:
+                derived.apply(entries)
+        except OSError as error:
+            self._unapplied += entries
+            self._write_failed(error)
+        self._saving.touched(self.deadlines, self._clock.monotonic_ns())
+        if self.arrival is not None:
+            self.arrival(entries)
+
+    # --- flushing ---------------------------------------------------------------------------------------------------
+
+    def _start_sync(self) -> None:
+        if self._syncing or "fatal" in self._refusals or self.log.synced_end >= self.log.written_end:
+            return
+        self._syncing = True
+        end = self.log.written_end
+        self._worker.submit(self.log.datasync, lambda result: self._sync_done(end, result))
+
+    def _sync_done(self, end: int, result: object) -> None:
+        self._syncing = False
+        if isinstance(result, BaseException):
+            self._sync_failed(result)
+            return
+        self._advance_synced(end)
+        if self._sync_mode:
+            self._start_sync()  # what was written meanwhile
+
+    def _advance_synced(self, end: int) -> None:
+        if end <= self.log.synced_end:
+            return
+        self.log.synced_end = end
+        ready = []
+        while self._undispatched and self._undispatched[0].end_offset <= end:
+            ready.append(self._undispatched.popleft())
+        if ready:
+            self._dispatch(ready, end)
+        self._durability.synced(end)
+
+    def _expire_waiters(self) -> None:
+        now = self._clock.monotonic_ns()
+        self._durability.expire(now)
+        following = self._durability.next_deadline_ns
+        if following is not None:
+            self.deadlines.arm("sync-timeout", following)
+
+    def _sync_failed(self, error: BaseException) -> None:
+        log = self.log
+        risk = "" if self._sync_mode else f"; bytes {log.synced_end} to {log.written_end} were acknowledged unsynced"
+        self._refuse("fatal", f"syncing the commit log failed: {error}{risk}; restart the broker on a sound disk")
+        self._durability.fail()
+
+    def _write_failed(self, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            self._refuse("space", f"the disk is full: {error}")
+            self.deadlines.arm("space", self._clock.monotonic_ns() + SPACE_CHECK_INTERVAL_MS * NS_PER_MS)
+        else:
+            self._refuse("fatal", f"writing the store failed: {error}; restart the broker on a sound disk")
+            self._durability.fail()
+
+    def _retry_space(self) -> None:
+        """Accept messages again once what could not be written before can be."""
+        try:
+            for derived in self._derived:
+                derived.apply(self._unapplied)
+                derived.write()
+        except OSError as error:
+            self._write_failed(error)
+            return
+        self._unapplied.clear()
+        self.allow("space")
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def _save_written(self) -> None:
+        if "fatal" in self._refusals or self._unapplied:
+            return
+        try:
+            self._saving.save_written(self._derived, self.confirm_offset)
+        except OSError as error:
+            self._write_failed(error)
+
+    def _save_synced(self) -> None:
+        if "fatal" in self._refusals or self._unapplied:
+            return
+        end = self.log.written_end
+        try:
+            job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
+        except OSError as error:
+            self._write_failed(error)
+            return
+        if job is not None:
+            self._worker.submit(job, lambda result: self._save_done(end, result))
+
+    def _save_done(self, end: int, result: object) -> None:
+        self._saving.job_done()
+        if isinstance(result, BaseException):
+            self._sync_failed(result)
+        else:
+            self._advance_synced(end)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return not self._refusals
+
+    @property
+    def unwritable_reason(self) -> str:
+        return "; ".join(self._refusals.values())
+
+    def _refuse(self, name: str, reason: str) -> None:
+        if name not in self._refusals:
+            logger.error("no messages are accepted: %s", reason)
+        self._refusals[name] = reason
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Take no messages until `allow(name)`; `reason` is what senders are told."""
+        self._refuse(name, reason)
+
+    def allow(self, name: str) -> None:
+        if self._refusals.pop(name, None) is not None and not self._refusals:
+            logger.warning("messages are accepted again")
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self.log.written_end - self.log.synced_end
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        accepts: Callable[[int], bool] | None = None,
+    ) -> GetResult:
+        """Messages of a queue from queue offset `offset` on. A result with `cold` set must go through `read_cold`."""
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return reading.no_queue()
+        return reading.get_records(self.log, queue, offset, max_count, max_bytes, accepts, self.warm_from)
+
+    def read_cold(self, result: GetResult, done: Callable[[GetResult], None]) -> None:
+        """Read and verify the records of a cold result on the worker, then call `done` with the finished result."""
+
+        def finished(read: reading.ColdRead | BaseException) -> None:
+            if isinstance(read, BaseException):
+                logger.error("cold read failed: %s", read)
+                read = reading.ColdRead([], result.cold[0][0])
+            if read.damaged_at is not None:
+                self.damaged_reads += 1
+                logger.error("the record at %d fails its check and is not served", read.damaged_at)
+            done(reading.settle_cold(result, read))
+
+        self._worker.submit(lambda: reading.read_and_verify(self.log, result.cold), finished)
+
+    @property
+    def warm_from(self) -> int:
+        """Log position from which on reads are served straight from the mapping."""
+        return max(self._warm_from, self.log.written_end - WARM_WINDOW_BYTES)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.get(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.get(topic, queue_id)
+        return queue.max_offset if queue else 0
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        queue = self.queues.get(topic, queue_id)
+        return reading.offset_by_time(self.log, queue, timestamp_ms, upper=upper) if queue else 0
+
+    def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store timestamp of a message, -1 when it is not there."""
+        queue = self.queues.get(topic, queue_id)
+        return reading.store_time(self.log, queue, queue_offset) if queue else -1
+
+    def earliest_store_time(self) -> int:
+        record = self.log.record_view(self.log.start)
+        return -1 if record is None else reading.store_timestamp_of(record)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The verified record at a log position; None when there is none (any more)."""
+        record = self.log.record_view(physical_offset)
+        return record if record is not None and reading.is_sound(record, physical_offset) else None
+
+    def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Log positions of records with that key (or another of the same hash), ascending."""
+        if self.index is None:
+            return []
+        return self.index.query(topic, key, max_count, begin_ms, end_ms)
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return self.queues.ids_of(topic)
+
+    def scan(self, start: int) -> Iterator[Dispatched]:
+        """The records from log position `start` to the confirmed end."""
+        for entry in LogScan(self.log, start, self._due_time):
+            if entry.end_offset > self.confirm_offset:
+                return
+            yield entry
+
+    # --- upkeep -----------------------------------------------------------------------------------------------------
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the topic's queues; their records stay in the log until it is cleaned."""
+        directory = self.queues.forget_topic(topic)
+        if directory is not None:
+            self._saving.remove_later(self._worker, [directory])
+
+    def run_due(self, now_ns: int) -> None:
+        """Periodic work whose time has come; see `deadlines`."""
+        self.deadlines.run_due(now_ns)
+
+    def close(self) -> None:
+        """Orderly stop: everything written, synced and marked clean, so that the next start scans nothing."""
+        self.commit()
+        self._worker.close()
+        if "fatal" in self._refusals or self._unapplied:
+            self._saving.abandon()
+        else:
+            self._saving.save_clean(self._derived, self.log)
+            self._advance_synced(self.log.written_end)
+        self._refusals["closed"] = "the store is closed"
+        for derived in self._derived:
+            if (close := getattr(derived, "close", None)) is not None:
+                close()
+        self.log.close()
+        self._saving.release()
