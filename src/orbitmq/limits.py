@@ -128,6 +128,9 @@ QUEUE_LOCKS_PER_GROUP_MAX: Final = 65_536
 UNANSWERED_SENDS_MAX: Final = 10_000
 """Default of `sendThreadPoolQueueCapacity`: sends waiting for their flush, beyond which SYSTEM_BUSY is answered."""
 
+QUERY_ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Records of one answer to a look-up by key; half a frame."""
+
 STATISTIC_NAMES_MAX: Final = 20_000
 """Topics, and groups of a topic, with counters of their own."""
 
@@ -210,3 +213,39 @@ JSON_DEPTH_MAX: Final = 100
 
 JSON_VALUES_MAX: Final = 2_000_000
 """Values of a JSON document after its references are resolved: a few bytes of references could stand for billions."""
+
+# --- calls to other servers ---------------------------------------------------------------------------------------
+OUTBOUND_CONNECT_MS: Final = 3_000
+"""Time for a TCP connection to a name server or broker; RocketMQ's value."""
+
+OUTBOUND_CALLS_MAX: Final = 1_024
+"""Calls that wait for an answer on one connection to another server."""
+
+OUTBOUND_ADDRESSES_MAX: Final = 256
+"""Connections kept for notices; the oldest is closed for a new one."""
+
+OUTBOUND_PAUSE_FIRST_MS: Final = 250
+"""Pause after the first failed attempt to connect."""
+
+OUTBOUND_PAUSE_LAST_MS: Final = 10_000
+"""The doubling pause ends here: a name server that comes back is found within ten seconds."""
+
+REGISTRATION_TIMEOUT_MS: Final = 24_000
+"""Time for one registration; RocketMQ's value."""
+
+REGISTRATION_PERIOD_MS_MIN: Final = 10_000
+REGISTRATION_PERIOD_MS_MAX: Final = 60_000
+"""`registerNameServerPeriod` is taken into this range, as RocketMQ does: half of what a name server waits at most."""
+
+REGISTRATION_RETRY_FIRST_MS: Final = 500
+"""Pause after a failed registration; it doubles up to OUTBOUND_PAUSE_LAST_MS."""
+
+UNREGISTER_TIMEOUT_MS: Final = 1_000
+"""Time for the farewell at an orderly stop; a name server notices a closed connection anyhow."""
+
+# --- retention and checking ---------------------------------------------------------------------------------------
+DISK_FREE_ENOUGH_BYTES: Final = 2 * 1024 * 1024 * 1024
+"""RocketMQ's percent rules about full disks apply only when less than this is free: a large disk at 91 % has room."""
+
+CHECK_FINDINGS_MAX: Final = 1_000
+"""Findings of one store check that are kept in words; further ones are counted."""

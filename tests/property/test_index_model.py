@@ -63,6 +63,7 @@ class IndexMachine(RuleBasedStateMachine):
     def sync(self) -> None:
         self.index.write()
         mark = (self.index.state(), self.index.position)
+        self.index.begin_sync()
         self.index.datasync()
         self.mark = self.synced = mark
 

@@ -67,6 +67,8 @@ class IndexService:
         "_names_unsynced",
         "_resume",
         "_shape",
+        "_sync_names",
+        "_syncing",
         "dropped",
         "index_files",
         "position",
@@ -82,6 +84,8 @@ class IndexService:
         self._clock = clock
         self._hasher = KeyHasher()
         self._names_unsynced = False
+        self._sync_names = False
+        self._syncing: list[IndexFile] = []
         self._resume: tuple[int, Counter[int]] | None = None
         self.index_files: list[IndexFile] = []
         self.position = 0
@@ -248,20 +252,18 @@ class IndexService:
             self.index_files[-1].write()
 
     def begin_sync(self) -> None:
-        """Nothing to note: `datasync` covers what each file has written when it comes to it."""
+        """Note what the next `datasync` has to cover: everything written so far."""
+        self._syncing = [file for file in self.index_files if file.is_dirty]
+        self._sync_names = self._sync_names or self._names_unsynced
+        self._names_unsynced = False
 
     def datasync(self) -> None:
-        """Make everything written before the call durable. Blocks; may run on the flush thread."""
-        for file in list(self.index_files):
-            if file.is_dirty:
-                file.datasync()
-        if self._names_unsynced:
-            self._names_unsynced = False
-            try:
-                self._files.sync_dir(self._directory)
-            except OSError:
-                self._names_unsynced = True
-                raise
+        """Make what `begin_sync` noted durable. Blocks; runs on the flush thread beside the other methods."""
+        for file in self._syncing:
+            file.datasync()
+        if self._sync_names:
+            self._files.sync_dir(self._directory)
+            self._sync_names = False
 
     def state(self) -> dict[str, object]:
         """For the recovery mark; to be taken after `write`."""

@@ -54,6 +54,7 @@ def test_an_empty_index_makes_no_files(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     index.apply([record(0), record(1)])
     index.write()
+    index.begin_sync()
     index.datasync()
     assert index.position == 200
     assert index.query("T", "k", 9) == []
@@ -110,6 +111,7 @@ def test_orderly_stop_and_start(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     feed(index, 0, 9)
     index.apply([record(9)])  # without keys: only the mark knows of it
+    index.begin_sync()
     index.datasync()
     index.close()
     index = open_index(tmp_path, position=1000)
@@ -146,6 +148,7 @@ def test_killed_after_the_mark(tmp_path: Path, marked: int, written: int) -> Non
 def test_power_failure_goes_back_to_the_synced_mark(tmp_path: Path, synced: int) -> None:
     index = open_index(tmp_path)
     feed(index, 0, synced)
+    index.begin_sync()
     index.datasync()
     state, position = index.state(), index.position
     feed(index, synced, 17)
@@ -204,6 +207,7 @@ def test_durable_full_timestamp_follows_full_synced_files(tmp_path: Path) -> Non
     index = open_index(tmp_path)
     feed(index, 0, 8)
     assert index.durable_full_timestamp == 0
+    index.begin_sync()
     index.datasync()
     assert index.durable_full_timestamp == T0 + 4000
     feed(index, 8, 12)
@@ -214,6 +218,7 @@ def test_expired_files_are_handed_out_but_never_the_newest_or_an_unsynced_one(tm
     index = open_index(tmp_path)
     feed(index, 0, 23)
     assert index.take_expired(10_000) == []
+    index.begin_sync()
     index.datasync()
     assert [path.name for path in index.take_expired(901)] == OsFiles().list_dir(tmp_path / "index")[:2]
     assert len(index.take_expired(10_000)) == 2
