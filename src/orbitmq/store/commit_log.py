@@ -41,6 +41,11 @@ class CommitLog:
     def start(self) -> int:
         return self.sequence.first_offset
 
+    @property
+    def end_of_files(self) -> int:
+        """Where the last file ends, written or not: no record lies beyond."""
+        return self.sequence.end_offset
+
     # --- appending --------------------------------------------------------------------------------------------------
 
     def stamp(self, now_ms: int) -> int:

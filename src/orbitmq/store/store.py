@@ -17,6 +17,7 @@ import logging
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -39,6 +40,7 @@ from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.worker import Worker
 
 logger = logging.getLogger("orbitmq.store")
+T = TypeVar("T")
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 CRC_MASK = 0x7FFFFFFF
@@ -139,8 +141,9 @@ class MessageStore:
 
     # --- appending --------------------------------------------------------------------------------------------------
 
-    def append(self, message: NewMessage) -> Appended:
-        """Give the message its place. It is written by the next `commit`.
+    def append(self, message: NewMessage, *, accepted: bool = False) -> Appended:
+        """Give the message its place. It is written by the next `commit`. With `accepted` the size limits that apply
+        to new messages do not: it was taken in before, under limits that may have changed since.
 
         Raises StoreUnwritableError when the store takes no messages, RecordError when the message fits no record.
         Cost: about 4 us and a copy of the body.
@@ -148,7 +151,10 @@ class MessageStore:
         if self._refusals:
             raise StoreUnwritableError(self.unwritable_reason)
         topic = self._topic_bytes.get(message.topic) or self._encode_topic(message.topic)
-        size = self._checked_size(topic, message)
+        if accepted:
+            size = stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
+        else:
+            size = self._checked_size(topic, message)
         return self._append_at(self._place(size), topic, message, self._clock.now_ms())
 
     def append_batch(self, messages: Sequence[NewMessage]) -> list[Appended]:
@@ -492,6 +498,10 @@ class MessageStore:
             if entry.end_offset > self.confirm_offset:
                 return
             yield entry
+
+    def run_blocking(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Run `job` on the worker, then `done` with its result or exception on this thread."""
+        self._worker.submit(job, done)
 
     # --- upkeep -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,84 @@
+"""The file `config/delayOffset.json`, and what a crash of RocketMQ leaves unclear in it.
+
+The file holds, per level, the queue offset of the first message that is not delivered. RocketMQ writes it every ten
+seconds: after its crash some messages behind that offset were delivered already.
+
+Rules of this file
+1. What orbitmq writes here never leads the log; what it reads here may lag behind it.
+2. A delivery by RocketMQ is recognised by unique key, topic and queue, and only where these are unique: a repeat is
+   better than a loss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreDamagedError
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.records import decode_record
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.dispatch import Dispatched
+
+OFFSETS_FILE = "delayOffset.json"
+
+Address = tuple[str, str, str]
+"""Unique key, real topic, real queue id."""
+
+
+class LevelOffsets:
+    """The file as a table level -> offset."""
+
+    __slots__ = ("_clock", "_file", "_saved", "_version")
+
+    def __init__(self, file: ConfigFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._saved: dict[int, int] | None = None
+        self._version = 0
+
+    def load(self) -> dict[int, int]:
+        table = (self._file.load() or {}).get("offsetTable", {})
+        try:
+            return {int(level): int(offset) for level, offset in table.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreDamagedError(
+                f"{self._file.path} does not hold offsets by level: {error}",
+                remedy="restore it from its .bak; without it every delayed message still in the log would be repeated",
+            ) from error
+
+    def save(self, table: dict[int, int]) -> None:
+        """Durable on return; does nothing when the table is the one saved last. Blocks."""
+        if table == self._saved:
+            return
+        self._version += 1
+        version = {"counter": self._version, "stateVersion": 0, "timestamp": self._clock.now_ms()}
+        self._file.save({"dataVersion": version, "offsetTable": {str(k): v for k, v in sorted(table.items())}})
+        self._saved = dict(table)
+
+
+def deliveries_by_rocketmq(log: CommitLog, sources: Sequence[int], later: Iterable[Dispatched]) -> list[int]:
+    """Which of the records at the log positions `sources` were delivered by one of the records in `later`."""
+    addresses: dict[Address, list[int]] = {}
+    for physical in sources:
+        view = log.record_view(physical)
+        if view is not None:
+            address = _address(decode_properties(decode_record(view, body=False).properties))
+            if address is not None:
+                addresses.setdefault(address, []).append(physical)
+    seen: Counter[Address] = Counter()
+    for entry in later:
+        if entry.unique_key is None:
+            continue
+        address = _address(decode_properties(entry.properties))
+        if address in addresses and (entry.topic, str(entry.queue_id)) == (address[1], address[2]):
+            seen[address] += 1
+    return [found[0] for address, found in addresses.items() if len(found) == 1 and seen[address] >= 1]
+
+
+def _address(properties: dict[str, str]) -> Address | None:
+    key, topic = properties.get(Property.UNIQ_KEY), properties.get(Property.REAL_TOPIC)
+    queue = properties.get(Property.REAL_QID)
+    return (key, topic, queue) if key and topic and queue else None

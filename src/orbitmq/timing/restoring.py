@@ -1,0 +1,97 @@
+"""From the record of a delayed message back to the message its sender meant.
+
+Rules of this file
+1. Pure: record in, message out, or the reason why there is none.
+2. The restored record keeps everything RocketMQ keeps, DELAY, REAL_TOPIC and REAL_QID included; our due time goes.
+3. It names its source: physical offset + 1 in `prepared_transaction_offset`, where RocketMQ leaves 0. That number is how
+   recovery knows that the source has been delivered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
+from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
+from orbitmq.protocol.records import Record
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.store import NewMessage
+
+QUARANTINE_TOPIC: Final = "orbitmq_sys_quarantine"
+"""Where records go that can never be delivered, with the reason as a property."""
+
+QUARANTINE_REASON: Final = "ORBITMQ_QUARANTINE_REASON"
+QUARANTINE_SOURCE: Final = "ORBITMQ_QUARANTINE_SOURCE"
+REASON_CHARS_MAX: Final = 500
+
+_DUE_NAME: Final = Property.DUE_MS.encode()
+
+
+class Undeliverable(Exception):
+    """Why a record can never become a message again."""
+
+
+def source_of(physical_offset: int) -> int:
+    """What a record says of the record it was made of."""
+    return physical_offset + 1
+
+
+def source_offset(entry: Dispatched) -> int | None:
+    """Log position of the record that this one replaces or delivers; None for ordinary records."""
+    mark = entry.prepared_transaction_offset
+    return mark - 1 if mark > 0 and not entry.sys_flag & TRANSACTION_MASK else None
+
+
+def restore_message(record: Record) -> NewMessage:
+    """The message to append to its real topic. Raises Undeliverable when the record says no such thing."""
+    properties = decode_properties(record.properties)
+    topic = properties.get(Property.REAL_TOPIC)
+    queue_text = properties.get(Property.REAL_QID, "")
+    if not topic:
+        raise Undeliverable("it has no property REAL_TOPIC")
+    if topic in (HALF_TOPIC, SCHEDULE_TOPIC):
+        raise Undeliverable(f"its real topic is the system topic {topic}")
+    if not (queue_text.isascii() and queue_text.isdigit()) or int(queue_text) > 0x7FFFFFFF:
+        raise Undeliverable(f"its property REAL_QID is {queue_text!r}, not the number of a queue")
+    tags = properties.get(Property.TAGS)
+    return NewMessage(
+        topic,
+        int(queue_text),
+        record.body,
+        without_property(record.properties, _DUE_NAME),
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_host,
+        record.reconsume_times,
+        source_of(record.physical_offset),
+        tags_code(tags) if tags else 0,
+        properties.get(Property.UNIQ_KEY),
+        properties.get(Property.KEYS),
+        record.body_crc,
+    )
+
+
+def quarantine_message(record: Record | None, physical_offset: int, reason: str) -> NewMessage:
+    """What is kept of a record that cannot be delivered; with `record` None nothing of it could be read."""
+    properties = b"" if record is None else without_property(record.properties, _DUE_NAME)
+    note = append_property(b"", QUARANTINE_REASON, reason[:REASON_CHARS_MAX].replace("\x01", " ").replace("\x02", " "))
+    note = append_property(note, QUARANTINE_SOURCE, str(physical_offset))
+    if len(properties) + len(note) + 1 > 0x7FFF:
+        properties = b""
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    message = NewMessage(QUARANTINE_TOPIC, 0, reason.encode(), properties + note)
+    if record is not None:
+        message.body = record.body
+        message.body_crc = record.body_crc
+        message.flag = record.flag
+        message.sys_flag = record.sys_flag
+        message.born_timestamp = record.born_timestamp
+        message.born_host = record.born_host
+        message.store_host = record.store_host
+    message.prepared_transaction_offset = source_of(physical_offset)
+    return message

@@ -1,0 +1,158 @@
+"""What is pending in one delay level: runs of queue offsets whose due times do not decrease.
+
+With a steady clock a level is one run, because its messages wait equally long. A clock that was set back, or another
+level list, begins a new run, and every run is released on its own: a message is never held up by an earlier one that is
+due later.
+
+Rules of this file
+1. Units of one run are taken and finished in order. Taking is a promise in memory; only finishing is remembered.
+2. Nothing here reads a clock or a file; due times are asked of the caller, one per look at a run.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final
+
+RUNS_MAX: Final = 1_000
+"""Runs of one level. A clock that steps back more often than this makes messages late (counted), never early."""
+
+DueAt = Callable[[int], int]
+"""Queue offset of a unit in the level's queue -> its due time in milliseconds."""
+
+
+class Run:
+    """Offsets `done` to `end` are pending; those below `taken` have been handed out."""
+
+    __slots__ = ("done", "end", "head_due_ms", "last_due_ms", "start", "taken")
+
+    def __init__(self, start: int, end: int, head_due_ms: int, last_due_ms: int) -> None:
+        self.start = start
+        self.done = start
+        self.taken = start
+        self.end = end
+        self.head_due_ms = head_due_ms
+        """Due time of the unit at `taken`; meaningless when everything is taken."""
+        self.last_due_ms = last_due_ms
+
+
+class LevelRuns:
+    """The pending offsets of one level."""
+
+    __slots__ = ("_due_at", "_runs", "next_offset", "squeezed_count")
+
+    def __init__(self, due_at: DueAt) -> None:
+        self._due_at = due_at
+        self._runs: list[Run] = []
+        self.next_offset = 0
+        """Offset after the newest unit that was added."""
+        self.squeezed_count = 0
+        """Units that joined a run out of order because there were too many runs."""
+
+    # --- growing ----------------------------------------------------------------------------------------------------
+
+    def add(self, offset: int, due_ms: int) -> None:
+        """A new unit. One that is already known is ignored."""
+        if offset < self.next_offset:
+            return
+        last = self._runs[-1] if self._runs else None
+        if last is not None and last.end == offset and (due_ms >= last.last_due_ms or len(self._runs) >= RUNS_MAX):
+            if due_ms < last.last_due_ms:
+                self.squeezed_count += 1
+            if last.taken == last.end:
+                last.head_due_ms = due_ms
+            last.end = offset + 1
+            last.last_due_ms = max(last.last_due_ms, due_ms)
+        else:
+            self._runs.append(Run(offset, offset + 1, due_ms, due_ms))
+        self.next_offset = offset + 1
+
+    def add_range(self, start: int, due_times: Iterator[int]) -> None:
+        """Units `start`, `start + 1`, … with the given due times: what restoring does."""
+        offset = max(start, self.next_offset)
+        for due_ms in due_times:
+            self.add(offset, due_ms)
+            offset += 1
+        self.next_offset = max(self.next_offset, offset)
+
+    # --- releasing --------------------------------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Due time of the next unit to take; None when none is left."""
+        return min((run.head_due_ms for run in self._runs if run.taken < run.end), default=None)
+
+    def take_due(self, now_ms: int) -> int | None:
+        """The offset of a unit that is due, earliest first; None when none is."""
+        best: Run | None = None
+        for run in self._runs:
+            if (
+                run.taken < run.end
+                and run.head_due_ms <= now_ms
+                and (best is None or run.head_due_ms < best.head_due_ms)
+            ):
+                best = run
+        if best is None:
+            return None
+        offset = best.taken
+        best.taken += 1
+        if best.taken < best.end:
+            best.head_due_ms = self._due_at(best.taken)
+        return offset
+
+    def untake(self) -> None:
+        """What was taken and not finished is pending again."""
+        for run in self._runs:
+            if run.taken != run.done:
+                run.taken = run.done
+                run.head_due_ms = self._due_at(run.taken)
+
+    def finish(self, offset: int) -> bool:
+        """The unit is delivered (or given up, or replaced). False when it was not pending."""
+        index = bisect_right(self._runs, offset, key=lambda run: run.start) - 1
+        if index < 0:
+            return False
+        run = self._runs[index]
+        if not run.done <= offset < run.end:
+            return False
+        if offset > run.done:  # units between were finished by another program: split what is left
+            rest = Run(run.done, offset, self._due_at(run.done), self._due_at(offset - 1))
+            self._runs.insert(index, rest)
+        run.start = run.done = offset + 1
+        if run.taken < run.done:
+            run.taken = run.done
+            if run.taken < run.end:
+                run.head_due_ms = self._due_at(run.taken)
+        if run.done == run.end:
+            self._runs.remove(run)
+        return True
+
+    def trim(self, end: int) -> None:
+        """Forget units from `end` on: the log was cut there."""
+        self._runs = [run for run in self._runs if run.done < end]
+        if self._runs and self._runs[-1].end > end:
+            last = self._runs[-1]
+            last.end = end
+            last.taken = min(last.taken, end)
+            last.last_due_ms = self._due_at(end - 1)
+        self.next_offset = min(self.next_offset, end)
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def first_pending(self) -> int | None:
+        """The lowest offset that is not finished."""
+        return self._runs[0].done if self._runs else None
+
+    @property
+    def pending_count(self) -> int:
+        return sum(run.end - run.done for run in self._runs)
+
+    def intervals(self) -> list[tuple[int, int]]:
+        """Pending offsets as (first, end) pairs, ascending."""
+        return [(run.done, run.end) for run in self._runs]
+
+    def pending_offsets(self) -> Iterator[int]:
+        for run in self._runs:
+            yield from range(run.done, run.end)
