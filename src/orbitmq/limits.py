@@ -88,8 +88,12 @@ about a millisecond."""
 NAMESERVER_BROKERS_MAX: Final = 10_000
 """Registered broker addresses. Anybody may register; an invented broker must not fill the memory."""
 
-NAMESERVER_TOPICS_MAX: Final = 500_000
-"""Topics in the route table; ten times what large installations report."""
+NAMESERVER_TOPIC_ENTRIES_MAX: Final = 1_000_000
+"""Entries of the route table, one for each topic on each group; ten times what large installations report."""
+
+NAMESERVER_NAME_CHARS_MAX: Final = 512
+"""Names in a registration. The longest legal topic has 262 characters; together with the number of entries this
+bounds the memory that invented topics can take."""
 
 NAMESERVER_KV_BYTES_MAX: Final = 16 * 1024 * 1024
 """Sum of all names, keys and values of the KV table; the whole table is one file, rewritten on a change."""

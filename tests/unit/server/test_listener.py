@@ -461,7 +461,7 @@ def test_stop_delivers_written_answers_and_closes(run: Run) -> None:
             assert (await raw.read()).opaque == 2
             assert await raw.ended()
             assert len(rig.handler.closed) == 1
-            with pytest.raises(OSError):
+            with pytest.raises(ConnectionError):
                 await asyncio.open_connection(*("127.0.0.1", raw.writer.get_extra_info("peername")[1]))
 
     run(test)

@@ -1,0 +1,397 @@
+"""The name server: requests in, answers out, over the route registry and the key-value table.
+
+It has the shape every role of a process has: `handle`, `peer_closed`, `end_turn`, and deadlines instead of timers.
+
+Rules of this file
+1. Liveness is measured with the monotonic clock: a stepped wall clock expires nobody.
+2. An expected failure is an answer with the protocol's code; anything else is raised and becomes SYSTEM_ERROR in the
+   listener. Every code without a handler is answered "not supported".
+3. A change of the key-value table is answered after it is durable, at the end of the turn; all changes of a turn share
+   one file write.
+4. Encoded route answers are kept until any route or order configuration changes: clients ask every 30 s each, routes
+   change rarely.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from orbitmq.clock import Clock
+from orbitmq.deadlines import Deadlines
+from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
+from orbitmq.limits import NAMESERVER_ROUTE_CACHE_BYTES_MAX
+from orbitmq.nameserver import lookup
+from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.nameserver.intake import queues_of, read_registration, version_of
+from orbitmq.nameserver.kv import ORDER_TOPIC_CONFIG, KvFile, KvTable
+from orbitmq.nameserver.routes import BrokerKey, LiveBroker, MinimumChange, RouteTable
+from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, TopicList, TopicRouteData
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, request, response
+from orbitmq.protocol.remoting.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+EXPIRY: Final = "name server: expired brokers"
+"""Name of the one deadline a name server arms."""
+
+_BROKERS = "nameserver.brokers"
+_MS = 1_000_000
+
+_Answer = Callable[["NameServer", Command, Peer], Command | None]
+
+
+class NameServer:
+    """One name server.
+
+    `notify(address, command)` sends a oneway request to a broker's own port. `read_properties` parses the body of a
+    configuration change and `save_config` keeps the new configuration (both may raise; nothing is changed then);
+    without `save_config` changes last until the process ends.
+    """
+
+    def __init__(
+        self,
+        config: NameServerConfig,
+        clock: Clock,
+        deadlines: Deadlines,
+        kv_file: KvFile | None = None,
+        *,
+        read_properties: Callable[[bytes], Mapping[str, str]],
+        notify: Callable[[str, Command], None] | None = None,
+        save_config: Callable[[str], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.routes = RouteTable()
+        self.kv = KvTable(kv_file)
+        self._clock = clock
+        self._deadlines = deadlines
+        self._notify = notify
+        self._read_properties = read_properties
+        self._save_config = save_config
+        self._started_ns = clock.monotonic_ns()
+        self._unsaved: list[tuple[Peer, Command]] = []
+        self._cache: dict[str, bytes] = {}
+        self._cache_bytes = 0
+        self._cache_state = (-1, -1, False, False)
+        deadlines.define(EXPIRY, self._expire)
+
+    # --- the shape of a role --------------------------------------------------------------------------------------
+
+    def handle(self, request: Command, peer: Peer) -> Command | None:
+        """The answer to `request`; None when it comes at the end of the turn."""
+        answer = _HANDLERS.get(request.code)
+        if answer is None:
+            remark = f"request code {request.code} is not supported by a name server"
+            return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        try:
+            return answer(self, request, peer)
+        except ProtocolError as error:
+            return response(request, ResponseCode.SYSTEM_ERROR, str(error), _empty_fields(request.code))
+
+    def peer_closed(self, peer: Peer) -> None:
+        """Brokers that registered over this connection, and not over a newer one, are gone."""
+        for key in list(_brokers_of(peer)):
+            live = self.routes.live.get(key)
+            if live is not None and live.owner is peer:
+                _log.info("broker %s at %s left: its connection closed", live.group, key.address)
+                self._remove(live)
+
+    def end_turn(self) -> None:
+        """Make the turn's key-value changes durable and answer them."""
+        if not self._unsaved:
+            return
+        waiting, self._unsaved = self._unsaved, []
+        code, remark = ResponseCode.SUCCESS, None
+        try:
+            self.kv.commit()
+        except OSError as error:
+            _log.error("the key-value table cannot be written, its changes are taken back: %s", error)
+            code, remark = ResponseCode.SYSTEM_ERROR, f"the key-value table cannot be written: {error}"
+        for peer, command in waiting:
+            if not command.is_oneway:
+                peer.send(response(command, code, remark))
+
+    # --- life of brokers ------------------------------------------------------------------------------------------
+
+    def _expire(self) -> None:
+        for live in self.routes.expired(self._clock.monotonic_ns()):
+            _log.warning(
+                "broker %s at %s gave no sign of life for %d ms and is removed",
+                live.group,
+                live.key.address,
+                live.timeout_ms,
+            )
+            owner = live.owner
+            self._remove(live)
+            owner.close("the broker registered over it expired")
+        next_ns = self.routes.next_deadline_ns()
+        if next_ns is not None:
+            self._arm_expiry(next_ns)
+
+    def _arm_expiry(self, deadline_ns: int) -> None:
+        """Look again just after `deadline_ns`, but not sooner than the configured interval."""
+        soonest_ns = self._clock.monotonic_ns() + self.config.scan_not_active_broker_interval * _MS
+        self._deadlines.arm(EXPIRY, max(deadline_ns + 1, soonest_ns))
+
+    def _remove(self, live: LiveBroker) -> None:
+        _brokers_of(live.owner).discard(live.key)
+        self._tell(self.routes.remove(live.key, live.group))
+
+    def _tell(self, change: MinimumChange | None) -> None:
+        """Tell the members of a group its new smallest id, when that is wanted."""
+        if change is None or self._notify is None or not self.config.notify_min_broker_id_changed:
+            return
+        fields = {"minBrokerId": str(change.broker_id), "minBrokerAddr": change.address}
+        if change.offline_address is not None:
+            fields["offlineBrokerAddr"] = change.offline_address
+        if change.ha_address:
+            fields["haBrokerAddr"] = change.ha_address
+        for address in change.tell:
+            self._notify(address, request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, fields, oneway=True))
+
+    def _register_broker(self, command: Command, peer: Peer) -> Command:
+        registration = read_registration(command)
+        new = registration.group not in self.routes.groups
+        result = self.routes.register(
+            registration,
+            peer,
+            self._clock.monotonic_ns(),
+            delete_missing=self.config.delete_topic_with_broker_registration,
+        )
+        fields: dict[str, str] = {}
+        if result.ignored:
+            return response(command, ResponseCode.SUCCESS, None, fields)
+        live = self.routes.live[BrokerKey(registration.cluster, registration.address)]
+        _brokers_of(peer).add(live.key)
+        if new:
+            _log.info("broker %s id %d registered from %s", live.group, live.broker_id, live.key.address)
+        self._arm_expiry(live.deadline_ns)
+        self._tell(result.change)
+        if result.master_address is not None:
+            fields["masterAddr"] = result.master_address
+            fields["haServerAddr"] = result.master_ha_address or ""
+        body = b""
+        if self.config.return_order_topic_config_to_broker:
+            orders = self.kv.namespace(ORDER_TOPIC_CONFIG)
+            body = b"" if orders is None else KVTable(orders).encode()
+        return response(command, ResponseCode.SUCCESS, None, fields, body)
+
+    def _unregister_broker(self, command: Command, peer: Peer) -> Command:
+        key = BrokerKey(command.text("clusterName"), command.text("brokerAddr"))
+        group = command.text("brokerName")
+        live = self.routes.live.get(key)
+        if live is not None and live.group == group:
+            self._remove(live)
+        else:
+            self._tell(self.routes.remove(key, group))
+        return response(command, ResponseCode.SUCCESS)
+
+    def _query_data_version(self, command: Command, peer: Peer) -> Command:
+        key = BrokerKey(command.text("clusterName"), command.text("brokerAddr"))
+        known = self.routes.version_of(key)
+        changed = known is None or known != version_of(DataVersion.decode(command.body))
+        if not changed:
+            self.routes.touch(key, self._clock.monotonic_ns())
+        body = b""
+        if known is not None:
+            body = DataVersion(known.counter, known.state_version, known.timestamp).encode()
+        fields = {"changed": "true" if changed else "false"}
+        return response(command, ResponseCode.SUCCESS, None, fields, body)
+
+    def _heartbeat(self, command: Command, peer: Peer) -> Command:
+        key = BrokerKey(command.text("clusterName"), command.text("brokerAddr"))
+        self.routes.touch(key, self._clock.monotonic_ns())
+        return response(command, ResponseCode.SUCCESS)
+
+    def _member_group(self, command: Command, peer: Peer) -> Command:
+        cluster, name = command.text("clusterName"), command.text("brokerName")
+        return _body(command, lookup.member_body(self.routes, cluster, name))
+
+    # --- routes ---------------------------------------------------------------------------------------------------
+
+    def _route(self, command: Command, peer: Peer) -> Command:
+        config = self.config
+        if config.need_wait_for_service:
+            served_ns = self._started_ns + config.wait_seconds_for_service * 1_000 * _MS
+            if self._clock.monotonic_ns() < served_ns:
+                remark = "the name server waits for the brokers to register again"
+                return response(command, ResponseCode.SYSTEM_ERROR, remark)
+        topic = command.text("topic")
+        zone = command.text("__ZONE_NAME") if command.boolean("__ZONE_MODE") else ""
+        body = self._route_body(topic, zone)
+        if body is None:
+            return response(command, ResponseCode.TOPIC_NOT_EXIST, f"no broker here carries the topic {topic}")
+        return response(command, ResponseCode.SUCCESS, body=body)
+
+    def _route_body(self, topic: str, zone: str) -> bytes | None:
+        config = self.config
+        state = (self.routes.changes, self.kv.changes, config.order_message_enable, config.support_acting_master)
+        if state != self._cache_state or self._cache_bytes > NAMESERVER_ROUTE_CACHE_BYTES_MAX:
+            self._cache = {}
+            self._cache_bytes = 0
+            self._cache_state = state
+        body = None if zone else self._cache.get(topic)
+        if body is not None:
+            return body
+        route = lookup.find_route(self.routes, topic)
+        if route is None:
+            return None
+        if config.support_acting_master:
+            lookup.present_acting_masters(route, topic)
+        if zone:
+            lookup.keep_zone(route, zone)
+        orders = self.kv.get(ORDER_TOPIC_CONFIG, topic) if config.order_message_enable else None
+        body = lookup.route_body(route, orders).encode()
+        if not zone:
+            self._cache[topic] = body
+            self._cache_bytes += len(body)
+        return body
+
+    def _cluster(self, command: Command, peer: Peer) -> Command:
+        return _body(command, lookup.cluster_body(self.routes))
+
+    def _wipe_write_perm(self, command: Command, peer: Peer) -> Command:
+        count = self.routes.set_write_perm(command.text("brokerName"), writable=False)
+        return response(command, ResponseCode.SUCCESS, None, {"wipeTopicCount": str(count)})
+
+    def _add_write_perm(self, command: Command, peer: Peer) -> Command:
+        count = self.routes.set_write_perm(command.text("brokerName"), writable=True)
+        return response(command, ResponseCode.SUCCESS, None, {"addTopicCount": str(count)})
+
+    def _delete_topic(self, command: Command, peer: Peer) -> Command:
+        self.routes.delete_topic(command.text("topic"), command.text("clusterName") or None)
+        return response(command, ResponseCode.SUCCESS)
+
+    def _register_topic(self, command: Command, peer: Peer) -> Command:
+        topic = command.text("topic")
+        if not topic:
+            raise ProtocolError("the request names no topic")
+        self.routes.merge_topic(topic, queues_of(TopicRouteData.decode(command.body)))
+        return response(command, ResponseCode.SUCCESS)
+
+    # --- topic lists ----------------------------------------------------------------------------------------------
+
+    def _all_topics(self, command: Command, peer: Peer) -> Command:
+        if not self.config.enable_all_topic_list:
+            return response(command, ResponseCode.SYSTEM_ERROR, "listing all topics is disabled (enableAllTopicList)")
+        return _body(command, TopicList(list(self.routes.topics)))
+
+    def _cluster_topics(self, command: Command, peer: Peer) -> Command:
+        return self._topic_list(command, self.routes.topics_of_cluster(command.text("cluster")))
+
+    def _system_topics(self, command: Command, peer: Peer) -> Command:
+        return _body(command, lookup.system_topics_body(self.routes))
+
+    def _unit_topics(self, command: Command, peer: Peer) -> Command:
+        return self._topic_list(command, lookup.unit_topics(self.routes))
+
+    def _unit_subscriptions(self, command: Command, peer: Peer) -> Command:
+        return self._topic_list(command, lookup.unit_subscription_topics(self.routes))
+
+    def _unit_subscriptions_only(self, command: Command, peer: Peer) -> Command:
+        return self._topic_list(command, lookup.unit_subscription_only_topics(self.routes))
+
+    def _topic_list(self, command: Command, topics: list[str]) -> Command:
+        if not self.config.enable_topic_list:
+            return response(command, ResponseCode.SYSTEM_ERROR, "listing topics is disabled (enableTopicList)")
+        return _body(command, TopicList(topics))
+
+    # --- key-value table ------------------------------------------------------------------------------------------
+
+    def _put_kv(self, command: Command, peer: Peer) -> Command | None:
+        fields = command.fields
+        missing = [name for name in ("namespace", "key", "value") if name not in fields]
+        if missing:
+            raise ProtocolError(f"the request has no {' and no '.join(missing)}")
+        self.kv.put(fields["namespace"], fields["key"], fields["value"])
+        self._unsaved.append((peer, command))
+        return None
+
+    def _get_kv(self, command: Command, peer: Peer) -> Command:
+        namespace, key = command.text("namespace"), command.text("key")
+        value = self.kv.get(namespace, key)
+        if value is None:
+            remark = f"namespace {namespace} has no key {key}"
+            return response(command, ResponseCode.QUERY_NOT_FOUND, remark, {})
+        return response(command, ResponseCode.SUCCESS, None, {"value": value})
+
+    def _delete_kv(self, command: Command, peer: Peer) -> Command | None:
+        self.kv.delete(command.text("namespace"), command.text("key"))
+        self._unsaved.append((peer, command))
+        return None
+
+    def _list_kv(self, command: Command, peer: Peer) -> Command:
+        namespace = command.text("namespace")
+        table = self.kv.namespace(namespace)
+        if table is None:
+            return response(command, ResponseCode.QUERY_NOT_FOUND, f"there is no namespace {namespace}")
+        return _body(command, KVTable(table))
+
+    # --- configuration --------------------------------------------------------------------------------------------
+
+    def _update_config(self, command: Command, peer: Peer) -> Command:
+        try:
+            changed, without_effect = self.config.changed(self._read_properties(bytes(command.body)))
+            if self._save_config is not None:
+                self._save_config(changed.to_properties())
+        except ProtectedKeyError as error:
+            return response(command, ResponseCode.NO_PERMISSION, str(error))
+        except (ConfigurationError, OSError) as error:
+            return response(command, ResponseCode.SYSTEM_ERROR, str(error))
+        self.config = changed
+        remark = None
+        if without_effect:
+            remark = f"these keys have no effect here: {', '.join(without_effect)}"
+            _log.warning("configuration change from %s: %s", peer.address[0], remark)
+        return response(command, ResponseCode.SUCCESS, remark)
+
+    def _get_config(self, command: Command, peer: Peer) -> Command:
+        return response(command, ResponseCode.SUCCESS, body=self.config.to_properties().encode())
+
+
+def _body(command: Command, body: JsonBody) -> Command:
+    return response(command, ResponseCode.SUCCESS, body=body.encode())
+
+
+def _brokers_of(owner: Peer) -> set[BrokerKey]:
+    """The brokers registered over a connection, kept with it."""
+    brokers = owner.attachments.setdefault(_BROKERS, set())
+    assert isinstance(brokers, set)
+    return brokers
+
+
+def _empty_fields(code: int) -> dict[str, str] | None:
+    """Ext fields of an error answer: some answers have a header type, and their readers want the member."""
+    return {} if code == RequestCode.REGISTER_BROKER else None
+
+
+_HANDLERS: Final[dict[int, _Answer]] = {
+    RequestCode.PUT_KV_CONFIG: NameServer._put_kv,
+    RequestCode.GET_KV_CONFIG: NameServer._get_kv,
+    RequestCode.DELETE_KV_CONFIG: NameServer._delete_kv,
+    RequestCode.REGISTER_BROKER: NameServer._register_broker,
+    RequestCode.UNREGISTER_BROKER: NameServer._unregister_broker,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: NameServer._route,
+    RequestCode.GET_BROKER_CLUSTER_INFO: NameServer._cluster,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: NameServer._wipe_write_perm,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NameServer._all_topics,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: NameServer._delete_topic,
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: NameServer._register_topic,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: NameServer._list_kv,
+    RequestCode.GET_TOPICS_BY_CLUSTER: NameServer._cluster_topics,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: NameServer._system_topics,
+    RequestCode.GET_UNIT_TOPIC_LIST: NameServer._unit_topics,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: NameServer._unit_subscriptions,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: NameServer._unit_subscriptions_only,
+    RequestCode.UPDATE_NAMESRV_CONFIG: NameServer._update_config,
+    RequestCode.GET_NAMESRV_CONFIG: NameServer._get_config,
+    RequestCode.QUERY_DATA_VERSION: NameServer._query_data_version,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: NameServer._add_write_perm,
+    RequestCode.GET_BROKER_MEMBER_GROUP: NameServer._member_group,
+    RequestCode.BROKER_HEARTBEAT: NameServer._heartbeat,
+}
+
+SERVED_CODES: Final = frozenset(_HANDLERS)
+"""Request codes with a handler."""

@@ -1,0 +1,253 @@
+"""Calls from this server to other servers: one lazily opened connection to each address.
+
+The broker talks to its name servers through this, a name server to brokers that want to be told something. The
+client library has its own connections; both use the sans-I/O `Connection`.
+
+Rules of this file
+1. A call ends with the answer, ConnectionLostError or RequestTimeoutError, never later than its time-out.
+2. An address that cannot be reached is not tried again before its pause is over; the pause doubles up to a limit.
+   A call within the pause fails at once with the error of the last attempt.
+3. A lost connection fails its calls in flight; nothing is repeated here.
+4. Failures are raised, not logged: the caller knows whether they are news. Only `Notices`, which nobody waits for,
+   logs, once each time an address becomes unreachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ClientError, ConnectionLostError, FrameError, RequestTimeoutError
+from orbitmq.limits import (
+    OUTBOUND_ADDRESSES_MAX,
+    OUTBOUND_CALLS_MAX,
+    OUTBOUND_CONNECT_MS,
+    OUTBOUND_PAUSE_FIRST_MS,
+    OUTBOUND_PAUSE_LAST_MS,
+    WRITE_HIGH_WATER_BYTES,
+)
+from orbitmq.protocol.remoting.connection import Connection
+from orbitmq.protocol.remoting.frame import Command, encode
+
+_log = logging.getLogger(__name__)
+
+
+class Outbound:
+    """The connection to one address.
+
+    `took(command)` gets requests that the other side sends over this connection; without it they are dropped.
+    """
+
+    def __init__(self, address: str, clock: Clock, *, took: Callable[[Command], None] | None = None) -> None:
+        """`address` is `host:port`; ValueError when it is not."""
+        self.address = address
+        self._host, self._port = split_address(address)
+        self._clock = clock
+        self._took = took
+        self._link: _Link | None = None
+        self._connecting: asyncio.Task[_Link] | None = None
+        self._pause_ms = 0
+        self._next_try_ns = 0
+        self._last_error: str | None = None
+        self._closed = False
+
+    @property
+    def connected(self) -> bool:
+        return self._link is not None and not self._link.lost
+
+    async def call(self, command: Command, timeout_ms: int) -> Command:
+        """Send a request and wait for its answer; `command.opaque` is chosen here.
+
+        Raises ConnectionLostError (not connected, or lost on the way) and RequestTimeoutError.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                link = await self._connect()
+                return await link.call(command)
+        except TimeoutError:
+            raise RequestTimeoutError(f"{self.address} gave no answer within {timeout_ms} ms") from None
+
+    async def post(self, command: Command, timeout_ms: int = OUTBOUND_CONNECT_MS) -> None:
+        """Send a oneway request. Raises as `call` does; returns when the bytes are with the system's socket."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                link = await self._connect()
+        except TimeoutError:
+            raise RequestTimeoutError(f"{self.address} did not connect within {timeout_ms} ms") from None
+        link.send(command)
+
+    async def close(self) -> None:
+        """Close; calls in flight fail. Calls afterwards fail at once."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._link is not None:
+            self._link.close()
+            await self._link.gone
+
+    async def _connect(self) -> _Link:
+        if self._link is not None and not self._link.lost:
+            return self._link
+        if self._closed:
+            raise ConnectionLostError(f"the connection to {self.address} is closed")
+        if self._connecting is None:
+            if self._last_error is not None and self._clock.monotonic_ns() < self._next_try_ns:
+                raise ConnectionLostError(self._last_error)
+            self._connecting = asyncio.get_running_loop().create_task(self._open(), name=f"connect {self.address}")
+            self._connecting.add_done_callback(_retrieve)
+        # Several calls share one attempt; one that gives up waiting does not end it for the others.
+        return await asyncio.shield(self._connecting)
+
+    async def _open(self) -> _Link:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
+                _, link = await loop.create_connection(lambda: _Link(self.address, self._took), self._host, self._port)
+        except OSError as error:  # TimeoutError is one
+            reason = str(error) or f"no connection within {OUTBOUND_CONNECT_MS} ms"
+            self._last_error = f"{self.address} cannot be reached: {reason}"
+            self._pause_ms = min(self._pause_ms * 2 or OUTBOUND_PAUSE_FIRST_MS, OUTBOUND_PAUSE_LAST_MS)
+            self._next_try_ns = self._clock.monotonic_ns() + self._pause_ms * 1_000_000
+            raise ConnectionLostError(self._last_error) from error
+        finally:
+            self._connecting = None
+        self._last_error = None
+        self._pause_ms = 0
+        self._link = link
+        return link
+
+
+def _retrieve(attempt: asyncio.Task[_Link]) -> None:
+    """The callers of an attempt may all have given up: its error is not news then."""
+    if not attempt.cancelled():
+        attempt.exception()
+
+
+class Notices:
+    """Oneway requests to any address, sent when the loop gets to it; nobody waits for them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._outbounds: dict[str, Outbound] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._down: set[str] = set()
+        self.dropped = 0
+
+    def post(self, address: str, command: Command) -> None:
+        """Send `command`, or drop it when the address is unreachable or too many wait; never raises."""
+        if len(self._tasks) >= OUTBOUND_CALLS_MAX:
+            self.dropped += 1
+            return
+        task = asyncio.get_running_loop().create_task(self._post(address, command), name=f"notice to {address}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(outbound.close() for outbound in self._outbounds.values()))
+        self._outbounds.clear()
+
+    async def _post(self, address: str, command: Command) -> None:
+        try:
+            outbound = self._outbounds.get(address)
+            if outbound is None:
+                while len(self._outbounds) >= OUTBOUND_ADDRESSES_MAX:
+                    await self._outbounds.pop(next(iter(self._outbounds))).close()
+                outbound = self._outbounds[address] = Outbound(address, self._clock)
+            await outbound.post(command)
+            self._down.discard(address)
+        except (ClientError, ValueError) as error:
+            self.dropped += 1
+            if address not in self._down and len(self._down) < OUTBOUND_ADDRESSES_MAX:
+                self._down.add(address)
+                _log.warning("a notice (request code %d) is dropped: %s", command.code, error)
+
+
+class _Link(asyncio.Protocol):
+    """One open connection and the calls that wait on it."""
+
+    def __init__(self, address: str, took: Callable[[Command], None] | None) -> None:
+        self._address = address
+        self._took = took
+        self._connection = Connection()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, asyncio.Future[Command]] = {}
+        self.lost = False
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def call(self, command: Command) -> Command:
+        if len(self._calls) >= OUTBOUND_CALLS_MAX:
+            raise ConnectionLostError(f"{len(self._calls)} calls to {self._address} wait already")
+        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        opaque = self.send(command)
+        self._calls[opaque] = answer
+        try:
+            return await answer
+        finally:
+            self._calls.pop(opaque, None)
+
+    def send(self, command: Command) -> int:
+        command.opaque = self._connection.next_opaque()
+        if self.lost or self._transport is None:
+            raise ConnectionLostError(f"the connection to {self._address} was lost")
+        if self._transport.get_write_buffer_size() > WRITE_HIGH_WATER_BYTES:
+            raise ConnectionLostError(f"{self._address} does not take what is sent to it")
+        self._transport.write(encode(command))
+        return command.opaque
+
+    def close(self) -> None:
+        self.lost = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            commands = self._connection.receive_data(data)
+        except FrameError as error:
+            self._give_up(error)
+            return
+        for command in commands:
+            if command.is_response:
+                answer = self._calls.pop(command.opaque, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(command)
+            elif self._took is not None:
+                try:
+                    self._took(command)
+                except Exception:
+                    _log.exception("request code %d of %s failed", command.code, self._address)
+        if self._connection.failure is not None:
+            self._give_up(self._connection.failure)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        calls, self._calls = self._calls, {}
+        for answer in calls.values():
+            if not answer.done():
+                answer.set_exception(ConnectionLostError(f"the connection to {self._address} was lost"))
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def _give_up(self, error: FrameError) -> None:
+        if not self.lost:
+            _log.warning("%s sent a malformed frame, the connection is closed: %s", self._address, error)
+            self.lost = True
+            if self._transport is not None:
+                self._transport.abort()
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[ipv6]:port`. Raises ValueError."""
+    host, separator, port = address.strip().rpartition(":")
+    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f"{address!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)

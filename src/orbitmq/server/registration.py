@@ -1,0 +1,256 @@
+"""Keeping the name servers informed: who this broker is and which topics it carries.
+
+Every name server is served by itself: all topics at the start, at every period and after a failure; the changed
+topics alone right after a change. What happens to one name server never delays another, and never the broker.
+
+Rules of this file
+1. The broker runs without name servers. One log line tells when a name server stops taking registrations, one when
+   it takes them again.
+2. Changes of one loop turn travel together, and what changes while a registration is under way travels in the next.
+3. After a failed registration the whole table is sent: the name server may have missed a change, and it compares
+   versions, not topics.
+4. The encoded whole table is kept while its version stays: an idle broker encodes nothing.
+
+(RocketMQ remoting, registration of brokers.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
+from orbitmq.limits import (
+    OUTBOUND_PAUSE_LAST_MS,
+    REGISTRATION_PERIOD_MS_MAX,
+    REGISTRATION_PERIOD_MS_MIN,
+    REGISTRATION_RETRY_FIRST_MS,
+    REGISTRATION_TIMEOUT_MS,
+    UNREGISTER_TIMEOUT_MS,
+)
+from orbitmq.protocol.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigWrapper
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.server.outbound import Outbound
+from orbitmq.server.turn import Wakeups
+
+_log = logging.getLogger(__name__)
+
+PERIODIC: Final = "broker: periodic registration"
+RETRY: Final = "broker: registration retry"
+
+
+class BrokerIdentity(msgspec.Struct, frozen=True):
+    """How this broker is known to others."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    """`ip:port` that clients connect to."""
+    ha_address: str
+
+
+class TopicSource(Protocol):
+    """The broker's topics; `orbitmq.broker.topics.TopicTable` is one."""
+
+    @property
+    def version(self) -> DataVersion: ...
+
+    def wrapper(self, only: Iterable[str] | None = None, *, registration: bool = False) -> TopicConfigWrapper:
+        """The table, or the topics named in `only`, with the permissions that are announced."""
+        ...
+
+
+class _NameServer:
+    """One name server and what it still has to be told."""
+
+    def __init__(self, outbound: Outbound) -> None:
+        self.outbound = outbound
+        self.whole = True
+        self.changed: dict[str, None] = {}
+        self.task: asyncio.Task[None] | None = None
+        self.retry: asyncio.TimerHandle | None = None
+        self.retry_ms = 0
+        self.registered: bool | None = None
+        """Outcome of the last registration; None before the first."""
+
+
+class Registrar:
+    """Registers one broker at all its name servers.
+
+    `took_orders` is called with the table of order configurations (topic -> text) that a name server answers.
+    """
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        name_servers: Sequence[str],
+        topics: TopicSource,
+        clock: Clock,
+        wakeups: Wakeups,
+        *,
+        period_ms: int = 30_000,
+        took_orders: Callable[[dict[str, str]], None] | None = None,
+    ) -> None:
+        """`name_servers` are `host:port` texts; ValueError when one is not."""
+        self.identity = identity
+        self._topics = topics
+        self._wakeups = wakeups
+        self._period_ms = max(REGISTRATION_PERIOD_MS_MIN, min(period_ms, REGISTRATION_PERIOD_MS_MAX))
+        self._took_orders = took_orders
+        self._servers = [_NameServer(Outbound(address, clock)) for address in dict.fromkeys(name_servers)]
+        self._body: tuple[DataVersion, bytes] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+
+    @property
+    def registered(self) -> dict[str, bool]:
+        """Name server -> whether its last registration succeeded."""
+        return {server.outbound.address: bool(server.registered) for server in self._servers}
+
+    async def start(self, wait_ms: int = 1_000) -> bool:
+        """Register everywhere, then keep registering; True when every name server has answered "success".
+
+        Returns as soon as all have answered or failed, at the latest after `wait_ms`: a name server that is down is
+        tried again in the background.
+        """
+        for server in self._servers:
+            self._serve(server)
+        self._plan_next_period()
+        tasks = [server.task for server in self._servers if server.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=wait_ms / 1_000)
+        return all(server.registered for server in self._servers)
+
+    def topics_changed(self, topics: Iterable[str]) -> None:
+        """Announce new or changed topics; cheap, does nothing before the end of the loop turn."""
+        if self._stopping:
+            return
+        names = dict.fromkeys(topics)
+        for server in self._servers:
+            server.changed.update(names)
+            self._serve(server)
+
+    def register_all(self) -> None:
+        """Send the whole table to every name server now."""
+        for server in self._servers:
+            server.whole = True
+            self._serve(server)
+
+    async def stop(self) -> None:
+        """Unregister from every name server that knows this broker, then close; bounded in time, raises nothing."""
+        self._stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        running = []
+        for server in self._servers:
+            if server.retry is not None:
+                server.retry.cancel()
+            if server.task is not None:
+                server.task.cancel()
+                running.append(server.task)
+        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*(self._leave(server) for server in self._servers))
+
+    # --- one name server ------------------------------------------------------------------------------------------
+
+    def _serve(self, server: _NameServer) -> None:
+        if server.task is None and not self._stopping:
+            if server.retry is not None:
+                server.retry.cancel()
+                server.retry = None
+            name = f"register at {server.outbound.address}"
+            server.task = asyncio.get_running_loop().create_task(self._register(server), name=name)
+
+    async def _register(self, server: _NameServer) -> None:
+        """Registers until nothing is left to say, or until it fails."""
+        try:
+            while (server.whole or server.changed) and not self._stopping:
+                whole, server.whole = server.whole, False
+                changed, server.changed = server.changed, {}
+                try:
+                    body = self._whole_body() if whole else self._encode(changed)
+                    answer = await server.outbound.call(self._request(body), REGISTRATION_TIMEOUT_MS)
+                    if answer.code != ResponseCode.SUCCESS:
+                        raise RemoteError(answer.code, answer.remark or "", address=server.outbound.address)
+                except OrbitError as error:
+                    server.whole = True
+                    self._failed(server, error)
+                    return
+                self._succeeded(server, answer)
+        finally:
+            server.task = None
+
+    def _succeeded(self, server: _NameServer, answer: Command) -> None:
+        server.retry_ms = 0
+        if not server.registered:
+            server.registered = True
+            _log.info("registered at name server %s as %s", server.outbound.address, self.identity.address)
+        if self._took_orders is not None and answer.body:
+            try:
+                self._took_orders(KVTable.decode(bytes(answer.body)).table)
+            except ProtocolError as error:
+                _log.warning("name server %s answered unreadable order data: %s", server.outbound.address, error)
+
+    def _failed(self, server: _NameServer, error: OrbitError) -> None:
+        if server.registered is not False:
+            server.registered = False
+            _log.warning("registration at name server %s failed, trying again: %s", server.outbound.address, error)
+        server.retry_ms = min(server.retry_ms * 2 or REGISTRATION_RETRY_FIRST_MS, OUTBOUND_PAUSE_LAST_MS)
+        server.retry = self._wakeups.call_later(server.retry_ms / 1_000, RETRY, lambda: self._serve(server))
+
+    async def _leave(self, server: _NameServer) -> None:
+        who = self.identity
+        fields = {
+            "brokerName": who.name,
+            "brokerAddr": who.address,
+            "clusterName": who.cluster,
+            "brokerId": str(who.broker_id),
+        }
+        if server.outbound.connected:
+            try:
+                await server.outbound.call(request(RequestCode.UNREGISTER_BROKER, fields), UNREGISTER_TIMEOUT_MS)
+            except ClientError as error:
+                _log.info("name server %s was not told that this broker leaves: %s", server.outbound.address, error)
+        server.registered = False
+        await server.outbound.close()
+
+    # --- what is said ---------------------------------------------------------------------------------------------
+
+    def _whole_body(self) -> bytes:
+        version = self._topics.version
+        if self._body is None or self._body[0] != version:
+            self._body = (version, self._encode(None))
+        return self._body[1]
+
+    def _encode(self, only: Iterable[str] | None) -> bytes:
+        return RegisterBrokerBody(self._topics.wrapper(only, registration=True)).encode()
+
+    def _request(self, body: bytes) -> Command:
+        who = self.identity
+        fields = {
+            "brokerName": who.name,
+            "brokerAddr": who.address,
+            "clusterName": who.cluster,
+            "haServerAddr": who.ha_address,
+            "brokerId": str(who.broker_id),
+            "enableActingMaster": "false",
+            "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFF_FFFF),
+        }
+        return request(RequestCode.REGISTER_BROKER, fields, body)
+
+    def _plan_next_period(self) -> None:
+        if self._servers and not self._stopping:
+            self._timer = self._wakeups.call_later(self._period_ms / 1_000, PERIODIC, self._period)
+
+    def _period(self) -> None:
+        self.register_all()
+        self._plan_next_period()
