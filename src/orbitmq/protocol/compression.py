@@ -12,14 +12,20 @@ Source: RocketMQ message encoding, sysFlag bits; RocketMQ client, compression.
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from orbitmq import limits
 from orbitmq.errors import RecordError
 from orbitmq.protocol.sysflag import Compression
 
+if TYPE_CHECKING:
+    import zstandard
+
 DEFAULT_LEVEL: Final = 5
 """Level of the Java producer (`rocketmq.message.compressLevel`)."""
+
+_ZSTD_WINDOW_BYTES: Final = 8 * 1024 * 1024
+"""Every zstd decoder must accept a window of this size (RFC 8878), whatever limit the body has."""
 
 
 def compress(body: bytes, compression: Compression, level: int = DEFAULT_LEVEL) -> bytes:
@@ -78,20 +84,33 @@ def _lz4(body: bytes | memoryview, limit_bytes: int) -> bytes:
 def _zstd(body: bytes | memoryview, limit_bytes: int) -> bytes:
     import zstandard
 
+    decompressor = zstandard.ZstdDecompressor(max_window_size=max(limit_bytes, _ZSTD_WINDOW_BYTES))
     try:
         size = zstandard.frame_content_size(body)
-        if size > limit_bytes:
-            raise _too_large("zstd", body, limit_bytes)
-        decompressor = zstandard.ZstdDecompressor(max_window_size=max(limit_bytes, 1024))
         if size >= 0:
+            if size > limit_bytes:
+                raise _too_large("zstd", body, limit_bytes)
             return decompressor.decompress(body)
-        # Java writes frames without their size: one byte of room beyond the limit tells "too large" from "just fits".
-        data = decompressor.decompress(body, max_output_size=limit_bytes + 1)
     except zstandard.ZstdError as error:
         raise _damaged("zstd", body, str(error)) from error
-    if len(data) > limit_bytes:
-        raise _too_large("zstd", body, limit_bytes)
-    return data
+    # Java writes frames without their size.
+    try:
+        return decompressor.decompress(body, max_output_size=max(limit_bytes, 1))
+    except zstandard.ZstdError as error:
+        if _zstd_exceeds(decompressor, body, limit_bytes):
+            raise _too_large("zstd", body, limit_bytes) from error
+        raise _damaged("zstd", body, str(error)) from error
+
+
+def _zstd_exceeds(decompressor: zstandard.ZstdDecompressor, body: bytes | memoryview, limit_bytes: int) -> bool:
+    """Whether a frame gives more than the limit before it ends or breaks: zstd reports both the same way."""
+    import zstandard
+
+    try:
+        with decompressor.stream_reader(body) as reader:
+            return len(reader.read(limit_bytes + 1)) > limit_bytes
+    except zstandard.ZstdError:
+        return False
 
 
 def _damaged(kind: str, body: bytes | memoryview, reason: str) -> RecordError:

@@ -39,6 +39,8 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+QUARANTINE_TOPIC: Final = "orbitmq_sys_quarantine"
+"""Ours: where records go that can never be delivered, with the reason as a property."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -66,12 +68,21 @@ SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
         BENCHMARK_TOPIC,
         OFFSET_MOVED_TOPIC,
         CHECKPOINT_TOPIC,
+        QUARANTINE_TOPIC,
     }
 )
 """System topics with a fixed name; others begin with `rmq_sys_` or bear the cluster's or the broker's name."""
 
 SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        QUARANTINE_TOPIC,
+    }
 )
 """Topics that only the broker itself writes to."""
 
@@ -226,6 +237,7 @@ def system_topics(
         SystemTopic(SYNC_MEMBER_TOPIC_PREFIX + broker, 1, Perm.INHERIT),
         SystemTopic(HALF_TOPIC, 1, READ_WRITE),
         SystemTopic(OP_HALF_TOPIC, 1, READ_WRITE),
+        SystemTopic(QUARANTINE_TOPIC, 1, READ_WRITE),
     ]
     if timer_wheel:
         topics.append(SystemTopic(TIMER_TOPIC, 1, READ_WRITE))
