@@ -1,0 +1,161 @@
+"""Requests about the broker itself: its settings (26) and its state (28).
+
+Rules of this file
+1. The keys of the runtime information are RocketMQ's: its tools parse them without looking whether they are there.
+   What has no counterpart here (thread pools, transient buffers) is reported as empty.
+
+Source: RocketMQ broker, statistics and runtime information; remoting, GET_BROKER_RUNTIME_INFO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from orbitmq.broker.pull import PullProcessor
+from orbitmq.broker.send import SendProcessor
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.statistics import Statistics
+from orbitmq.broker.topics import TopicTable
+from orbitmq.clock import Clock
+from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.remoting.bodies import KVTable
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
+from orbitmq.store.store import MessageStore
+
+Facts = Callable[[], Mapping[str, str]]
+
+
+class BrokerAdminProcessor:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        sends: SendProcessor,
+        pulls: PullProcessor,
+        store: MessageStore,
+        clock: Clock,
+        statistics: Statistics,
+        *,
+        configuration: Facts,
+        disk_use: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """`configuration()` gives every setting under RocketMQ's key; `disk_use()` a share from 0 to 1 per path."""
+        self.level_offsets: Callable[[], Mapping[int, int]] = dict
+        """Delivered offset of each delay level that is in use; set by the delivery service."""
+        self.more_facts: list[Facts] = []
+        """Further entries of the runtime information, of parts that the broker does not know."""
+        self._settings = settings
+        self._topics = topics
+        self._sends = sends
+        self._pulls = pulls
+        self._store = store
+        self._clock = clock
+        self._statistics = statistics
+        self._configuration = configuration
+        self._disk_use = disk_use
+
+    def configuration(self, command: Command, peer: Peer) -> Command:
+        text = "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(self._configuration().items()))
+        version = msgspec.json.encode(self._topics.version).decode()
+        return response(command, ResponseCode.SUCCESS, None, {"version": version}, text.encode())
+
+    def runtime(self, command: Command, peer: Peer) -> Command:
+        body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()
+        return response(command, ResponseCode.SUCCESS, None, None, body)
+
+    def runtime_facts(self) -> dict[str, str]:
+        counted, store = self._statistics, self._store
+        now_ms = self._clock.now_ms()
+        put, got = str(counted.put_count), str(counted.transferred_count)
+        facts = {
+            "brokerVersion": str(OUR_VERSION),
+            "brokerVersionDesc": version_name(OUR_VERSION),
+            "brokerActive": "true",
+            "bootTimestamp": str(counted.started_ms),
+            "runtime": _duration(max(now_ms - counted.started_ms, 0) // 1000),
+            "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_send_request_timestamp),
+            # Totals since the start; this broker keeps no daily ones.
+            "msgPutTotalYesterdayMorning": "0",
+            "msgPutTotalTodayMorning": "0",
+            "msgPutTotalTodayNow": put,
+            "msgGetTotalYesterdayMorning": "0",
+            "msgGetTotalTodayMorning": "0",
+            "msgGetTotalTodayNow": got,
+            "putMessageTimesTotal": put,
+            "putMessageFailedTimes": str(counted.put_failed_count),
+            "putMessageSizeTotal": str(counted.put_bytes),
+            "putMessageAverageSize": f"{counted.put_bytes / max(counted.put_count, 1):.1f}",
+            "putMessageEntireTimeMax": "0",
+            "getMessageEntireTimeMax": "0",
+            "putMessageDistributeTime": "",
+            "putLatency99": "0.0",
+            "putLatency999": "0.0",
+            "pageCacheLockTimeMills": "0",
+            "dispatchMaxBuffer": "0",
+            "dispatchBehindBytes": str(store.log.written_end - store.confirm_offset),
+            "commitLogMinOffset": str(store.log.start),
+            "commitLogMaxOffset": str(store.log.written_end),
+            "earliestMessageTimeStamp": str(store.earliest_store_time()),
+            "remainHowManyDataToCommit": "0",
+            "remainHowManyDataToFlush": f"{store.unsynced_bytes} B",
+            "remainTransientStoreBufferNumbs": "0",
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": "0",
+        }
+        facts.update(counted.rates(self._clock.monotonic_ns()))
+        facts.update(self._waiting())
+        facts.update(self._disks())
+        for level, offset in sorted(self.level_offsets().items()):
+            end = store.max_offset(SCHEDULE_TOPIC, level - 1)
+            facts[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
+        for more in self.more_facts:
+            facts.update(more())
+        return facts
+
+    def _waiting(self) -> dict[str, str]:
+        """What stands where RocketMQ has thread pools with queues: sends waiting for their flush, pulls being held."""
+        sizes = {
+            "send": self._sends.unanswered_count,
+            "pull": len(self._pulls.held),
+            "query": 0,
+            "litePull": 0,
+            "ack": 0,
+        }
+        facts: dict[str, str] = {}
+        for name, size in sizes.items():
+            capacity = self._settings.send_thread_pool_queue_capacity if name == "send" else 0
+            facts[f"{name}ThreadPoolQueueSize"] = str(size)
+            facts[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+            facts[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return facts
+
+    def _disks(self) -> dict[str, str]:
+        shares = self._disk_use()
+        highest = max(shares.values(), default=0.0)
+        facts = {f"commitLogDiskRatio_{path}": f"{share:.4f}" for path, share in shares.items()}
+        facts["commitLogDiskRatio"] = f"{highest:.4f}"
+        facts["consumeQueueDiskRatio"] = f"{highest:.4f}"
+        facts["commitLogDirCapacity"] = ""
+        return facts
+
+
+def _duration(seconds: int) -> str:
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]"
+
+
+def _escaped(value: str) -> str:
+    """A value of a properties text: one line, backslashes doubled."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

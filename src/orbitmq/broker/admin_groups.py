@@ -1,0 +1,228 @@
+"""Requests about consumer groups and their members: 200, 225, 201, 207, 352, 353, 203, 204, 328, 208, 300, 343, 345.
+
+Source: RocketMQ remoting, admin requests for subscription groups and for consumer and producer inspection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import TopicTable
+from orbitmq.protocol.names import retry_topic
+from orbitmq.protocol.remoting.bodies import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumeStats,
+    GroupForbidden,
+    GroupList,
+    MessageQueue,
+    OffsetProgress,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    QuerySubscriptionBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicList,
+)
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+
+
+class GroupAdminProcessor:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: ClientRegistry,
+        locks: QueueLocks,
+        store: MessageStore,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._locks = locks
+        self._store = store
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def put(self, command: Command, peer: Peer) -> Command:
+        self._groups.put(SubscriptionGroupConfig.decode(bytes(command.body)))
+        self._save()
+        return response(command, ResponseCode.SUCCESS)
+
+    def put_list(self, command: Command, peer: Peer) -> Command:
+        """Many groups at once. The first fault ends the list: what stands before it stays."""
+        try:
+            for config in SubscriptionGroupList.decode(bytes(command.body)).group_config_list:
+                self._groups.put(config)
+        finally:
+            self._save()
+        return response(command, ResponseCode.SUCCESS)
+
+    def delete(self, command: Command, peer: Peer) -> Command:
+        group = command.text("groupName")
+        self._groups.delete(group)
+        self._locks.drop_group(group)
+        if command.boolean("cleanOffset"):
+            self._offsets.drop_group(group)
+        self._save()
+        return response(command, ResponseCode.SUCCESS)
+
+    def get_all(self, command: Command, peer: Peer) -> Command:
+        return response(command, ResponseCode.SUCCESS, None, None, self._groups.wrapper().encode())
+
+    def get(self, command: Command, peer: Peer) -> Command:
+        name = command.text("group")
+        group = self._groups.get(name)
+        if group is None:
+            raise group_missing(name)
+        return response(command, ResponseCode.SUCCESS, None, None, group.encode())
+
+    def forbid(self, command: Command, peer: Peer) -> Command:
+        """Set or ask whether a group may read a topic; without `readable` it only asks."""
+        group, topic = command.text("group"), command.text("topic")
+        if "readable" in command.fields:
+            self._groups.forbid_reading(group, topic, forbidden=not command.boolean("readable"))
+            self._save()
+        body = GroupForbidden(group=group, topic=topic, readable=not self._groups.reading_forbidden(group, topic))
+        return response(command, ResponseCode.SUCCESS, "", None, body.encode())
+
+    def _save(self) -> None:
+        try:
+            self._groups.save()
+        except OSError as error:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the group table could not be saved and may be lost with this process: {error}",
+            ) from error
+
+    # --- members ----------------------------------------------------------------------------------------------------
+
+    def consumer_connections(self, command: Command, peer: Peer) -> Command:
+        group = self._online(command.text("consumerGroup"))
+        body = ConsumerConnection(
+            connection_set=_connections(group.members.values()),
+            subscription_table=dict(sorted(group.subscriptions.items())),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    def producer_connections(self, command: Command, peer: Peer) -> Command:
+        name = command.text("producerGroup")
+        members = self._clients.producer(name)
+        if not members:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no producer of group {name!r} is online")
+        body = ProducerConnection(connection_set=_connections(members))
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    def all_producers(self, command: Command, peer: Peer) -> Command:
+        data = {
+            group: [
+                ProducerInfo(
+                    client_id=member.client_id,
+                    remote_ip=f"/{_address(member.peer)}",
+                    language=member.language,
+                    version=member.version,
+                    last_update_timestamp=member.seen_ms,
+                )
+                for member in self._clients.producer(group)
+            ]
+            for group in self._clients.producer_groups()
+        }
+        return response(command, ResponseCode.SUCCESS, None, None, ProducerTableInfo(data=data).encode())
+
+    def subscription(self, command: Command, peer: Peer) -> Command:
+        name, topic = command.text("group"), command.text("topic")
+        group = self._clients.consumer(name)
+        body = QuerySubscriptionBody(
+            group=name, topic=topic, subscription_data=group.subscriptions.get(topic) if group else None
+        )
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    def groups_of_topic(self, command: Command, peer: Peer) -> Command:
+        topic = command.text("topic")
+        names = {*self._clients.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
+        return response(command, ResponseCode.SUCCESS, None, None, GroupList(group_list=sorted(names)).encode())
+
+    def topics_of_group(self, command: Command, peer: Peer) -> Command:
+        body = TopicList(topic_list=self._offsets.topics_of(command.text("group")))
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    def _online(self, name: str) -> ConsumerGroup:
+        group = self._clients.consumer(name)
+        if group is None:
+            raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name!r} is online")
+        return group
+
+    # --- progress ---------------------------------------------------------------------------------------------------
+
+    def consume_stats(self, command: Command, peer: Peer) -> Command:
+        """Per message queue: where the log ends, where the group stands, and when what it consumed last was stored."""
+        group_name, topic = command.text("consumerGroup"), command.text("topic")
+        listed = [name for name in command.text("topicList").split(";") if name]
+        if listed:
+            names: Iterable[str] = listed
+        else:
+            names = [topic, retry_topic(group_name)] if topic else self._offsets.topics_of(group_name)
+            online = self._clients.consumer(group_name)
+            if online is not None:
+                names = [name for name in names if name in online.subscriptions]
+        table: dict[MessageQueue, OffsetProgress] = {}
+        for name in dict.fromkeys(names):
+            config = self._topics.get(name)
+            for queue_id in range(config.read_queue_nums if config is not None else 0):
+                queue = MessageQueue(topic=name, broker_name=self._settings.broker_name, queue_id=queue_id)
+                table[queue] = self._progress(group_name, name, queue_id)
+        return response(command, ResponseCode.SUCCESS, None, None, ConsumeStats(offset_table=table).encode())
+
+    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetProgress:
+        end = self._store.max_offset(topic, queue_id)
+        consumed = self._offsets.query(group, topic, queue_id) or 0
+        last_ms = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else 0
+        return OffsetProgress(
+            broker_offset=end,
+            consumer_offset=consumed,
+            pull_offset=max(consumed, self._offsets.pull_offset(group, topic, queue_id)),
+            last_timestamp=max(last_ms, 0),
+        )
+
+    def clone_offsets(self, command: Command, peer: Peer) -> Command:
+        """Give one group the offsets of another (314): of one topic, or of all when none is named."""
+        source, target, topic = command.text("srcGroup"), command.text("destGroup"), command.text("topic")
+        for name in [topic] if topic.strip() else self._offsets.topics_of(source):
+            if self._topics.get(name) is None:
+                raise topic_missing(name)
+            self._offsets.clone(source, target, name)
+        return response(command, ResponseCode.SUCCESS)
+
+
+def _connections(members: Iterable[Member]) -> list[ClientConnection]:
+    return [
+        ClientConnection(
+            client_id=member.client_id,
+            client_addr=_address(member.peer),
+            language=member.language,
+            version=member.version,
+        )
+        for member in members
+    ]
+
+
+def _address(peer: Peer) -> str:
+    ip, port = peer.address
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -1,0 +1,155 @@
+"""Requests that create, change, delete and list topics: 17, 18, 215, 21, 351, 202, 305.
+
+Rules of this file
+1. A change is answered when it is saved and the name servers have been told, so that whoever asked can use the topic.
+2. Deleting a topic removes its offsets and queues here. Name servers are told by the tool that deletes, as with RocketMQ.
+
+Source: RocketMQ remoting, admin requests for topics; broker, topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.broker.attributes import parse_attributes
+from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.pull import PullProcessor
+from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import TopicTable
+from orbitmq.protocol.names import topic_name_problem
+from orbitmq.protocol.remoting.bodies import (
+    MessageQueue,
+    TopicConfig,
+    TopicConfigList,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+
+AfterRegistration = Callable[[Callable[[], None]], None]
+
+
+class TopicAdminProcessor:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        pulls: PullProcessor,
+        store: MessageStore,
+    ) -> None:
+        self.after_registration: AfterRegistration | None = None
+        """Calls back once the name servers know the topics of this moment, or could not be told in time."""
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._pulls = pulls
+        self._store = store
+
+    # --- changing ---------------------------------------------------------------------------------------------------
+
+    def put(self, command: Command, peer: Peer) -> Command | None:
+        topic = command.text("topic")
+        self._check_name(topic)
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=command.int32("readQueueNums"),
+            write_queue_nums=command.int32("writeQueueNums"),
+            perm=command.int32("perm"),
+            topic_filter_type=command.text("topicFilterType", "SINGLE_TAG"),
+            topic_sys_flag=command.int32("topicSysFlag"),
+            order=command.boolean("order"),
+        )
+        changed = self._topics.put(config, parse_attributes(command.text("attributes")))
+        return self._saved(command, peer, changed)
+
+    def put_list(self, command: Command, peer: Peer) -> Command | None:
+        """Many topics at once; attribute keys carry their sign. The first fault ends the list: what stands before it stays."""
+        wanted = TopicConfigList.decode(bytes(command.body)).topic_config_list
+        for config in wanted:
+            self._check_name(config.topic_name)
+        changed = False
+        try:
+            for config in wanted:
+                changed = self._topics.put(config, config.attributes) or changed
+        finally:
+            self._save()
+        return self._saved(command, peer, changed)
+
+    def delete(self, command: Command, peer: Peer) -> Command:
+        topic = command.text("topic")
+        if not topic.strip():
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "the topic name is blank")
+        self._topics.check_changeable(topic)
+        self._topics.delete(topic)
+        self._offsets.drop_topic(topic)
+        self._store.delete_topic(topic)
+        self._pulls.held.release_topic(topic)
+        self._save()
+        return response(command, ResponseCode.SUCCESS)
+
+    def _check_name(self, topic: str) -> None:
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
+        self._topics.check_changeable(topic)
+
+    def _save(self) -> None:
+        try:
+            self._topics.save()
+        except OSError as error:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic table could not be saved and may be lost with this process: {error}",
+            ) from error
+
+    def _saved(self, command: Command, peer: Peer, changed: bool) -> Command | None:
+        """Answer a change: at once, or when the name servers know it."""
+        self._save()
+        answer = response(command, ResponseCode.SUCCESS)
+        if not changed or self.after_registration is None:
+            return answer
+        if command.is_oneway:
+            return None
+        self.after_registration(lambda: peer.send(answer))
+        return None
+
+    # --- listing ----------------------------------------------------------------------------------------------------
+
+    def get_all(self, command: Command, peer: Peer) -> Command:
+        """The whole table in one body; the paging of later releases is optional for the answering side."""
+        return response(command, ResponseCode.SUCCESS, None, {}, self._topics.wrapper().encode())
+
+    def get(self, command: Command, peer: Peer) -> Command:
+        return response(command, ResponseCode.SUCCESS, None, None, self._config(command).encode())
+
+    def system_topics(self, command: Command, peer: Peer) -> Command:
+        body = TopicList(topic_list=self._topics.system_names()).encode()
+        return response(command, ResponseCode.SUCCESS, None, None, body)
+
+    def statistics(self, command: Command, peer: Peer) -> Command:
+        """First and next offset and last store time of every queue."""
+        config = self._config(command)
+        topic, store = config.topic_name, self._store
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            last_ms = store.store_time_at(topic, queue_id, high - 1) if high > low else 0
+            queue = MessageQueue(topic=topic, broker_name=self._settings.broker_name, queue_id=queue_id)
+            table[queue] = TopicOffset(
+                min_offset=max(low, 0), max_offset=max(high, 0), last_update_timestamp=max(last_ms, 0)
+            )
+        body = TopicStatsTable(offset_table=table).encode()
+        return response(command, ResponseCode.SUCCESS, None, None, body)
+
+    def _config(self, command: Command) -> TopicConfig:
+        topic = command.text("topic")
+        config = self._topics.get(topic)
+        if config is None:
+            raise topic_missing(topic)
+        return config

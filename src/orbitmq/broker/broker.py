@@ -1,0 +1,376 @@
+"""The broker: its parts put together, and the table of the requests it answers.
+
+A front end hands over decoded requests (`handle`), tells when all sockets that were ready have been read (`end_turn`),
+and when a connection is gone (`peer_closed`). Whoever owns the event loop calls `tick` at `next_tick_ns`.
+
+Rules of this file
+1. Every request gets an answer unless it is oneway: an unknown code the protocol's "not supported", a failing handler
+   SYSTEM_ERROR. No request harms another connection.
+2. At the end of a turn changed tables are saved and the log is written before any answer of the turn leaves: what a
+   client was told survives this process.
+3. Periodic work has a name, is armed only while there is something to do, and its wake-ups are counted
+   (`deadlines.wakeups`). An idle broker is not woken.
+4. One thread. File work that takes long goes to `worker`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from orbitmq.broker.admin_broker import BrokerAdminProcessor
+from orbitmq.broker.admin_groups import GroupAdminProcessor
+from orbitmq.broker.admin_topics import TopicAdminProcessor
+from orbitmq.broker.admission import Admission
+from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.membership import MembershipProcessor
+from orbitmq.broker.offset_requests import OffsetProcessor
+from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.pull import PullProcessor
+from orbitmq.broker.queries import QueryProcessor
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.send import SendProcessor
+from orbitmq.broker.send_back import SendBackProcessor
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.statistics import Statistics
+from orbitmq.broker.topics import TableFile, TopicTable
+from orbitmq.clock import Clock
+from orbitmq.deadlines import Deadlines
+from orbitmq.errors import OrbitError
+from orbitmq.protocol.ids import UniqueIds, unpack_host
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, Command, request, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import InlineWorker, Worker
+
+logger = logging.getLogger("orbitmq.broker")
+
+RequestHandler = Callable[[Command, Peer], Command | None]
+
+TABLE_RETRY_NS = 5_000_000_000
+"""After a table could not be saved, how long to wait before trying again without a change."""
+
+OFFSETS, CLIENTS, HELD, TABLES = "consumer offsets", "client expiry", "held pulls", "configuration tables"
+"""Names of the periodic work."""
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        tables: Callable[[str], TableFile],
+        store_host: bytes,
+        worker: Worker | None = None,
+        configuration: Callable[[], Mapping[str, str]] | None = None,
+        disk_use: Callable[[], Mapping[str, float]] = dict,
+        memory_bytes: int | None = None,
+        random_below: Callable[[int], int] = random.randrange,
+    ) -> None:
+        """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
+
+        `tables(name)` is the file of a table such as `topics.json`. `store_host` is the packed address that clients
+        reach this broker at; it becomes part of every message id. `worker` saves consumer offsets; the store's own.
+        `disk_use()` gives the used share per path, for remarks and runtime information.
+        """
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self.store_host = store_host
+        self.deadlines = Deadlines()
+        self.statistics = Statistics(clock.now_ms(), clock.monotonic_ns())
+        self.topics = TopicTable(settings, tables("topics.json"), clock)
+        self.groups = GroupTable(settings, tables("subscriptionGroup.json"), clock)
+        self.offsets = OffsetTable(settings, tables("consumerOffset.json"), clock)
+        self.locks = QueueLocks()
+        self.clients = ClientRegistry(
+            self._notify_members, self._wants_notice, settings.channel_expired_timeout_ms * 1_000_000
+        )
+        self._disk_use = disk_use
+        self._worker: Worker = worker if worker is not None else InlineWorker()
+        self._saving_offsets = False
+        self._table_failure: str | None = None
+        self.topics.load()
+        self.groups.load()
+        self.offsets.load()
+
+        address, _ = unpack_host(store_host)
+        self.admission = Admission(
+            settings,
+            self.topics,
+            self.groups,
+            self.locks,
+            store,
+            store_host=store_host,
+            next_unique_key=UniqueIds(clock, address).next,
+            unwritable=self.unwritable,
+            body_bytes_max=store.settings.max_message_size,
+            random_below=random_below,
+        )
+        self.sends = SendProcessor(
+            settings, self.admission, store, clock, self.statistics, store_host=store_host, unwritable=self.unwritable
+        )
+        self.pulls = PullProcessor(
+            settings,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            store,
+            clock,
+            self.statistics,
+            count_max=store.settings.max_transfer_count_on_message_in_memory,
+            bytes_max=store.settings.max_transfer_bytes_on_message_in_memory,
+        )
+        self.topic_admin = TopicAdminProcessor(settings, self.topics, self.offsets, self.pulls, store)
+        self.admin = BrokerAdminProcessor(
+            settings,
+            self.topics,
+            self.sends,
+            self.pulls,
+            store,
+            clock,
+            self.statistics,
+            configuration=configuration or self._own_settings,
+            disk_use=disk_use,
+        )
+        if memory_bytes is None:
+            memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._handlers = self._table(
+            memory_bytes * store.settings.access_message_in_memory_max_ratio // 100, random_below
+        )
+        store.arrival = self._arrived
+        for name, action in (
+            (OFFSETS, self._save_offsets),
+            (CLIENTS, self._expire_clients),
+            (HELD, self._check_held),
+            (TABLES, self._save_tables),
+        ):
+            self.deadlines.define(name, action)
+
+    def _table(self, young_bytes: int, random_below: Callable[[int], int]) -> dict[int, RequestHandler]:
+        """Every request this broker answers. A code without a row is answered "not supported"."""
+        settings, store, clock = self.settings, self.store, self.clock
+        member = MembershipProcessor(settings, self.topics, self.groups, self.clients, self.locks, clock)
+        offset = OffsetProcessor(settings, self.topics, self.groups, self.offsets, store, young_bytes=young_bytes)
+        query = QueryProcessor(settings, store)
+        group = GroupAdminProcessor(settings, self.topics, self.groups, self.offsets, self.clients, self.locks, store)
+        back = SendBackProcessor(
+            settings,
+            self.topics,
+            self.groups,
+            self.admission,
+            store,
+            clock,
+            self.statistics,
+            store_host=self.store_host,
+            unwritable=self.unwritable,
+            random_below=random_below,
+        )
+        topic, admin = self.topic_admin, self.admin
+        code = RequestCode
+        table: dict[RequestCode, RequestHandler] = {
+            code.SEND_MESSAGE: self.sends.send,
+            code.SEND_MESSAGE_V2: self.sends.send,
+            code.SEND_BATCH_MESSAGE: self.sends.send,
+            code.CONSUMER_SEND_MSG_BACK: back.send_back,
+            code.PULL_MESSAGE: self.pulls.pull,
+            code.LITE_PULL_MESSAGE: self.pulls.pull,
+            code.QUERY_MESSAGE: query.by_key,
+            code.VIEW_MESSAGE_BY_ID: query.view,
+            code.HEART_BEAT: member.heartbeat,
+            code.UNREGISTER_CLIENT: member.unregister,
+            code.GET_CONSUMER_LIST_BY_GROUP: member.consumer_list,
+            code.CHECK_CLIENT_CONFIG: member.check_client,
+            code.LOCK_BATCH_MQ: member.lock,
+            code.UNLOCK_BATCH_MQ: member.unlock,
+            code.QUERY_CONSUMER_OFFSET: offset.query,
+            code.UPDATE_CONSUMER_OFFSET: offset.update,
+            code.SEARCH_OFFSET_BY_TIMESTAMP: offset.search,
+            code.GET_MAX_OFFSET: offset.maximum,
+            code.GET_MIN_OFFSET: offset.minimum,
+            code.GET_EARLIEST_MSG_STORETIME: offset.earliest,
+            code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
+            code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
+            code.UPDATE_AND_CREATE_TOPIC: topic.put,
+            code.UPDATE_AND_CREATE_TOPIC_LIST: topic.put_list,
+            code.DELETE_TOPIC_IN_BROKER: topic.delete,
+            code.GET_ALL_TOPIC_CONFIG: topic.get_all,
+            code.GET_TOPIC_CONFIG: topic.get,
+            code.GET_TOPIC_STATS_INFO: topic.statistics,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic.system_topics,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group.put,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: group.put_list,
+            code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: group.get_all,
+            code.DELETE_SUBSCRIPTIONGROUP: group.delete,
+            code.GET_SUBSCRIPTIONGROUP_CONFIG: group.get,
+            code.UPDATE_AND_GET_GROUP_FORBIDDEN: group.forbid,
+            code.GET_CONSUMER_CONNECTION_LIST: group.consumer_connections,
+            code.GET_PRODUCER_CONNECTION_LIST: group.producer_connections,
+            code.GET_ALL_PRODUCER_INFO: group.all_producers,
+            code.GET_CONSUME_STATS: group.consume_stats,
+            code.QUERY_TOPIC_CONSUME_BY_WHO: group.groups_of_topic,
+            code.QUERY_TOPICS_BY_CONSUMER: group.topics_of_group,
+            code.QUERY_SUBSCRIPTION_BY_CONSUMER: group.subscription,
+            code.CLONE_GROUP_OFFSET: group.clone_offsets,
+            code.GET_BROKER_CONFIG: admin.configuration,
+            code.GET_BROKER_RUNTIME_INFO: admin.runtime,
+        }
+        return {int(key): handler for key, handler in table.items()}
+
+    # --- the front end's side ---------------------------------------------------------------------------------------
+
+    def served_codes(self) -> list[int]:
+        return sorted(self._handlers)
+
+    def handle(self, request: Command, peer: Peer) -> Command | None:
+        """The answer; None when it comes later through the peer, or never."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            self.statistics.unsupported_count += 1
+            answer: Command | None = response(
+                request,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"request code {request.code} is not supported by this broker",
+            )
+        else:
+            try:
+                answer = handler(request, peer)
+            except Refusal as refusal:
+                fields = refusal.fields
+                answer = response(request, refusal.code, refusal.remark, None if fields is None else dict(fields))
+            except OrbitError as error:
+                answer = response(request, ResponseCode.SYSTEM_ERROR, str(error))
+            except Exception as error:
+                self.statistics.failed_handler_count += 1
+                logger.exception("request code %d from %s failed", request.code, peer.address)
+                answer = response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return None if request.flag & FLAG_ONEWAY else answer
+
+    def end_turn(self) -> None:
+        """Save changed tables, write the log, answer what became safe, and arm what is due later."""
+        if self.topics.dirty or self.groups.dirty:
+            self._save_tables()
+        self.store.commit()
+        now_ns = self.clock.monotonic_ns()
+        self.statistics.sample(now_ns)
+        self._arm(now_ns)
+
+    def peer_closed(self, peer: Peer) -> None:
+        """The connection is gone: its clients leave their groups, its held pulls are forgotten."""
+        self.pulls.held.drop_owner(peer)
+        self.clients.peer_closed(peer)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    @property
+    def next_tick_ns(self) -> int | None:
+        """Monotonic time of the next periodic work; None while there is none."""
+        return self.deadlines.next_ns
+
+    def tick(self) -> None:
+        """Do the periodic work that is due."""
+        now_ns = self.clock.monotonic_ns()
+        self.deadlines.run_due(now_ns)
+        self._arm(now_ns)
+
+    def _arm(self, now_ns: int) -> None:
+        deadlines = self.deadlines
+        if self.offsets.dirty and not self._saving_offsets:
+            deadlines.arm(OFFSETS, now_ns + self.settings.flush_consumer_offset_interval_ms * 1_000_000)
+        for name, at_ns in ((CLIENTS, self.clients.next_expiry_ns()), (HELD, self.pulls.held.next_at_ns())):
+            deadlines.disarm(name)
+            if at_ns is not None:
+                deadlines.arm(name, at_ns)
+
+    def _expire_clients(self) -> None:
+        for peer in self.clients.expire(self.clock.monotonic_ns()):
+            peer.close(f"no heartbeat for {self.settings.channel_expired_timeout_ms} ms")
+
+    def _check_held(self) -> None:
+        self.pulls.held.check(self.clock.monotonic_ns(), self.store.max_offset)
+
+    def _save_offsets(self) -> None:
+        """Hand a snapshot to the worker; the table is dirty again when that fails."""
+        self._saving_offsets = True
+        self._worker.submit(self.offsets.snapshot(), self._offsets_saved)
+
+    def _offsets_saved(self, result: object) -> None:
+        self._saving_offsets = False
+        if isinstance(result, BaseException):
+            logger.error("consumer offsets could not be saved: %s; they are tried again", result)
+            self.offsets.dirty = True
+
+    def _save_tables(self) -> None:
+        """Save what changed. A failure is reported once, and tried again with the next change or a little later."""
+        try:
+            self.topics.save()
+            self.groups.save()
+        except OSError as error:
+            if self._table_failure is None:
+                logger.error("configuration tables could not be saved: %s; they are tried again", error)
+            self._table_failure = str(error)
+            self.deadlines.arm(TABLES, self.clock.monotonic_ns() + TABLE_RETRY_NS)
+        else:
+            self._table_failure = None
+
+    def close(self) -> None:
+        """Answer what is still held and save every table. The store and its worker are closed afterwards, by the owner.
+
+        Raises `OSError` when a table could not be saved.
+        """
+        self.pulls.held.release_all()
+        self.store.commit()
+        if self.offsets.dirty:
+            self._save_offsets()
+        self.topics.save()
+        self.groups.save()
+
+    # --- what the parts need ----------------------------------------------------------------------------------------
+
+    def unwritable(self) -> Refusal:
+        """The refusal of a send while the store takes none: why, and how full the disks are."""
+        disks = ", ".join(f"{path} {share:.0%} full" for path, share in self._disk_use().items())
+        reason = self.store.unwritable_reason or "the write failed"
+        return Refusal(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"the store of broker {self.settings.broker_name!r} takes no messages: {reason}"
+            + (f"; {disks}" if disks else ""),
+        )
+
+    def _arrived(self, entries: Sequence[Dispatched]) -> None:
+        held = self.pulls.held
+        if not len(held):
+            return
+        for entry in entries:
+            if entry.has_queue_unit:
+                self.pulls.arrived(entry.topic, entry.queue_id, entry.queue_offset + 1, entry.tags_code)
+
+    def _notify_members(self, group: str, peers: Iterable[Peer]) -> None:
+        for peer in peers:
+            peer.send(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True))
+
+    def _wants_notice(self, group: str) -> bool:
+        if not self.settings.notify_consumer_ids_changed_enable:
+            return False
+        config = self.groups.known(group)
+        return config is None or config.notify_consumer_ids_changed_enable
+
+    def _own_settings(self) -> Mapping[str, str]:
+        """The broker's settings under their names in camel case; a server gives its full list instead."""
+        return {_camel(name): str(value) for name, value in msgspec.structs.asdict(self.settings).items()}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

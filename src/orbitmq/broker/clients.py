@@ -1,0 +1,267 @@
+"""Which clients are connected, in which groups, and what they subscribe to.
+
+Source: RocketMQ broker, client registry and heartbeats.
+
+Rules of this file
+1. A member is a connection (`Peer` identity), not a client id: it leaves when the connection closes.
+2. Consume type, message model and starting point of a group are those of the last heartbeat; mixed groups are not
+   refused.
+3. A group has *changed* when a member joined or left, or the set of its topics differs. A new expression for the same
+   topic updates the data without a notice.
+4. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
+   caller's decision (`wants_notice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX
+from orbitmq.protocol.remoting.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.versions import Language
+
+
+class Member(msgspec.Struct, eq=False):
+    """One connection in one group. `seen_ms` is wall time for display, `seen_ns` monotonic for expiry."""
+
+    peer: Peer
+    client_id: str
+    language: Language | None
+    version: int
+    seen_ms: int
+    seen_ns: int
+
+
+class ConsumerGroup(msgspec.Struct, eq=False):
+    """The online part of a consumer group; it exists while it has a member."""
+
+    name: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    members: dict[Peer, Member] = msgspec.field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
+    fingerprint: int | None = None
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        return sorted({member.client_id for member in self.members.values()})
+
+
+class Identity(msgspec.Struct, frozen=True, eq=False):
+    """Who sent a heartbeat, and when."""
+
+    peer: Peer
+    client_id: str
+    language: Language | None
+    version: int
+    now_ms: int
+    now_ns: int
+
+    def member(self) -> Member:
+        return Member(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns)
+
+
+class ClientRegistry:
+    def __init__(
+        self, notify: Callable[[str, Iterable[Peer]], None], wants_notice: Callable[[str], bool], expiry_ns: int
+    ) -> None:
+        """`notify(group, peers)` tells members that their group has changed."""
+        self._notify = notify
+        self._wants_notice = wants_notice
+        self._expiry_ns = expiry_ns
+        self._producers: dict[str, dict[Peer, Member]] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Peer, set[tuple[str, bool]]] = {}
+        """Per connection the groups it is in; True marks a consumer group. Makes closing cheap and bounds a heartbeat."""
+        self._next_scan_ns: int | None = None
+        self.expired_count = 0
+        self.refused_count = 0
+
+    # --- heartbeats -------------------------------------------------------------------------------------------------
+
+    def producer_seen(self, group: str, who: Identity) -> None:
+        if self._enter(group, who, consumer=False):
+            _touch(self._producers.setdefault(group, {}), who)
+
+    def consumer_seen(self, data: ConsumerData, who: Identity) -> bool:
+        """Take in one group of a full heartbeat; whether the group has changed (its members are then told)."""
+        if not self._enter(data.group_name, who, consumer=True):
+            return False
+        group = self._group_of(data)
+        changed = _touch(group.members, who)
+        if self._subscribe(group, data.subscription_data_set):
+            changed = True
+        if changed:
+            self._tell(group)
+        return changed
+
+    def consumer_alive(self, data: ConsumerData, who: Identity) -> bool:
+        """As `consumer_seen` for a heartbeat without subscriptions: those that are known stay."""
+        if not self._enter(data.group_name, who, consumer=True):
+            return False
+        group = self._group_of(data)
+        changed = _touch(group.members, who)
+        if changed:
+            self._tell(group)
+        return changed
+
+    def fingerprint_changed(self, group: str, fingerprint: int) -> bool:
+        """Remember the fingerprint of a version 2 heartbeat; whether it differs from the one before (or is the first)."""
+        info = self._consumers.get(group)
+        if info is None:
+            return True
+        changed = info.fingerprint != fingerprint
+        info.fingerprint = fingerprint
+        return changed
+
+    # --- leaving ----------------------------------------------------------------------------------------------------
+
+    def unregister(self, peer: Peer, producer_group: str | None, consumer_group: str | None) -> None:
+        """A client stops one of its instances on a connection that may go on."""
+        if producer_group:
+            self._leave_producer(peer, producer_group)
+        if consumer_group:
+            self._leave_consumer(peer, consumer_group)
+
+    def peer_closed(self, peer: Peer) -> None:
+        for group, is_consumer in sorted(self._groups_of.get(peer, ())):
+            if is_consumer:
+                self._leave_consumer(peer, group)
+            else:
+                self._leave_producer(peer, group)
+
+    def expire(self, now_ns: int) -> list[Peer]:
+        """Connections with a membership whose last heartbeat is too old; the caller closes them. Plans the next look."""
+        stale: dict[Peer, None] = {}
+        oldest: int | None = None
+        for member in self._members():
+            if now_ns - member.seen_ns >= self._expiry_ns:
+                stale[member.peer] = None
+            elif oldest is None or member.seen_ns < oldest:
+                oldest = member.seen_ns
+        self._next_scan_ns = None if oldest is None else oldest + self._expiry_ns
+        self.expired_count += len(stale)
+        return list(stale)
+
+    def next_expiry_ns(self) -> int | None:
+        """Monotonic time at which `expire` may find something; None without members."""
+        return self._next_scan_ns
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def consumer(self, group: str) -> ConsumerGroup | None:
+        return self._consumers.get(group)
+
+    def consumers(self) -> list[ConsumerGroup]:
+        return list(self._consumers.values())
+
+    def producer(self, group: str) -> list[Member]:
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> list[str]:
+        return sorted(self._producers)
+
+    def groups_subscribed_to(self, topic: str) -> list[str]:
+        return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)
+
+    def member(self, group: str, client_id: str) -> Member | None:
+        info = self._consumers.get(group)
+        if info is None:
+            return None
+        return next((member for member in info.members.values() if member.client_id == client_id), None)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _members(self) -> Iterable[Member]:
+        for producers in self._producers.values():
+            yield from producers.values()
+        for group in self._consumers.values():
+            yield from group.members.values()
+
+    def _enter(self, group: str, who: Identity, *, consumer: bool) -> bool:
+        groups = self._groups_of.setdefault(who.peer, set())
+        if (group, consumer) not in groups:
+            if len(groups) >= CLIENT_GROUPS_PER_CONNECTION_MAX:
+                self.refused_count += 1
+                return False
+            groups.add((group, consumer))
+        if self._next_scan_ns is None:
+            self._next_scan_ns = who.now_ns + self._expiry_ns
+        return True
+
+    def _group_of(self, data: ConsumerData) -> ConsumerGroup:
+        group = self._consumers.get(data.group_name)
+        if group is None:
+            group = ConsumerGroup(data.group_name, data.consume_type, data.message_model, data.consume_from_where)
+            self._consumers[data.group_name] = group
+        else:
+            group.consume_type = data.consume_type
+            group.message_model = data.message_model
+            group.consume_from_where = data.consume_from_where
+        return group
+
+    def _subscribe(self, group: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Bring the group's subscriptions up to those of one heartbeat; whether the set of topics changed."""
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        known = group.subscriptions
+        changed = wanted.keys() != known.keys()
+        for topic in [topic for topic in known if topic not in wanted]:
+            del known[topic]
+        for topic, subscription in wanted.items():
+            current = known.get(topic)
+            if current is None or subscription.sub_version > current.sub_version:
+                known[topic] = subscription
+        return changed
+
+    def _leave_producer(self, peer: Peer, group: str) -> None:
+        self._forget(peer, group, consumer=False)
+        members = self._producers.get(group)
+        if members is not None:
+            members.pop(peer, None)
+            if not members:
+                del self._producers[group]
+
+    def _leave_consumer(self, peer: Peer, name: str) -> None:
+        self._forget(peer, name, consumer=True)
+        group = self._consumers.get(name)
+        if group is None or group.members.pop(peer, None) is None:
+            return
+        if group.members:
+            self._tell(group)
+        else:
+            del self._consumers[name]
+
+    def _forget(self, peer: Peer, group: str, *, consumer: bool) -> None:
+        groups = self._groups_of.get(peer)
+        if groups is not None:
+            groups.discard((group, consumer))
+            if not groups:
+                del self._groups_of[peer]
+
+    def _tell(self, group: ConsumerGroup) -> None:
+        if not group.is_broadcasting and self._wants_notice(group.name):
+            self._notify(group.name, list(group.members))
+
+
+def _touch(members: dict[Peer, Member], who: Identity) -> bool:
+    """Note a heartbeat; whether the connection is new in the group."""
+    member = members.get(who.peer)
+    if member is None or member.client_id != who.client_id:
+        members[who.peer] = who.member()
+        return True
+    member.seen_ms = who.now_ms
+    member.seen_ns = who.now_ns
+    return False

@@ -1,0 +1,136 @@
+"""The consumer groups of this broker and what each may do.
+
+Source: RocketMQ broker, subscription groups; `config/subscriptionGroup.json`.
+
+Rules of this file
+1. Built-in groups always exist. An unknown group is made at first sight when the settings or its name allow it.
+2. `known` never creates; `get` may.
+3. Saving follows the topic table: dirty tables are written at the end of the loop turn, before its answers leave.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import TableFile
+from orbitmq.broker.versions import next_version
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreDamagedError
+from orbitmq.limits import GROUPS_MAX
+from orbitmq.protocol.names import BUILT_IN_GROUPS, group_name_problem, is_system_group
+from orbitmq.protocol.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.protocol.remoting.commands import ResponseCode
+
+READING_FORBIDDEN = 0b100
+"""The bit of a forbidden mask that stops reading; what RocketMQ 5.3 writes."""
+
+
+class GroupTable:
+    def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
+        self._settings = settings
+        self._file = file
+        self._clock = clock
+        self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
+        self.dirty = False
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Make the built-in groups, then merge the file over them. Raises `StoreDamagedError` for an unusable file."""
+        self._groups = {group.name: SubscriptionGroupConfig(group_name=group.name) for group in BUILT_IN_GROUPS}
+        document = self._file.load()
+        if document is None:
+            self.dirty = True
+            return
+        try:
+            saved = msgspec.convert(document, SubscriptionGroupWrapper, strict=False)
+        except msgspec.ValidationError as error:
+            raise StoreDamagedError(
+                f"subscriptionGroup.json is JSON but not a group table: {error}",
+                remedy="repair it, or restore its .bak",
+            ) from error
+        self._groups.update(saved.subscription_group_table)
+        self._forbidden = saved.forbidden_table
+        self.version = saved.data_version
+
+    def save(self) -> None:
+        """Write the table if it changed since the last save. Raises `OSError`; the table then stays dirty."""
+        if self.dirty:
+            self._file.save(msgspec.to_builtins(self.wrapper()))
+            self.dirty = False
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def known(self, group: str) -> SubscriptionGroupConfig | None:
+        return self._groups.get(group)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, created when it is unknown and may be; None otherwise (also for an illegal name)."""
+        config = self._groups.get(group)
+        if config is not None:
+            return config
+        if not (self._settings.auto_create_subscription_group or is_system_group(group)):
+            return None
+        if group_name_problem(group) is not None or len(self._groups) >= GROUPS_MAX:
+            return None
+        config = SubscriptionGroupConfig(group_name=group)
+        self._groups[group] = config
+        self._changed()
+        return config
+
+    def names(self) -> list[str]:
+        return list(self._groups)
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        return SubscriptionGroupWrapper(
+            subscription_group_table=dict(sorted(self._groups.items())),
+            forbidden_table=dict(self._forbidden),
+            data_version=self.version,
+        )
+
+    def reading_forbidden(self, group: str, topic: str) -> bool:
+        return bool(self._forbidden.get(group, {}).get(topic, 0) & READING_FORBIDDEN)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create or replace a group. Raises `Refusal` for an illegal name, or beyond the bound."""
+        problem = group_name_problem(config.group_name)
+        if problem is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
+        if config.group_name not in self._groups and len(self._groups) >= GROUPS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {config.group_name!r} cannot be created: this broker already has {GROUPS_MAX} groups",
+            )
+        if self._groups.get(config.group_name) != config:
+            self._groups[config.group_name] = config
+            self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Forget a group and its forbidden table; False when it was not there."""
+        self._forbidden.pop(group, None)
+        if self._groups.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
+        """Set or clear the reading bit. Clearing the last bit of a mask drops the group's whole table, as RocketMQ does."""
+        table = dict(self._forbidden.get(group, {}))
+        mask = table.get(topic, 0)
+        mask = mask | READING_FORBIDDEN if forbidden else mask & ~READING_FORBIDDEN
+        if mask:
+            table[topic] = mask
+            self._forbidden[group] = table
+        else:
+            self._forbidden.pop(group, None)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version = next_version(self.version, self._clock.now_ms())
+        self.dirty = True

@@ -1,0 +1,170 @@
+"""Pull requests that wait for a message.
+
+A pull that finds nothing and may be suspended is held here under its message queue. An arrival whose tag passes, the
+safety check, or its own time-out releases it; whoever holds the request then runs the pull once more and answers
+whatever it finds.
+
+Rules of this file
+1. A held pull is released exactly once, and never held again.
+2. An arrival costs one dictionary look-up while nobody waits.
+3. Nothing is scheduled while nothing is held: `next_at_ns` is None then.
+4. The number of held pulls is bounded; beyond it the caller answers at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Generic, TypeVar
+
+import msgspec
+
+from orbitmq.limits import HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
+
+SAFETY_CHECK_NS = 5_000_000_000
+"""Every held pull is compared with the queue's maximum offset this often, whatever arrivals said."""
+
+Request = TypeVar("Request")
+QueueKey = tuple[str, int]
+Accepts = Callable[[int], bool] | None
+
+
+class HeldPull(msgspec.Struct, Generic[Request], eq=False):
+    """One waiting pull. `accepts` tests a tags code; None takes every message."""
+
+    number: int
+    request: Request
+    key: QueueKey
+    offset: int
+    deadline_ns: int
+    accepts: Accepts
+    owner: object
+    released: bool = False
+
+
+class LongPolls(Generic[Request]):
+    """The held pulls of a broker."""
+
+    def __init__(self, release: Callable[[Request], None]) -> None:
+        """`release` runs the pull a last time and answers it; it is called from `arrived`, `check` and `release_all`."""
+        self._release = release
+        self._by_queue: dict[QueueKey, list[HeldPull[Request]]] = {}
+        self._by_owner: dict[object, dict[int, HeldPull[Request]]] = {}
+        self._deadlines: list[tuple[int, int, HeldPull[Request]]] = []
+        self._order = count()
+        self._held_count = 0
+        self._next_safety_check_ns = 0
+        self.refused_count = 0
+
+    def __len__(self) -> int:
+        return self._held_count
+
+    def hold(
+        self, request: Request, topic: str, queue_id: int, offset: int, *,
+        now_ns: int, wait_ms: int, accepts: Accepts, owner: object,
+    ) -> bool:  # fmt: skip
+        """Keep `request` for at most `wait_ms`; False when the bound is reached and it must be answered now.
+
+        `offset` is the next queue offset the puller wants, `owner` the connection (see `drop_owner`).
+        """
+        key = (topic, queue_id)
+        waiting = self._by_queue.get(key)
+        if self._held_count >= HELD_PULLS_MAX or (waiting is not None and len(waiting) >= HELD_PULLS_PER_QUEUE_MAX):
+            self.refused_count += 1
+            return False
+        number = next(self._order)
+        held = HeldPull(number, request, key, offset, now_ns + wait_ms * 1_000_000, accepts, owner)
+        if waiting is None:
+            self._by_queue[key] = [held]
+        else:
+            waiting.append(held)
+        if self._held_count == 0:
+            self._next_safety_check_ns = now_ns + SAFETY_CHECK_NS
+        self._held_count += 1
+        self._by_owner.setdefault(owner, {})[number] = held
+        heapq.heappush(self._deadlines, (held.deadline_ns, number, held))
+        return True
+
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        """A message with `tags_code` became visible; `next_offset` is the offset after it.
+
+        A pull for an offset that lies further ahead stays held, as does one whose tag test fails.
+        """
+        key = (topic, queue_id)
+        waiting = self._by_queue.get(key)
+        if waiting is None:
+            return
+        ready = [
+            held for held in waiting
+            if next_offset > held.offset and (held.accepts is None or held.accepts(tags_code))
+        ]  # fmt: skip
+        if ready:
+            self._let_go(ready)
+
+    def check(self, now_ns: int, max_offset: Callable[[str, int], int]) -> None:
+        """Release what has timed out and, at the safety check, what the queue has overtaken unnoticed."""
+        expired: list[HeldPull[Request]] = []
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][2].released or deadlines[0][0] <= now_ns):
+            held = heapq.heappop(deadlines)[2]
+            if not held.released:
+                expired.append(held)
+        self._let_go(expired)
+        if self._held_count and now_ns >= self._next_safety_check_ns:
+            self._next_safety_check_ns = now_ns + SAFETY_CHECK_NS
+            for key, waiting in list(self._by_queue.items()):
+                end = max_offset(*key)
+                # Beyond the held offset, or below it after a truncation: both change the answer.
+                self._let_go([held for held in waiting if end != held.offset])
+
+    def next_at_ns(self) -> int | None:
+        """Monotonic time of the next `check`; None while nothing is held."""
+        if not self._held_count:
+            return None
+        while self._deadlines[0][2].released:
+            heapq.heappop(self._deadlines)
+        return min(self._deadlines[0][0], self._next_safety_check_ns)
+
+    def drop_owner(self, owner: object) -> int:
+        """Forget the pulls of a closed connection without answering them; how many there were."""
+        gone = list(self._by_owner.get(owner, {}).values())
+        self._remove(gone)
+        return len(gone)
+
+    def release_topic(self, topic: str) -> None:
+        """Answer everything that waits for a topic that has just been deleted."""
+        self._let_go([held for held in self._all() if held.key[0] == topic])
+
+    def release_all(self) -> None:
+        """Answer everything; the broker stops."""
+        self._let_go(list(self._all()))
+
+    def _all(self) -> Iterator[HeldPull[Request]]:
+        for waiting in self._by_queue.values():
+            yield from waiting
+
+    def _let_go(self, ready: list[HeldPull[Request]]) -> None:
+        self._remove(ready)
+        for held in ready:
+            self._release(held.request)
+
+    def _remove(self, gone: list[HeldPull[Request]]) -> None:
+        for held in gone:
+            held.released = True
+            owned = self._by_owner[held.owner]
+            del owned[held.number]
+            if not owned:
+                del self._by_owner[held.owner]
+        for key in {held.key for held in gone}:
+            left = [held for held in self._by_queue[key] if not held.released]
+            if left:
+                self._by_queue[key] = left
+            else:
+                del self._by_queue[key]
+        self._held_count -= len(gone)
+        if not self._held_count:
+            self._deadlines.clear()
+        elif len(self._deadlines) > 2 * self._held_count + 64:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].released]
+            heapq.heapify(self._deadlines)

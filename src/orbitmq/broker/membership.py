@@ -1,0 +1,142 @@
+"""Clients joining and leaving: heartbeats (34), unregistering (35), member lists (38), subscription checks (46), queue
+locks (41, 42).
+
+Rules of this file
+1. A heartbeat makes what it needs: the group, where that is allowed, and the group's retry topic. A group that may not
+   be made is passed over in silence, as the protocol wants it.
+2. Version 2 heartbeats (a fingerprint that is not 0) may leave out subscriptions; those known here then stay.
+
+Source: RocketMQ broker, heartbeats and order locks; remoting, membership.
+"""
+
+from __future__ import annotations
+
+from orbitmq.broker.clients import ClientRegistry, Identity
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import TopicTable
+from orbitmq.clock import Clock
+from orbitmq.errors import ProtocolError
+from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.remoting.bodies import (
+    CheckClientBody,
+    ConsumerData,
+    ConsumerIdList,
+    ConsumeType,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+)
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+
+
+class MembershipProcessor:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        locks: QueueLocks,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._locks = locks
+        self._clock = clock
+
+    def heartbeat(self, command: Command, peer: Peer) -> Command:
+        heartbeat = HeartbeatData.decode(bytes(command.body))
+        if not heartbeat.client_id:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "the heartbeat names no client (clientID)")
+        who = Identity(
+            peer,
+            heartbeat.client_id,
+            command.language,
+            command.version,
+            self._clock.now_ms(),
+            self._clock.monotonic_ns(),
+        )
+        changed = heartbeat.heartbeat_fingerprint == 0
+        for consumer in heartbeat.consumer_data_set:
+            if not self._prepare(consumer):
+                continue
+            if heartbeat.heartbeat_fingerprint == 0:
+                self._clients.consumer_seen(consumer, who)
+                continue
+            if heartbeat.without_sub:
+                self._clients.consumer_alive(consumer, who)
+            else:
+                self._clients.consumer_seen(consumer, who)
+            if self._clients.fingerprint_changed(consumer.group_name, heartbeat.heartbeat_fingerprint):
+                changed = True
+        for producer in heartbeat.producer_data_set:
+            self._clients.producer_seen(producer.group_name, who)
+        return response(
+            command,
+            ResponseCode.SUCCESS,
+            None,
+            {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"},
+        )
+
+    def _prepare(self, consumer: ConsumerData) -> bool:
+        """Make the group and its retry topic; False when the group may not be registered."""
+        group = self._groups.get(consumer.group_name)
+        if group is None:
+            return False
+        if self._settings.reject_pull_consumer_enable and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return False
+        if group.retry_queue_nums > 0:
+            ordered = (self._topics.get(subscription.topic) for subscription in consumer.subscription_data_set)
+            self._topics.ensure_retry(
+                consumer.group_name,
+                group.retry_queue_nums,
+                unit=consumer.unit_mode,
+                order=any(topic is not None and topic.order for topic in ordered),
+            )
+        return True
+
+    def unregister(self, command: Command, peer: Peer) -> Command:
+        self._clients.unregister(peer, command.text("producerGroup") or None, command.text("consumerGroup") or None)
+        return response(command, ResponseCode.SUCCESS, None, {})
+
+    def consumer_list(self, command: Command, peer: Peer) -> Command:
+        name = command.text("consumerGroup")
+        group = self._clients.consumer(name)
+        if group is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r} is online", {})
+        return response(
+            command, ResponseCode.SUCCESS, None, {}, ConsumerIdList(consumer_id_list=group.client_ids()).encode()
+        )
+
+    def check_client(self, command: Command, peer: Peer) -> Command:
+        """Whether a subscription can be served, asked by a consumer before it starts."""
+        subscription = CheckClientBody.decode(bytes(command.body)).subscription_data
+        kind = subscription.expression_type
+        if kind and kind != "TAG":
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"filtering by {kind} is not enabled on this broker (enablePropertyFilter=false); use tags",
+            )
+        try:
+            TagFilter.parse(subscription.sub_string)
+        except ProtocolError as error:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        return response(command, ResponseCode.SUCCESS)
+
+    def lock(self, command: Command, peer: Peer) -> Command:
+        wanted = LockBatchRequest.decode(bytes(command.body))
+        granted = self._locks.lock(wanted.consumer_group, wanted.client_id, wanted.mq_set, self._clock.monotonic_ns())
+        body = LockBatchResponse(lock_ok_mq_set=granted).encode()
+        return response(command, ResponseCode.SUCCESS, None, None, body)
+
+    def unlock(self, command: Command, peer: Peer) -> Command:
+        given_up = LockBatchRequest.decode(bytes(command.body))
+        self._locks.unlock(given_up.consumer_group, given_up.client_id, given_up.mq_set)
+        return response(command, ResponseCode.SUCCESS)

@@ -1,0 +1,77 @@
+"""The properties of one message on its way into the store: what the sender wrote and what the broker adds.
+
+Rules of this file
+1. Parsing happens once per message. `values` follows the tolerant rules of `protocol.properties`; `exact` says that the
+   sender's text can be stored as it is, because it says the same thing.
+2. Broker properties win over the sender's: MSG_REGION, TRACE_ON and CLUSTER are ours, POP_CK and our own property never
+   come from a client.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties
+
+OVERRIDDEN: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
+DROPPED: Final = frozenset({Property.POP_CK, Property.DUE_MS})
+TIMERS: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
+
+NEEDS_THOUGHT: Final = (
+    OVERRIDDEN
+    | DROPPED
+    | frozenset(TIMERS)
+    | frozenset({Property.DELAY, Property.TRAN_MSG, Property.INNER_NUM, Property.TIMER_DEL_UNIQKEY})
+)
+"""A message with none of these is stored as sent, with the broker's own properties behind."""
+
+
+class ParsedProperties(msgspec.Struct, gc=False):
+    values: dict[str, str]
+    exact: bool
+
+
+def parse_properties(text: str) -> ParsedProperties:
+    """The sender's properties; never fails. Cost: about 1 us for five properties."""
+    entries = text.split("\x02")
+    if not entries[-1]:
+        entries.pop()
+    try:
+        # The first 0x01 separates; a piece without one makes dict() raise.
+        values: dict[str, str] = dict([entry.split("\x01", 1) for entry in entries])
+    except ValueError:
+        return ParsedProperties(decode_properties(text), False)
+    if len(values) != len(entries) or "" in values or "" in values.values():
+        return ParsedProperties(decode_properties(text), False)
+    return ParsedProperties(values, True)
+
+
+def is_true(text: str | None) -> bool:
+    """Java's reading of a boolean: `true` in any case."""
+    return text is not None and (text == "true" or text.lower() == "true")
+
+
+def waits_for_flush(values: dict[str, str]) -> bool:
+    """Whether the sender waits for flush and replication; absent means yes."""
+    wait = values.get(Property.WAIT)
+    return wait is None or is_true(wait)
+
+
+class BrokerProperties:
+    """What this broker adds to every message."""
+
+    def __init__(self, region: str, trace_on: bool, cluster: str) -> None:
+        self.values: Final = {
+            Property.MSG_REGION: region,
+            Property.TRACE_ON: "true" if trace_on else "false",
+            Property.CLUSTER: cluster,
+        }
+        self.encoded: Final = encode_properties(self.values)
+
+    def complete(self, values: dict[str, str]) -> dict[str, str]:
+        """A sender's properties with ours in place and without what clients may not set. The argument is not changed."""
+        completed = {name: value for name, value in values.items() if name not in DROPPED}
+        completed.update(self.values)
+        return completed

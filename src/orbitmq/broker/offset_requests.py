@@ -1,0 +1,167 @@
+"""Requests about offsets: of groups (14, 15, 222) and of queues (29 to 32).
+
+Rules of this file
+1. Questions about a queue never fail: an unknown topic or queue has offset 0 and time -1.
+2. A stored offset may go backwards; the broker does not judge it.
+3. A group without an offset on a young queue begins at 0, also while the queue is still empty: the client would else ask
+   for the maximum and could skip a message that arrives in between.
+
+Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import TopicTable
+from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+
+NO_OFFSET = -1
+"""What the admin tools send as `offset` when they mean none."""
+
+
+class OffsetProcessor:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        *,
+        young_bytes: int,
+    ) -> None:
+        """A queue is young while its first message lies at most `young_bytes` from the end of the log."""
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+        self._young_bytes = young_bytes
+
+    # --- offsets of groups ------------------------------------------------------------------------------------------
+
+    def query(self, command: Command, peer: Peer) -> Command:
+        group, topic = command.text("consumerGroup"), command.text("topic")
+        queue_id = command.int32("queueId")
+        offset = self._offsets.query(group, topic, queue_id)
+        if offset is None:
+            if not command.boolean("setZeroIfNotFound", True):
+                raise Refusal(
+                    ResponseCode.QUERY_NOT_FOUND, f"group {group!r} has no offset on queue {queue_id} of {topic!r}", {}
+                )
+            if not self._begins_at_zero(topic, queue_id):
+                raise Refusal(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    f"group {group!r} has no offset on queue {queue_id} of {topic!r}, "
+                    "which is too old to begin with its first message",
+                    {},
+                )
+            offset = 0
+        return response(command, ResponseCode.SUCCESS, None, {"offset": str(offset)})
+
+    def update(self, command: Command, peer: Peer) -> Command:
+        group, topic = command.text("consumerGroup"), command.text("topic")
+        if self._groups.known(group) is None:
+            raise group_missing(group)
+        if self._topics.get(topic) is None:
+            raise topic_missing(topic)
+        queue_id, offset = command.optional_integer("queueId"), command.optional_integer("commitOffset")
+        if queue_id is None or offset is None:
+            missing = "queueId" if queue_id is None else "commitOffset"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"the request has no {missing} (topic {topic!r})", {})
+        if self._offsets.commit(group, topic, queue_id, offset):
+            return response(command, ResponseCode.SUCCESS, None, {})
+        return response(
+            command,
+            ResponseCode.SUCCESS,
+            "ignored: the offset of this queue has been reset and not yet been pulled",
+            {},
+        )
+
+    def reset(self, command: Command, peer: Peer) -> Command:
+        """Reset by the broker (222): by time, or to a given offset of one queue. The targets are the answer's body."""
+        group, topic = command.text("group"), command.text("topic")
+        config = self._topics.get(topic)
+        if config is None:
+            raise topic_missing(topic)
+        if self._groups.known(group) is None:
+            raise group_missing(group)
+        queue_id, offset = command.int32("queueId", -1), command.integer("offset", NO_OFFSET)
+        timestamp = command.integer("timestamp")
+        if queue_id >= config.read_queue_nums:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {queue_id} of topic {topic!r} does not exist: it has {config.read_queue_nums} read queues",
+            )
+        if queue_id >= 0 and offset != NO_OFFSET:
+            low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+            if not low <= offset <= high + 1:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"offset {offset} lies outside queue {queue_id} of {topic!r}: from {low} to {high}",
+                )
+            targets = {queue_id: offset}
+        else:
+            queues = [queue_id] if queue_id >= 0 else range(config.read_queue_nums)
+            targets = {queue: self._by_time(topic, queue, timestamp) for queue in queues}
+        for queue, target in targets.items():
+            self._offsets.reset(group, topic, queue, target)
+        name = self._settings.broker_name
+        body = ResetOffsetBody(
+            offset_table={
+                MessageQueue(topic=topic, broker_name=name, queue_id=queue): target for queue, target in targets.items()
+            }
+        )
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    # --- offsets of queues ------------------------------------------------------------------------------------------
+
+    def search(self, command: Command, peer: Peer) -> Command:
+        upper = command.text("boundaryType").lower() == "upper"
+        topic, queue_id, timestamp = command.text("topic"), command.int32("queueId"), command.integer("timestamp")
+        return _offset(command, self._store.offset_by_time(topic, queue_id, timestamp, upper=upper))
+
+    def maximum(self, command: Command, peer: Peer) -> Command:
+        return _offset(command, self._store.max_offset(command.text("topic"), command.int32("queueId")))
+
+    def minimum(self, command: Command, peer: Peer) -> Command:
+        return _offset(command, self._store.min_offset(command.text("topic"), command.int32("queueId")))
+
+    def earliest(self, command: Command, peer: Peer) -> Command:
+        topic, queue_id = command.text("topic"), command.int32("queueId")
+        time_ms = self._store.store_time_at(topic, queue_id, self._store.min_offset(topic, queue_id))
+        return response(command, ResponseCode.SUCCESS, None, {"timestamp": str(time_ms)})
+
+    def all_offsets(self, command: Command, peer: Peer) -> Command:
+        """Every stored offset (43), as slaves and tools copy them."""
+        return response(command, ResponseCode.SUCCESS, None, None, msgspec.json.encode(self._offsets.document()))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        if timestamp < 0:
+            return self._store.max_offset(topic, queue_id)
+        return self._store.offset_by_time(topic, queue_id, timestamp)
+
+    def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
+        store = self._store
+        if store.min_offset(topic, queue_id) > 0:
+            return False
+        queue = store.queues.get(topic, queue_id)
+        if queue is None:
+            return True
+        first = queue.unit(0)
+        return first is None or store.log.written_end - first[0] <= self._young_bytes
+
+
+def _offset(command: Command, offset: int) -> Command:
+    return response(command, ResponseCode.SUCCESS, None, {"offset": str(offset)})

@@ -1,0 +1,69 @@
+"""Looking up messages: by position (33) and by key (12).
+
+Rules of this file
+1. The key index works with hashes: an answer may hold messages with another key. Clients compare; the broker does not.
+2. An answer is bounded by count and by what fits a frame.
+
+Source: RocketMQ broker, queries; remoting, look-up.
+"""
+
+from __future__ import annotations
+
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.limits import QUERY_ANSWER_BYTES_MAX
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Buffer, Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+
+
+class QueryProcessor:
+    def __init__(self, settings: BrokerSettings, store: MessageStore) -> None:
+        self._settings = settings
+        self._store = store
+
+    def view(self, command: Command, peer: Peer) -> Command | None:
+        offset = command.integer("offset", -1)
+        record = self._store.record_at(offset) if offset >= 0 else None
+        if record is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
+        return response(command, ResponseCode.SUCCESS, None, None, bytes(record))
+
+    def by_key(self, command: Command, peer: Peer) -> Command | None:
+        topic, key = command.text("topic"), command.text("key")
+        count_max = self._settings.default_query_max_num
+        if not command.boolean(UNIQUE_KEY_QUERY):
+            count_max = max(1, min(command.int32("maxNum"), count_max))
+        begin_ms, end_ms = command.integer("beginTimestamp"), command.integer("endTimestamp")
+        found = self._store.query_by_key(topic, key, count_max, begin_ms, end_ms)
+        parts: list[Buffer] = []
+        size = 0
+        for position in found:
+            record = self._store.record_at(position)
+            if record is None:
+                continue
+            size += len(record)
+            if parts and size > QUERY_ANSWER_BYTES_MAX:
+                break
+            parts.append(record)
+        updated_ms, updated_offset = self._last_update()
+        fields = {"indexLastUpdateTimestamp": str(updated_ms), "indexLastUpdatePhyoffset": str(updated_offset)}
+        if not parts:
+            raise Refusal(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"no message of topic {topic!r} with key {key!r} in this time range; "
+                "only messages still in the log are found",
+                fields,
+            )
+        return response(command, ResponseCode.SUCCESS, None, fields, b"".join(parts))
+
+    def _last_update(self) -> tuple[int, int]:
+        """Newest store time and position that the key index knows of; 0 and 0 when it is empty."""
+        index = self._store.index
+        if index is None or not index.index_files:
+            return 0, 0
+        newest = index.index_files[-1].header
+        return newest.end_timestamp, newest.end_offset

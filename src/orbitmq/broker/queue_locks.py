@@ -1,0 +1,76 @@
+"""Which client of a group owns which message queue, for consumers that process in order.
+
+Source: RocketMQ queue locks (requests 41 and 42).
+
+Rules of this file
+1. A lock lives `LOCK_LIFE_NS` after its last renewal; an expired lock is free for anybody.
+2. Locks are in memory only and advisory: they do not stop a pull. They decide whether an exhausted retry is a dead
+   letter (see admission).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from orbitmq.limits import QUEUE_LOCKS_PER_GROUP_MAX
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+LOCK_LIFE_NS = 60_000_000_000
+"""Java clients renew every 20 s and give up a lock after 30 s without an answer."""
+
+
+class _Owner(NamedTuple):
+    client_id: str
+    expires_ns: int
+
+
+class QueueLocks:
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[MessageQueue, _Owner]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ns: int) -> list[MessageQueue]:
+        """The queues that `client_id` holds afterwards: those free, expired, or already its own."""
+        table = self._groups.setdefault(group, {})
+        granted: list[MessageQueue] = []
+        for queue in queues:
+            owner = table.get(queue)
+            if owner is not None and owner.client_id != client_id and owner.expires_ns > now_ns:
+                continue
+            if owner is None and len(table) >= QUEUE_LOCKS_PER_GROUP_MAX:
+                self._drop_expired(group, now_ns)
+                table = self._groups.setdefault(group, {})
+                if len(table) >= QUEUE_LOCKS_PER_GROUP_MAX:
+                    continue
+            table[queue] = _Owner(client_id, now_ns + LOCK_LIFE_NS)
+            granted.append(queue)
+        if not table:
+            self._groups.pop(group, None)
+        return granted
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Free those of `queues` that `client_id` owns; the others are left alone."""
+        table = self._groups.get(group)
+        if table is None:
+            return
+        for queue in queues:
+            owner = table.get(queue)
+            if owner is not None and owner.client_id == client_id:
+                del table[queue]
+        if not table:
+            del self._groups[group]
+
+    def holds_any(self, group: str, now_ns: int) -> bool:
+        """Whether any lock of the group is alive: its consumers then process in order."""
+        table = self._groups.get(group)
+        return table is not None and any(owner.expires_ns > now_ns for owner in table.values())
+
+    def drop_group(self, group: str) -> None:
+        self._groups.pop(group, None)
+
+    def _drop_expired(self, group: str, now_ns: int) -> None:
+        alive = {queue: owner for queue, owner in self._groups[group].items() if owner.expires_ns > now_ns}
+        if alive:
+            self._groups[group] = alive
+        else:
+            del self._groups[group]

@@ -1,0 +1,275 @@
+"""Sending: requests 10, 310 and 320.
+
+Rules of this file
+1. A message is answered once, when the flush mode it asked for is satisfied; a oneway one never.
+2. Refusals of a send carry MSG_REGION and TRACE_ON like its success: clients read them from either.
+3. Overload is answered before any work is done: a request that waited too long, or came while too many are unanswered.
+4. This is the hot path. Fields are read once and as cheaply as Python allows; whatever does not read cleanly takes the
+   tolerant path (`_read_tolerant`), which is the reference.
+
+Source: RocketMQ broker, send path and flow control; remoting, sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.broker.admission import Admission, Origin, Sending
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.statistics import Statistics
+from orbitmq.clock import Clock
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits import BATCH_MESSAGES_MAX
+from orbitmq.protocol.batches import decode_batch
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.store import Appended, MessageStore
+
+ANSWERS = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+ORIGIN = "broker.origin"
+"""Attachment of a connection: its `Origin`, made at its first send."""
+
+
+class SendProcessor:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        admission: Admission,
+        store: MessageStore,
+        clock: Clock,
+        statistics: Statistics,
+        *,
+        store_host: bytes,
+        unwritable: Callable[[], Refusal],
+    ) -> None:
+        self.unanswered_count = 0
+        self._settings = settings
+        self._admission = admission
+        self._store = store
+        self._clock = clock
+        self._statistics = statistics
+        self._unwritable = unwritable
+        self._wait_limit_ns = settings.wait_time_ms_in_send_queue * 1_000_000
+        self._fast_failure = settings.broker_fast_failure_enable
+        self._unanswered_max = settings.send_thread_pool_queue_capacity
+        self._id_prefix = store_host.hex().upper()
+        self._region = settings.region_id
+        self._trace_on = "true" if settings.trace_on else "false"
+
+    def send(self, command: Command, peer: Peer) -> Command | None:
+        """Codes 10 and 310 with one message, 320 or either of them with a batch (the request's `batch` field decides)."""
+        now_ns = self._clock.monotonic_ns()
+        waited_ns = now_ns - peer.received_ns
+        if waited_ns > self._wait_limit_ns or self.unanswered_count >= self._unanswered_max:
+            busy = self._busy(waited_ns)
+            if busy is not None:
+                return self._refuse(command, busy)
+        fields = command.fields
+        if command.code == RequestCode.SEND_MESSAGE:
+            is_batch = command.boolean("batch")
+            sending = _read_tolerant(command, _LONG_NAMES)
+        else:
+            is_batch = fields.get("m") == "true"
+            try:
+                sending = Sending(
+                    fields["b"],
+                    int(fields["e"]),
+                    bytes(command.body),
+                    fields["i"],
+                    int(fields["h"]),
+                    int(fields["f"]),
+                    int(fields["g"]),
+                    fields["c"],
+                    int(fields["d"]),
+                    fields.get("k") == "true",
+                    int(fields["j"]),
+                    int(fields["l"]) if "l" in fields else None,
+                )
+            except (KeyError, ValueError):
+                sending = _read_tolerant(command, _LETTERS)
+        origin = peer.attachments.get(ORIGIN)
+        if type(origin) is not Origin:
+            origin = peer.attachments[ORIGIN] = Origin(peer.host, command.version)
+        if is_batch:
+            return self._send_batch(command, peer, sending, origin)
+        placement = self._admission.admit(sending, origin, self._clock.now_ms(), now_ns)
+        if isinstance(placement, Refusal):
+            return self._refuse(command, placement)
+        message = placement.message
+        try:
+            appended = self._store.append(message)
+        except StoreUnwritableError:
+            return self._refuse(command, self._unwritable())
+        except RecordError as error:
+            return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
+        self._statistics.stored(sending.topic, 1, appended.size)
+        if command.flag & FLAG_ONEWAY:
+            return None
+        self._answer_when_stored(
+            command.opaque,
+            peer,
+            appended,
+            placement.wait,
+            {
+                "queueId": str(placement.queue_id),
+                "transactionId": placement.unique_key,
+                "msgId": f"{self._id_prefix}{appended.physical_offset:016X}",
+                "TRACE_ON": self._trace_on,
+                "MSG_REGION": self._region,
+                "queueOffset": str(appended.queue_offset),
+            },
+        )
+        return None
+
+    def _send_batch(self, command: Command, peer: Peer, sending: Sending, origin: Origin) -> Command | None:
+        try:
+            items = decode_batch(sending.body)
+        except RecordError as error:
+            return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}"))
+        if len(items) > BATCH_MESSAGES_MAX:
+            return self._refuse(
+                command,
+                Refusal(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the batch holds {len(items)} messages; at most {BATCH_MESSAGES_MAX} are allowed",
+                ),
+            )
+        placement = self._admission.admit_batch(sending, items, origin, self._clock.now_ms())
+        if isinstance(placement, Refusal):
+            return self._refuse(command, placement)
+        try:
+            appended = self._store.append_batch(placement.messages)
+        except StoreUnwritableError:
+            return self._refuse(command, self._unwritable())
+        except RecordError as error:
+            return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
+        self._statistics.stored(sending.topic, len(appended), sum(one.size for one in appended))
+        if command.flag & FLAG_ONEWAY:
+            return None
+        prefix = self._id_prefix
+        fields = {
+            "queueId": str(placement.queue_id),
+            "msgId": ",".join([f"{prefix}{one.physical_offset:016X}" for one in appended]),
+            "TRACE_ON": self._trace_on,
+            "MSG_REGION": self._region,
+            "queueOffset": str(appended[0].queue_offset),
+        }
+        if placement.unique_key is not None:
+            fields["transactionId"] = placement.unique_key
+        self._answer_when_stored(command.opaque, peer, appended[-1], placement.wait, fields)
+        return None
+
+    def _answer_when_stored(
+        self, opaque: int, peer: Peer, appended: Appended, wait: bool, fields: dict[str, str]
+    ) -> None:
+        self.unanswered_count += 1
+
+        def stored(status: PutStatus) -> None:
+            self.unanswered_count -= 1
+            if status is PutStatus.PUT_OK:
+                peer.send(Command(0, opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, None, fields, True))
+            else:
+                peer.send(self._answer_not_ok(opaque, status, fields))
+
+        self._store.wait_durable(appended.end_offset, wait, stored)
+
+    def _answer_not_ok(self, opaque: int, status: PutStatus, fields: dict[str, str]) -> Command:
+        code = ANSWERS[status]
+        self._statistics.count_failed()
+        if code is ResponseCode.SERVICE_NOT_AVAILABLE:
+            refusal = self._unwritable()
+            return Command(
+                code, opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, refusal.remark, self._common_fields(), True
+            )
+        return Command(
+            code,
+            opaque,
+            FLAG_RESPONSE,
+            Language.JAVA,
+            OUR_VERSION,
+            "the message is stored, but was not flushed to disk in time",
+            fields,
+            True,
+        )
+
+    # --- refusing ---------------------------------------------------------------------------------------------------
+
+    def _busy(self, waited_ns: int) -> Refusal | None:
+        if not self._fast_failure:
+            return None
+        if waited_ns > self._wait_limit_ns:
+            self._statistics.busy_count += 1
+            return Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"[TIMEOUT_CLEAN_QUEUE]broker busy: the request waited {waited_ns // 1_000_000} ms, "
+                f"more than {self._wait_limit_ns // 1_000_000} ms; {self.unanswered_count} sends are unanswered",
+            )
+        self._statistics.busy_count += 1
+        return Refusal(
+            ResponseCode.SYSTEM_BUSY,
+            f"[OVERLOAD]broker busy: {self.unanswered_count} sends are unanswered, "
+            f"at most {self._unanswered_max} may be; try later",
+        )
+
+    def _refuse(self, command: Command, refusal: Refusal) -> Command | None:
+        self._statistics.count_failed()
+        if command.flag & FLAG_ONEWAY:
+            return None
+        return Command(
+            refusal.code,
+            command.opaque,
+            FLAG_RESPONSE,
+            Language.JAVA,
+            OUR_VERSION,
+            refusal.remark,
+            self._common_fields(),
+            True,
+        )
+
+    def _common_fields(self) -> dict[str, str]:
+        return {"TRACE_ON": self._trace_on, "MSG_REGION": self._region}
+
+
+_LONG_NAMES = (
+    "topic",
+    "queueId",
+    "properties",
+    "flag",
+    "sysFlag",
+    "bornTimestamp",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "unitMode",
+    "reconsumeTimes",
+    "maxReconsumeTimes",
+)
+_LETTERS = ("b", "e", "i", "h", "f", "g", "c", "d", "k", "j", "l")
+"""The fields of `_read_tolerant`, in its order, under their long and their short names."""
+
+
+def _read_tolerant(command: Command, names: tuple[str, ...]) -> Sending:
+    """A send request with anything missing: absent or unreadable numbers are 0, absent text is empty, as Java reads it."""
+    topic, queue_id, properties, flag, sys_flag, born, template, queues, unit, reconsumed, limit = names
+    return Sending(
+        command.text(topic),
+        command.int32(queue_id),
+        bytes(command.body),
+        command.text(properties),
+        command.int32(flag),
+        command.int32(sys_flag),
+        command.integer(born),
+        command.text(template),
+        command.int32(queues),
+        command.boolean(unit),
+        command.int32(reconsumed),
+        command.int32(limit) if limit in command.fields else None,
+    )
