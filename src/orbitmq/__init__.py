@@ -1,0 +1,88 @@
+"""orbitmq: a message broker with first-class delayed messages that speaks RocketMQ's protocols, and its client.
+
+    async with orbitmq.connect("localhost:9876") as mq:
+        await mq.send("orders", b"42", tag="created", delay_level=3)
+
+Names are imported when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orbitmq.client import (
+        Admin,
+        Client,
+        ClientOptions,
+        Codec,
+        ConsumeFrom,
+        Consumer,
+        ConsumerOptions,
+        Message,
+        MessageQueue,
+        Producer,
+        ProducerOptions,
+        ReceivedMessage,
+        SendReceipt,
+        SendStatus,
+        Settlement,
+        StoredMessage,
+        connect,
+    )
+    from orbitmq.errors import (
+        ClientError,
+        ConfigurationError,
+        ConnectionLostError,
+        MessageIllegalError,
+        OrbitError,
+        RemoteError,
+        RequestTimeoutError,
+        RouteNotFoundError,
+        SendFailedError,
+    )
+
+__all__ = [
+    "Admin",
+    "Client",
+    "ClientError",
+    "ClientOptions",
+    "Codec",
+    "ConfigurationError",
+    "ConnectionLostError",
+    "ConsumeFrom",
+    "Consumer",
+    "ConsumerOptions",
+    "Message",
+    "MessageIllegalError",
+    "MessageQueue",
+    "OrbitError",
+    "Producer",
+    "ProducerOptions",
+    "ReceivedMessage",
+    "RemoteError",
+    "RequestTimeoutError",
+    "RouteNotFoundError",
+    "SendFailedError",
+    "SendReceipt",
+    "SendStatus",
+    "Settlement",
+    "StoredMessage",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.endswith("Error"):
+        from orbitmq import errors as home
+    else:
+        from orbitmq import client as home  # type: ignore[no-redef]
+    value = getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,73 @@
+"""The client: sending, consuming and administration over RocketMQ's remoting protocol.
+
+Names are imported when first used, so that `import orbitmq` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.admin import Admin
+    from orbitmq.client._async.client import Client, connect
+    from orbitmq.client._async.consumer import Consumer
+    from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+    from orbitmq.client._async.producer import Producer
+    from orbitmq.client.message import Message, SendReceipt, SendStatus
+    from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+    from orbitmq.client.stored import StoredMessage
+    from orbitmq.protocol.remoting.bodies import MessageQueue
+
+__all__ = [
+    "Admin",
+    "Client",
+    "ClientOptions",
+    "Codec",
+    "ConsumeFrom",
+    "Consumer",
+    "ConsumerOptions",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ProducerOptions",
+    "ReceivedMessage",
+    "SendReceipt",
+    "SendStatus",
+    "Settlement",
+    "StoredMessage",
+    "connect",
+]
+
+_HOMES = {
+    "Admin": "orbitmq.client._async.admin",
+    "Client": "orbitmq.client._async.client",
+    "ClientOptions": "orbitmq.client.options",
+    "Codec": "orbitmq.client.options",
+    "ConsumeFrom": "orbitmq.client.options",
+    "Consumer": "orbitmq.client._async.consumer",
+    "ConsumerOptions": "orbitmq.client.options",
+    "Message": "orbitmq.client.message",
+    "MessageQueue": "orbitmq.protocol.remoting.bodies",
+    "Producer": "orbitmq.client._async.producer",
+    "ProducerOptions": "orbitmq.client.options",
+    "ReceivedMessage": "orbitmq.client._async.delivery",
+    "SendReceipt": "orbitmq.client.message",
+    "SendStatus": "orbitmq.client.message",
+    "Settlement": "orbitmq.client._async.delivery",
+    "StoredMessage": "orbitmq.client.stored",
+    "connect": "orbitmq.client._async.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

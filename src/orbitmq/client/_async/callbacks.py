@@ -1,0 +1,192 @@
+"""Requests that brokers send to a client.
+
+Rules of this file
+1. A request is served in the background, so that it never holds up the answers on its connection; only so many at a time.
+2. Notices that expect no answer get none; everything unknown is answered "not supported".
+3. A request about a group that is not in this client is answered with an error, never ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.client._async.consumer import Consumer
+from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.reading import restore_body
+from orbitmq.client._async.runtime import Tasks, log, monotonic_ms
+from orbitmq.client._async.transport import Channel
+from orbitmq.errors import OrbitError
+from orbitmq.limits import CLIENT_CALLBACKS_MAX
+from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.records import decode_record
+from orbitmq.protocol.remoting.bodies import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumerRunningInfo,
+    ConsumerStatusBody,
+    MessageQueue,
+    ProcessQueueInfo,
+    ResetOffsetBody,
+)
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.client import Client
+
+
+class Callbacks:
+    """Serves what brokers ask of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._tasks = Tasks(f"callbacks of {client.client_id}")
+
+    def received(self, channel: Channel, command: Command) -> None:
+        """Called for every request on any connection of the client, from within the reading of the connection."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            consumer = self._client.consumers.get(command.text("consumerGroup"))
+            if consumer is not None:
+                consumer.rebalance_soon()
+            return
+        if len(self._tasks) >= CLIENT_CALLBACKS_MAX:
+            self._answer(
+                channel, command, ResponseCode.SYSTEM_BUSY, f"{CLIENT_CALLBACKS_MAX} requests are served already"
+            )
+            return
+        self._tasks.spawn(self._serve(channel, command), f"request {command.code} of {channel.address}")
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _serve(self, channel: Channel, command: Command) -> None:
+        try:
+            answer = await self._handle(channel, command)
+        except (OrbitError, ValueError) as error:
+            log.warning("request %d of broker %s failed: %s", command.code, channel.address, error)
+            answer = response(command, ResponseCode.SYSTEM_ERROR, str(error))
+        if not command.is_oneway and answer is not None:
+            channel.answer(answer)
+
+    async def _handle(self, channel: Channel, command: Command) -> Command | None:
+        match command.code:
+            case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                return await self._reset(command)
+            case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+                return self._status(command)
+            case RequestCode.GET_CONSUMER_RUNNING_INFO:
+                return self._running_info(command)
+            case RequestCode.CONSUME_MESSAGE_DIRECTLY:
+                return await self._consume_directly(command)
+            case RequestCode.CHECK_TRANSACTION_STATE:
+                return None  # expects no answer; this client sends no transactional messages
+            case _:
+                return response(
+                    command,
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                    f"this client does not serve request code {command.code}",
+                )
+
+    async def _reset(self, command: Command) -> Command | None:
+        consumer = self._client.consumers.get(command.text("group"))
+        if consumer is None:
+            log.warning("offsets of group %r were to be reset, but it is not here", command.text("group"))
+            return None
+        offsets = ResetOffsetBody.decode(bytes(command.body)).offset_table
+        await consumer.reset({queue: offset for queue, offset in offsets.items() if offset >= 0})
+        return None
+
+    def _status(self, command: Command) -> Command:
+        consumer = self._client.consumers.get(command.text("group"))
+        if consumer is None:
+            return _not_here(command, command.text("group"))
+        table = consumer.offsets.table.of_topic(command.text("topic"))
+        return response(command, ResponseCode.SUCCESS, body=ConsumerStatusBody(message_queue_table=table).encode())
+
+    def _running_info(self, command: Command) -> Command:
+        consumer = self._client.consumers.get(command.text("consumerGroup"))
+        if consumer is None:
+            return _not_here(command, command.text("consumerGroup"))
+        info = ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": ";".join(self._client.name_servers.choice),
+                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+                "PROP_CONSUMEORDERLY": "false",
+                "PROP_THREADPOOL_CORE_SIZE": "1",
+                "PROP_CLIENT_VERSION": version_name(OUR_VERSION),
+                "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
+            },
+            subscription_set=[subscription.body() for subscription in consumer.subscriptions.values()],
+            mq_table=self._queue_infos(consumer),
+        )
+        return response(command, ResponseCode.SUCCESS, body=info.encode())
+
+    def _queue_infos(self, consumer: Consumer) -> dict[MessageQueue, ProcessQueueInfo]:
+        # Instants inside the client are monotonic; what administrators read is wall time.
+        to_wall_ms = self._client.clock.now_ms() - monotonic_ms()
+        infos: dict[MessageQueue, ProcessQueueInfo] = {}
+        for queue, owned in consumer.owned.items():
+            messages = owned.messages
+            first = messages.first_offset()
+            infos[queue] = ProcessQueueInfo(
+                commit_offset=consumer.offsets.table.get(queue) or 0,
+                cached_msg_min_offset=first or 0,
+                cached_msg_max_offset=messages.last_offset if first is not None else 0,
+                cached_msg_count=len(messages),
+                cached_msg_size_in_mib=messages.bytes_total >> 20,
+                droped=messages.dropped,
+                last_pull_timestamp=messages.last_pull_ms + to_wall_ms,
+                last_consume_timestamp=messages.last_consumed_ms + to_wall_ms,
+            )
+        return infos
+
+    async def _consume_directly(self, command: Command) -> Command:
+        group = command.text("consumerGroup")
+        consumer = self._client.consumers.get(group)
+        if consumer is None:
+            return _not_here(command, group)
+        if consumer.handler is None:
+            return response(
+                command,
+                ResponseCode.SYSTEM_ERROR,
+                f"group {group!r} iterates over its messages here; only a handler given to run() can be called directly",
+            )
+        record = decode_record(bytes(command.body))
+        queue = MessageQueue(record.topic, command.text("brokerName"), record.queue_id)
+        body = await restore_body(record)
+        message = ReceivedMessage(record, body, decode_properties(record.properties), queue, _Detached())
+        started_ms = monotonic_ms()
+        outcome = ConsumeResult.CR_SUCCESS
+        remark: str | None = None
+        try:
+            await consumer.handler(message)
+        except Exception as error:
+            outcome, remark = ConsumeResult.CR_THROW_EXCEPTION, repr(error)
+        else:
+            if message.settlement in (Settlement.RETRIED, Settlement.DEAD_LETTERED):
+                outcome = ConsumeResult.CR_LATER
+        result = ConsumeMessageDirectlyResult(
+            consume_result=outcome,
+            remark=remark,
+            spent_time_mills=monotonic_ms() - started_ms,
+        )
+        return response(command, ResponseCode.SUCCESS, body=result.encode())
+
+    def _answer(self, channel: Channel, command: Command, code: ResponseCode, remark: str) -> None:
+        if not command.is_oneway:
+            channel.answer(response(command, code, remark))
+
+
+class _Detached:
+    """Settles a message that was consumed on an administrator's request: its queue goes on as it was."""
+
+    async def ack(self, message: ReceivedMessage) -> bool:
+        return True
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+        return True
+
+
+def _not_here(command: Command, group: str) -> Command:
+    return response(command, ResponseCode.SYSTEM_ERROR, f"group {group!r} has no consumer in this client")

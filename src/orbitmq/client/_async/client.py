@@ -1,0 +1,339 @@
+"""One client: its connections, routes, timers and groups.
+
+    async with orbitmq.connect("localhost:9876") as mq:
+        receipt = await mq.send("orders", b"...", tag="created", delay_level=3)
+
+Rules of this file
+1. A client is started once and closed once; `async with` does both.
+2. Everything a client runs in the background belongs to it and ends with it.
+3. Several producers and consumers of different groups share one client; two members of one consumer group need two clients, because a
+   group knows its members by client id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, overload
+
+from orbitmq.client._async.admin import Admin
+from orbitmq.client._async.callbacks import Callbacks
+from orbitmq.client._async.consumer import Consumer
+from orbitmq.client._async.membership import Membership
+from orbitmq.client._async.name_servers import NameServers
+from orbitmq.client._async.network import Network
+from orbitmq.client._async.producer import Producer
+from orbitmq.client._async.routes import Routes
+from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
+from orbitmq.client._async.transport import Dial, dial_socket
+from orbitmq.client.addresses import NameServerChoice, parse_addresses
+from orbitmq.client.identity import client_id, local_ip
+from orbitmq.client.message import Message, SendReceipt
+from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
+from orbitmq.client.subscription import Subscription, subscribe
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.errors import ClientError, ConfigurationError
+from orbitmq.limits import CLIENT_GROUPS_MAX, CONSUMER_TOPICS_MAX
+from orbitmq.protocol.ids import UniqueIds
+from orbitmq.protocol.names import (
+    CLIENT_INNER_PRODUCER_GROUP,
+    DEFAULT_CONSUMER_GROUP,
+    DEFAULT_PRODUCER_GROUP,
+    RETRY_PREFIX,
+    group_name_problem,
+    retry_topic,
+)
+
+DEFAULT_GROUP: Final = "orbitmq-producer"
+"""Producer group of `Client.send` and its relatives."""
+
+
+class Client:
+    """A connection to a cluster, named by its name servers. Made by `connect`.
+
+    Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Iterable[str],
+        *,
+        options: ClientOptions | None = None,
+        producer_options: ProducerOptions | None = None,
+        clock: Clock | None = None,
+        dial: Dial = dial_socket,
+    ) -> None:
+        self.options = options or ClientOptions()
+        self.clock = clock or SystemClock()
+        ip = local_ip()
+        self.client_id = client_id(ip, self.options.instance_name, self.options.unit_name)
+        self.unique_ids = UniqueIds(self.clock, ip)
+        self.tasks = Tasks(f"client {self.client_id}")
+        self.callbacks = Callbacks(self)
+        self.network = Network(dial, self.options.connect_timeout_ms, self.callbacks.received, self._connected)
+        self.name_servers = NameServers(
+            self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
+        )
+        self.routes = Routes(self.name_servers, self._route_changed)
+        self.producers: dict[str, Producer] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.membership = Membership(
+            self.client_id,
+            self.network,
+            self.routes,
+            self.producers,
+            self.consumers,
+            self.options.request_timeout_ms,
+        )
+        self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
+        self._producer_options = producer_options or ProducerOptions()
+        self._heartbeat_due = Event()
+        self._admin: Admin | None = None
+        self._started = False
+        self._closed = False
+
+    # --- life
+
+    async def start(self) -> None:
+        """Start the timers. No server is contacted before something is sent or consumed."""
+        if self._started:
+            raise ClientError("this client was started before; it starts once", remedy="make a new one with connect()")
+        self._started = True
+        self.tasks.spawn(self._refresh_routes_forever(), "routes")
+        self.tasks.spawn(self._heartbeat_forever(), "heartbeat")
+
+    async def close(self) -> None:
+        """Close consumers and producers, then the connections. Closing twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        for consumer in tuple(self.consumers.values()):
+            await consumer.close()
+        for producer in tuple(self.producers.values()):
+            await producer.close()
+        await self.callbacks.close()
+        await self.tasks.close()
+        self.network.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- sending
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        delay_level: int = 0,
+        ordering_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """`Producer.send` with the client's own producer."""
+        return await self._default_producer().send(
+            topic,
+            body,
+            tag=tag,
+            key=key,
+            delay_level=delay_level,
+            ordering_key=ordering_key,
+            properties=properties,
+            flag=flag,
+            wait_stored=wait_stored,
+            timeout_ms=timeout_ms,
+        )
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        delay_level: int = 0,
+        ordering_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        timeout_ms: int | None = None,
+    ) -> str:
+        """`Producer.send_oneway` with the client's own producer."""
+        return await self._default_producer().send_oneway(
+            topic,
+            body,
+            tag=tag,
+            key=key,
+            delay_level=delay_level,
+            ordering_key=ordering_key,
+            properties=properties,
+            flag=flag,
+            timeout_ms=timeout_ms,
+        )
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        ordering_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """`Producer.send_batch` with the client's own producer."""
+        return await self._default_producer().send_batch(
+            topic, messages, ordering_key=ordering_key, timeout_ms=timeout_ms
+        )
+
+    def producer(self, group: str, options: ProducerOptions | None = None) -> Producer:
+        """A producer with a group and settings of its own; `async with` or `close` ends it."""
+        self._check_open()
+        _check_group(group, "producer")
+        if group in self.producers:
+            raise ClientError(
+                f"this client has a producer of group {group!r} already", remedy="use that one, or another group"
+            )
+        self._check_room()
+        producer = self.producers[group] = Producer(self, group, options or self._producer_options)
+        return producer
+
+    # --- consuming
+
+    @overload
+    def consumer(
+        self, group: str, topic: str, *, tags: str = "*", options: ConsumerOptions | None = None
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(self, group: str, topic: Mapping[str, str], *, options: ConsumerOptions | None = None) -> Consumer: ...
+
+    def consumer(
+        self,
+        group: str,
+        topic: str | Mapping[str, str],
+        *,
+        tags: str = "*",
+        options: ConsumerOptions | None = None,
+    ) -> Consumer:
+        """A member of consumer group `group`, to be started with `async with`.
+
+        topic: one topic, with `tags` as filter; or several as a mapping from topic to tag expression. All members of a group must
+        subscribe to the same topics and tags: the broker keeps only one subscription per group and topic.
+        """
+        self._check_open()
+        _check_group(group, "consumer")
+        expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
+        if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
+            raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(expressions)}")
+        version = self.clock.now_ms()
+        subscriptions: dict[str, Subscription] = {}
+        for name, expression in expressions.items():
+            subscriptions[name] = subscribe(name, expression, version)
+        retry = retry_topic(group)
+        subscriptions[retry] = subscribe(retry, "*", version)
+        return Consumer(self, group, subscriptions, options or ConsumerOptions())
+
+    @property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, look-ups."""
+        if self._admin is None:
+            self._admin = Admin(self)
+        return self._admin
+
+    # --- for the rest of the client
+
+    async def consumer_started(self, consumer: Consumer) -> None:
+        self._check_open()
+        if consumer.group in self.consumers:
+            raise ClientError(
+                f"this client has a consumer of group {consumer.group!r} already",
+                remedy="a second member of the group needs a client of its own",
+            )
+        self._check_room()
+        self.consumers[consumer.group] = consumer
+        try:
+            for topic in consumer.subscriptions:
+                if not topic.startswith(RETRY_PREFIX):
+                    await self.routes.find(topic)
+            await self.membership.beat_all()
+        except BaseException:
+            del self.consumers[consumer.group]
+            raise
+
+    async def consumer_closed(self, consumer: Consumer) -> None:
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self.membership.leave(consumer=consumer.group)
+
+    async def producer_closed(self, producer: Producer) -> None:
+        if self.producers.get(producer.group) is producer:
+            del self.producers[producer.group]
+            await self.membership.leave(producer=producer.group)
+
+    def heartbeat_soon(self) -> None:
+        self._heartbeat_due.set()
+
+    # --- inside
+
+    def _default_producer(self) -> Producer:
+        producer = self.producers.get(DEFAULT_GROUP)
+        return producer if producer is not None else self.producer(DEFAULT_GROUP)
+
+    def _check_open(self) -> None:
+        if not self._started or self._closed:
+            state = "closed" if self._closed else "not started"
+            raise ClientError(f"the client is {state}", remedy="use it inside: async with connect(...) as client")
+
+    def _check_room(self) -> None:
+        if len(self.producers) + len(self.consumers) >= CLIENT_GROUPS_MAX:
+            raise ClientError(f"a client has at most {CLIENT_GROUPS_MAX} groups", remedy="make another client")
+
+    def _connected(self, address: str) -> None:
+        if not self._closed and (self.consumers or self.producers):
+            self.tasks.spawn(self.membership.beat(address), f"first heartbeat to {address}")
+
+    def _route_changed(self, topic: str) -> None:
+        for consumer in self.consumers.values():
+            if topic in consumer.subscriptions:
+                consumer.rebalance_soon()
+
+    async def _refresh_routes_forever(self) -> None:
+        while True:
+            await sleep_ms(self.options.route_refresh_ms)
+            await self.routes.refresh_all()
+
+    async def _heartbeat_forever(self) -> None:
+        while True:
+            await wait_event(self._heartbeat_due, self.options.heartbeat_ms)
+            self._heartbeat_due.clear()
+            self.membership.drop_unknown(frozenset(self.name_servers.choice))
+            await self.membership.beat_all()
+
+
+def connect(
+    name_servers: str | Iterable[str] = "localhost:9876",
+    *,
+    options: ClientOptions | None = None,
+    producer_options: ProducerOptions | None = None,
+) -> Client:
+    """A client of the cluster behind these name servers (`host:port`, several separated by `;`).
+
+    `async with connect(...) as client` starts and closes it. producer_options: for `Client.send` and producers made without options.
+    """
+    return Client(name_servers, options=options, producer_options=producer_options)
+
+
+def _check_group(group: str, kind: str) -> None:
+    problem = group_name_problem(group)
+    if problem is None and group in (DEFAULT_PRODUCER_GROUP, DEFAULT_CONSUMER_GROUP, CLIENT_INNER_PRODUCER_GROUP):
+        problem = "this name is reserved"
+    if problem is not None:
+        raise ConfigurationError(f"{kind} group {group!r}: {problem}", remedy="choose a name of your own")

@@ -1,0 +1,187 @@
+"""Pulling one queue: ask, take what comes, ask again.
+
+Rules of this file
+1. One pull of a queue is under way at a time, for as long as the consumer owns the queue.
+2. No pull starts while too much is unsettled (`pull_plan.hold`); settling a message ends the wait.
+3. What cannot be read does not stop the queue: a damaged answer is asked for again after a pause, a message whose body cannot be
+   restored goes to the dead letters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.reading import records_of, restore_body
+from orbitmq.client._async.runtime import Event, Task, log, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.pull_plan import (
+    PULL_ANSWERS,
+    PULL_TIMEOUT_MS,
+    SUSPEND_MS,
+    Hold,
+    PullFlag,
+    PullStatus,
+    hold,
+    pull_flags,
+    wait_after_error_ms,
+)
+from orbitmq.client.route import MASTER_ID
+from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
+from orbitmq.limits import CONSUMER_PULL_BYTES
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.sysflag import SysFlag
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.consumer import Consumer
+
+_UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
+
+
+class OwnedQueue:
+    """A message queue that this consumer owns at present."""
+
+    __slots__ = ("broker_id", "messages", "next_offset", "queue", "room", "task", "waits_for")
+
+    def __init__(self, queue: MessageQueue, next_offset: int, now_ms: int) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(now_ms)
+        self.broker_id = MASTER_ID
+        self.room = Event()
+        self.waits_for: Hold | None = None
+        self.task: Task | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue.topic} {self.queue.broker_name}/{self.queue.queue_id}"
+
+
+async def pull_forever(consumer: Consumer, owned: OwnedQueue) -> None:
+    """Pull until the queue is given up."""
+    messages = owned.messages
+    while not messages.dropped:
+        messages.last_pull_ms = monotonic_ms()
+        reason = hold(len(messages), messages.bytes_total, messages.span(), consumer.unsettled_bytes, consumer.options)
+        if reason is not None:
+            await _wait_for_room(consumer, owned, reason)
+            continue
+        try:
+            answer = await _pull(consumer, owned)
+            await _take(consumer, owned, answer)
+        except (ClientError, ProtocolError) as error:
+            if messages.dropped:
+                return
+            pause_ms = wait_after_error_ms(error)
+            log.warning("pulling %s failed, trying again in %d ms: %s", owned.name, pause_ms, error)
+            if isinstance(error, RemoteError) and error.code in _UNKNOWN_MEMBER:
+                consumer.broker_lost_us(owned.queue.broker_name)
+            await sleep_ms(pause_ms)
+
+
+async def _wait_for_room(consumer: Consumer, owned: OwnedQueue, reason: Hold) -> None:
+    """Until a settled message may have made room; the caller looks again."""
+    of_consumer = reason is Hold.CONSUMER_BYTES
+    owned.waits_for = reason
+    owned.room.clear()
+    consumer.byte_waiters_count += of_consumer
+    try:
+        await wait_event(owned.room)
+    finally:
+        consumer.byte_waiters_count -= of_consumer
+        owned.waits_for = None
+
+
+async def _pull(consumer: Consumer, owned: OwnedQueue) -> Command:
+    client = consumer.client
+    queue = owned.queue
+    address = client.routes.reader(queue.broker_name, owned.broker_id)
+    if address is None:
+        await client.routes.refresh(queue.topic)
+        address = client.routes.reader(queue.broker_name, owned.broker_id)
+        if address is None:
+            raise ConnectionLostError(f"no address of broker {queue.broker_name} is known", request_sent=False)
+    commit_offset = consumer.offsets.table.get(queue) or 0
+    from_master = address == client.routes.master(queue.broker_name)
+    flags = pull_flags(commit_offset=commit_offset, from_master=from_master, with_subscription=False)
+    subscription = consumer.subscriptions[queue.topic]
+    answer = await client.network.request(
+        address,
+        RequestCode.PULL_MESSAGE,
+        {
+            "consumerGroup": consumer.group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(owned.next_offset),
+            "maxMsgNums": str(consumer.options.pull_messages_count),
+            "sysFlag": str(int(flags)),
+            "commitOffset": str(commit_offset),
+            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "subscription": subscription.filter.expression,
+            "subVersion": str(subscription.version),
+            "expressionType": "TAG",
+            "maxMsgBytes": str(CONSUMER_PULL_BYTES),
+            "bname": queue.broker_name,
+        },
+        timeout_ms=PULL_TIMEOUT_MS,
+        doing=f"pulling {owned.name}",
+        accept=PULL_ANSWERS,
+    )
+    if flags & PullFlag.COMMIT_OFFSET:
+        consumer.offsets.table.written(queue, commit_offset)
+    return answer
+
+
+async def _take(consumer: Consumer, owned: OwnedQueue, answer: Command) -> None:
+    if owned.messages.dropped:
+        return
+    next_offset = answer.optional_integer("nextBeginOffset")
+    if next_offset is None or next_offset < 0:
+        raise ClientError(f"the answer to a pull of {owned.name} names no next offset")
+    owned.broker_id = answer.integer("suggestWhichBrokerId", MASTER_ID)
+    status = PullStatus(answer.code)
+    if status is PullStatus.OFFSET_ILLEGAL:
+        log.warning("broker has no offset %d of %s; going on at %d", owned.next_offset, owned.name, next_offset)
+        consumer.correct_offset(owned, next_offset)
+        return
+    received: list[ReceivedMessage] = []
+    if status is PullStatus.FOUND:
+        received = await read_messages(consumer, owned.queue, answer)
+        if next_offset <= owned.next_offset:
+            raise ClientError(
+                f"the answer to a pull of {owned.name} at offset {owned.next_offset} would lead back to {next_offset}"
+            )
+    if owned.messages.dropped:
+        return
+    owned.next_offset = next_offset
+    for message in owned.messages.put(received):
+        consumer.deliver(message)
+    if not received and not len(owned.messages):
+        consumer.offsets.table.advance(owned.queue, next_offset)
+
+
+async def read_messages(consumer: Consumer, queue: MessageQueue, answer: Command) -> list[ReceivedMessage]:
+    """Messages of an answer that the subscription wants, bodies restored; one that cannot be has a `problem`.
+
+    `RecordError` when the answer itself is damaged.
+    """
+    accepts = consumer.subscriptions[queue.topic].filter.accepts_tag
+    delta = answer.integer("offsetDelta")
+    received: list[ReceivedMessage] = []
+    for record in records_of(answer.body):
+        properties = decode_properties(record.properties)
+        if not accepts(properties.get(Property.TAGS)):
+            continue
+        if delta:
+            record.queue_offset += delta
+        body, problem = record.body, None
+        if record.sys_flag & SysFlag.COMPRESSED.value:
+            try:
+                body = await restore_body(record)
+            except ProtocolError as error:
+                problem = str(error)
+        received.append(ReceivedMessage(record, body, properties, queue, consumer, problem))
+    return received

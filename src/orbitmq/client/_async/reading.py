@@ -1,0 +1,35 @@
+"""Messages out of the bytes of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orbitmq.client._async.runtime import offload
+from orbitmq.limits import DECOMPRESSED_BYTES_MAX
+from orbitmq.protocol.batches import unwrap_inner_batch
+from orbitmq.protocol.compression import decompress
+from orbitmq.protocol.records import Record, iter_records
+from orbitmq.protocol.remoting.frame import Buffer
+from orbitmq.protocol.sysflag import SysFlag, compression_of
+
+_INNER_BATCH = SysFlag.INNER_BATCH.value | SysFlag.NEEDS_UNWRAP.value
+
+
+def records_of(body: Buffer) -> Iterator[Record]:
+    """Records one after another, inner batches as their messages. `RecordError` where the bytes are no record."""
+    for outer in iter_records(body):
+        if outer.sys_flag & _INNER_BATCH == _INNER_BATCH:
+            yield from unwrap_inner_batch(outer)
+        else:
+            yield outer
+
+
+async def restore_body(record: Record) -> bytes:
+    """The body as it was sent. Large compressed ones are restored on a thread.
+
+    `RecordError` when it is damaged or grows beyond `DECOMPRESSED_BYTES_MAX`, `ProtocolError` for an unknown codec.
+    """
+    compression = compression_of(record.sys_flag)
+    if compression is None:
+        return record.body
+    return await offload(len(record.body), decompress, record.body, compression, DECOMPRESSED_BYTES_MAX)

@@ -1,0 +1,157 @@
+"""What a program sends, and what it gets back for it.
+
+Rules of this file
+1. Values only: nothing here talks to a broker, and a `Message` may be sent any number of times.
+2. A message is checked before it leaves the process; `MessageIllegalError` says which field breaks which rule.
+3. Reserved properties have parameters of their own (`tag`, `key`, `delay_level` ...) and are refused in `properties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+
+from orbitmq.errors import MessageIllegalError
+from orbitmq.limits import PROPERTIES_BYTES_MAX
+from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
+from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+
+class SendStatus(Enum):
+    """How far a stored message had come when the broker answered. All four mean: stored, will be delivered.
+
+    They differ in what may still lose it. `SEND_OK` satisfied the broker's flush and replication mode; the others
+    were written but the flush to disk, or a replica, was late or missing.
+    """
+
+    SEND_OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to send. The topic is named by the call that sends it.
+
+    body: the payload; at least one byte, at most the producer's `max_message_bytes`.
+    tag: one word that consumers can filter on at the broker.
+    key: index key, or several; a key may not contain blanks, which separate keys in the index.
+    delay_level: 0 delivers at once; n delivers after the n-th step of the broker's level list (by default
+        1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h). A level beyond the list means its last step.
+    properties: user properties; names outside the reserved set of the protocol.
+    flag: a number the broker keeps with the message and does not look at.
+    wait_stored: False lets a broker with synchronous flush answer before the flush.
+    """
+
+    body: bytes
+    _: KW_ONLY
+    tag: str | None = None
+    key: str | Sequence[str] | None = None
+    delay_level: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    wait_stored: bool = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        if self.key is None:
+            return ()
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """Where a message was stored.
+
+    message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.
+    offset_message_id: the broker's id, made of its address and the position in its commit log.
+    queue_offset: position in the queue. Of a delayed message: its position in the level's waiting queue.
+    attempts_count: 1 unless earlier attempts failed; those may have stored the message as well.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region: str | None = None
+    attempts_count: int = 1
+
+
+def check_topic(topic: str) -> None:
+    """Raise `MessageIllegalError` when programs may not send to `topic`."""
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise MessageIllegalError(f"topic {topic!r}: {problem}")
+    if is_send_forbidden(topic):
+        raise MessageIllegalError(
+            f"topic {topic!r} belongs to the broker; programs may not send to it", remedy="choose another topic name"
+        )
+
+
+def check_message(message: Message, max_bytes: int) -> None:
+    """Raise `MessageIllegalError` naming the first rule that `message` breaks. `max_bytes` bounds the plain body."""
+    body = message.body
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise MessageIllegalError(
+            f"a message body is bytes, not {type(body).__name__}", remedy='encode text first: text.encode("utf-8")'
+        )
+    if len(body) == 0:
+        raise MessageIllegalError("the message body is empty; RocketMQ refuses such messages", remedy="send one byte")
+    if len(body) > max_bytes:
+        raise MessageIllegalError(
+            f"the message body has {len(body)} bytes, the producer allows {max_bytes}",
+            remedy="send a reference to the data, or raise max_message_bytes here and maxMessageSize at the broker",
+        )
+    if message.delay_level < 0:
+        raise MessageIllegalError(f"delay_level is {message.delay_level}; levels count from 1, and 0 means no delay")
+    for key in message.keys:
+        if not key or any(character.isspace() for character in key):
+            raise MessageIllegalError(f"key {key!r} is empty or contains blanks, which separate keys in the index")
+        _check_text("key", key)
+    if message.tag is not None:
+        if not message.tag.strip() or "||" in message.tag:
+            raise MessageIllegalError(f"tag {message.tag!r} is blank or contains '||', which separates tags in filters")
+        _check_text("tag", message.tag)
+    for name, value in message.properties.items():
+        problem = user_property_problem(name, value)
+        if problem is not None:
+            raise MessageIllegalError(
+                problem, remedy="reserved names have parameters of their own: tag, key, delay_level, ordering_key"
+            )
+
+
+def _check_text(what: str, text: str) -> None:
+    if "\x01" in text or "\x02" in text:
+        raise MessageIllegalError(f"{what} contains U+0001 or U+0002, which separate properties on the wire")
+
+
+def message_properties(message: Message, unique_id: str) -> dict[str, str]:
+    """All properties the message travels with, in the order they are written. `message` was checked before."""
+    properties = dict(message.properties)
+    keys = message.keys
+    if keys:
+        properties[Property.KEYS] = " ".join(keys)
+    if message.tag is not None:
+        properties[Property.TAGS] = message.tag
+    if message.delay_level:
+        properties[Property.DELAY] = str(message.delay_level)
+    properties[Property.WAIT] = "true" if message.wait_stored else "false"
+    properties[Property.UNIQ_KEY] = unique_id
+    return properties
+
+
+def encoded_properties(properties: Mapping[str, str]) -> bytes:
+    """The wire form, or `MessageIllegalError` when it does not fit the record's length field."""
+    encoded = encode_properties(dict(properties))
+    if len(encoded) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegalError(
+            f"the properties take {len(encoded)} bytes encoded, a record holds {PROPERTIES_BYTES_MAX}",
+            remedy="move the data into the body",
+        )
+    return encoded

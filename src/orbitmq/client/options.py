@@ -1,0 +1,139 @@
+"""Settings of clients, producers and consumers.
+
+Rules of this file
+1. A settings object is checked when it is made; `ConfigurationError` names the field, its value and the allowed range.
+2. Defaults are those of RocketMQ's own clients unless the field's line says otherwise.
+3. Times are milliseconds, sizes bytes, in the names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from orbitmq import limits
+from orbitmq.errors import ConfigurationError
+
+
+class ConsumeFrom(Enum):
+    """Where a group starts on a queue for which the broker has no offset of it. A stored offset always wins."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    """At the end: only what is sent from now on. A broker may still start young topics at 0."""
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    """At the oldest message the broker still has."""
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+    """At the first message stored at or after `from_timestamp_ms`."""
+
+
+class Codec(Enum):
+    """How large bodies are compressed. Clients of RocketMQ before 4.9.4 can read ZLIB only."""
+
+    NONE = "none"
+    ZLIB = "zlib"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Settings of one client: its network and its timers.
+
+    instance_name: makes the client id `<ip>@<instance_name>` unique; None draws `<pid>#<nanoseconds>`.
+    unit_name: appended to the client id, for clusters that run in units.
+    """
+
+    instance_name: str | None = None
+    unit_name: str | None = None
+    connect_timeout_ms: int = 3_000
+    request_timeout_ms: int = 3_000
+    route_refresh_ms: int = 30_000
+    heartbeat_ms: int = 30_000
+    offset_persist_ms: int = 5_000
+    close_timeout_ms: int = 3_000
+
+    def __post_init__(self) -> None:
+        _check_range(self, "connect_timeout_ms", 1, 600_000)
+        _check_range(self, "request_timeout_ms", 1, 600_000)
+        _check_range(self, "route_refresh_ms", 100, 3_600_000)
+        _check_range(self, "heartbeat_ms", 1_000, 100_000)  # the broker forgets a client after 120 s
+        _check_range(self, "offset_persist_ms", 100, 3_600_000)
+        _check_range(self, "close_timeout_ms", 0, 600_000)
+        for name in ("instance_name", "unit_name"):
+            value = getattr(self, name)
+            if value is not None and (not value or "@" in value or value != value.strip()):
+                raise ConfigurationError(f"{name}={value!r}: must be non-blank text without '@'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """Settings of one producer.
+
+    send_timeout_ms: for one send with all its attempts.
+    attempt_timeout_ms: for one attempt; None gives each attempt all the time left, so that a first attempt that
+        hangs leaves no time for a second one.
+    retries_count: further attempts after the first, on other brokers where there are any.
+    retry_not_stored_ok: also try again when a broker stored the message but its flush or a replica was late.
+    compress_from_bytes: bodies from this size are compressed, if that makes them smaller; batches never are.
+    topic_queues_count: queues asked for when the broker creates the topic.
+    """
+
+    send_timeout_ms: int = 3_000
+    attempt_timeout_ms: int | None = None
+    retries_count: int = 2
+    retry_not_stored_ok: bool = False
+    max_message_bytes: int = limits.BODY_BYTES_MAX
+    compress_from_bytes: int = 4_096
+    codec: Codec = Codec.ZLIB
+    topic_queues_count: int = 4
+
+    def __post_init__(self) -> None:
+        _check_range(self, "send_timeout_ms", 1, 600_000)
+        if self.attempt_timeout_ms is not None:
+            _check_range(self, "attempt_timeout_ms", 1, 600_000)
+        _check_range(self, "retries_count", 0, limits.CLIENT_SEND_RETRIES_MAX)
+        _check_range(self, "max_message_bytes", 1, limits.FRAME_BYTES_MAX - limits.RECORD_OVERHEAD_BYTES_MAX)
+        _check_range(self, "compress_from_bytes", 0, limits.FRAME_BYTES_MAX)
+        _check_range(self, "topic_queues_count", 1, 65_535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """Settings of one consumer.
+
+    max_attempts_count: how often the group may retry a message before it goes to the dead-letter topic; None leaves
+        it to the group's setting at the broker (16).
+    settle_timeout_ms: a message not settled for so long is sent back to be retried, though its handler may still run.
+    queue_messages_max, queue_bytes_max, bytes_max, span_max: what may be pulled and not yet settled; see `limits`.
+    """
+
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    from_timestamp_ms: int | None = None
+    pull_messages_count: int = 32
+    max_attempts_count: int | None = None
+    settle_timeout_ms: int = 15 * 60_000
+    queue_messages_max: int = limits.CONSUMER_QUEUE_MESSAGES_MAX
+    queue_bytes_max: int = limits.CONSUMER_QUEUE_BYTES_MAX
+    bytes_max: int = limits.CONSUMER_BYTES_MAX
+    span_max: int = limits.CONSUMER_SPAN_MAX
+
+    def __post_init__(self) -> None:
+        _check_range(self, "pull_messages_count", 1, limits.CONSUMER_PULL_MESSAGES_MAX)
+        if self.max_attempts_count is not None:
+            _check_range(self, "max_attempts_count", 0, 2**31 - 1)
+        _check_range(self, "settle_timeout_ms", 1_000, 24 * 3_600_000)
+        _check_range(self, "queue_messages_max", 1, 65_535)
+        _check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
+        _check_range(self, "bytes_max", 1, 100 * 1024 * 1024 * 1024)
+        _check_range(self, "span_max", 1, 65_535)
+        if (self.consume_from is ConsumeFrom.TIMESTAMP) != (self.from_timestamp_ms is not None):
+            raise ConfigurationError(
+                f"consume_from is {self.consume_from.name} and from_timestamp_ms is {self.from_timestamp_ms}",
+                remedy="give from_timestamp_ms with ConsumeFrom.TIMESTAMP, and only then",
+            )
+
+
+def _check_range(options: object, name: str, low: int, high: int) -> None:
+    value = getattr(options, name)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(f"{type(options).__name__}.{name}={value!r}: must be a whole number {low} to {high}")

@@ -1,0 +1,167 @@
+"""A checked message in the form that goes into a send request.
+
+Rules of this file
+1. What is here was checked and encoded once; every attempt of a send, on whatever broker, uses the same bytes and the
+   same unique id, so that repeats can be recognised.
+2. A batch is one request: one queue, one answer, bodies never compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from orbitmq.client.message import (
+    Message,
+    SendReceipt,
+    SendStatus,
+    check_message,
+    encoded_properties,
+    message_properties,
+)
+from orbitmq.client.options import Codec
+from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.protocol.batches import BatchItem, encode_batch
+from orbitmq.protocol.compression import compress
+from orbitmq.protocol.ids import UniqueIds
+from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.sysflag import Compression, with_compression
+
+COMPRESSIONS: Final = {Codec.ZLIB: Compression.ZLIB, Codec.LZ4: Compression.LZ4, Codec.ZSTD: Compression.ZSTD}
+
+STORED_CODES: Final = frozenset(int(status.value) for status in SendStatus)
+"""Response codes of a send that mean: stored."""
+
+
+class Outgoing(NamedTuple):
+    """One send request without its queue. `unique_ids` has one id per message of a batch."""
+
+    topic: str
+    body: bytes
+    properties: str
+    unique_ids: tuple[str, ...]
+    sys_flag: int = 0
+    flag: int = 0
+    is_batch: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+
+
+def prepare(topic: str, message: Message, ids: UniqueIds, max_bytes: int, ordering_key: str | None) -> Outgoing:
+    """Check and encode one message, uncompressed. `MessageIllegalError`."""
+    check_message(message, max_bytes)
+    unique_id = ids.next()
+    properties = message_properties(message, unique_id)
+    if ordering_key is not None:
+        properties[Property.SHARDING_KEY] = ordering_key
+    return Outgoing(
+        topic,
+        bytes(message.body),
+        encoded_properties(properties).decode(),
+        (unique_id,),
+        flag=message.flag,
+    )
+
+
+def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_bytes: int) -> Outgoing:
+    """Check and encode a batch. `MessageIllegalError` for what the protocol cannot send in one, or too much of it."""
+    if not messages:
+        raise MessageIllegalError("the batch is empty", remedy="send at least one message")
+    if topic.startswith(RETRY_PREFIX):
+        raise MessageIllegalError(f"batches cannot go to the retry topic {topic!r}")
+    waits = messages[0].wait_stored
+    items: list[BatchItem] = []
+    unique_ids: list[str] = []
+    for number, message in enumerate(messages):
+        try:
+            check_message(message, max_bytes)
+        except MessageIllegalError as error:
+            raise MessageIllegalError(f"message {number} of the batch: {error}") from error
+        if message.delay_level:
+            raise MessageIllegalError(
+                f"message {number} of the batch has a delay level; the protocol delays single messages only",
+                remedy="send it with send()",
+            )
+        if message.wait_stored is not waits:
+            raise MessageIllegalError("messages of one batch need the same wait_stored")
+        unique_id = ids.next()
+        unique_ids.append(unique_id)
+        items.append(
+            BatchItem(message.flag, bytes(message.body), encoded_properties(message_properties(message, unique_id)))
+        )
+    body = encode_batch(items)
+    if len(body) > max_bytes:
+        raise MessageIllegalError(
+            f"the batch of {len(items)} messages has {len(body)} bytes encoded, the producer allows {max_bytes}",
+            remedy="split it, for example at half the messages",
+        )
+    properties = encoded_properties({Property.WAIT: "true" if waits else "false"}).decode()
+    return Outgoing(topic, body, properties, tuple(unique_ids), is_batch=True)
+
+
+def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:
+    """The same message with a compressed body, or as it is when that would not be smaller. Cost: CPU of the codec."""
+    compression = COMPRESSIONS[codec]
+    body = compress(outgoing.body, compression)
+    if len(body) >= len(outgoing.body):
+        return outgoing
+    return outgoing._replace(body=body, sys_flag=with_compression(outgoing.sys_flag, compression))
+
+
+def request_fields(
+    outgoing: Outgoing, queue: MessageQueue, group: str, queues_count: int, now_ms: int
+) -> dict[str, str]:
+    """Ext fields of the short send header."""
+    fields = {
+        "a": group,
+        "b": outgoing.topic,
+        "c": AUTO_CREATE_TOPIC,
+        "d": str(queues_count),
+        "e": str(queue.queue_id),
+        "f": str(outgoing.sys_flag),
+        "g": str(now_ms),
+        "h": str(outgoing.flag),
+        "i": outgoing.properties,
+        "j": str(outgoing.reconsume_times),
+        "k": "false",
+        "m": "true" if outgoing.is_batch else "false",
+        "n": queue.broker_name,
+    }
+    if outgoing.max_reconsume_times is not None:
+        fields["l"] = str(outgoing.max_reconsume_times)
+    return fields
+
+
+def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_count: int) -> list[SendReceipt]:
+    """One receipt per message of a stored request. `ClientError` when the answer lacks what every broker sends."""
+    status = SendStatus(answer.code)
+    queue_id = answer.optional_integer("queueId")
+    queue_offset = answer.optional_integer("queueOffset")
+    if queue_id is None or queue_offset is None:
+        raise ClientError(
+            f"broker {queue.broker_name} stored a message of topic {outgoing.topic!r} but did not say where; "
+            f"its answer has the fields {sorted(answer.fields)}",
+            remedy="the broker does not follow the protocol; do not send the message again",
+        )
+    stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
+    region = answer.fields.get("MSG_REGION")
+    offset_ids = answer.text("msgId").split(",") if outgoing.is_batch else [answer.text("msgId")]
+    if len(offset_ids) != len(outgoing.unique_ids):
+        offset_ids = [answer.text("msgId")] * len(outgoing.unique_ids)  # an inner batch is one record with one id
+    step = 0 if "batchUniqId" in answer.fields else 1
+    return [
+        SendReceipt(
+            status,
+            unique_id,
+            offset_id,
+            stored_in,
+            queue_offset + position * step,
+            answer.fields.get("transactionId") if not outgoing.is_batch else None,
+            region,
+            attempts_count,
+        )
+        for position, (unique_id, offset_id) in enumerate(zip(outgoing.unique_ids, offset_ids, strict=True))
+    ]

@@ -1,0 +1,140 @@
+"""Messages of one queue that were pulled and are not settled yet.
+
+The offset a group commits for a queue is the smallest offset that is not settled: everything below it is done. One
+message that takes long therefore holds the commit back, however many later ones are done.
+
+Rules of this file
+1. No I/O and no clock; callers pass `now_ms`.
+2. Offsets enter in ascending order, which is how a broker delivers them; an offset that is still here is not entered twice.
+3. A dropped queue takes and settles nothing any more: another member of the group may already own it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+
+class Pulled(Protocol):
+    """What a process queue needs to know of a message."""
+
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=Pulled)
+
+
+class ProcessQueue(Generic[T]):
+    """Unsettled messages by offset, with the counts that flow control looks at."""
+
+    __slots__ = (
+        "_offsets",
+        "_started_ms",
+        "_unsettled",
+        "bytes_total",
+        "dropped",
+        "last_consumed_ms",
+        "last_offset",
+        "last_pull_ms",
+    )
+
+    def __init__(self, now_ms: int) -> None:
+        self._unsettled: dict[int, T] = {}
+        self._offsets: deque[int] = deque()  # ascending; may still hold settled offsets, never misses an unsettled one
+        self._started_ms: dict[int, int] = {}
+        self.bytes_total = 0
+        self.dropped = False
+        self.last_offset = -1
+        self.last_pull_ms = now_ms
+        self.last_consumed_ms = now_ms
+
+    def __len__(self) -> int:
+        return len(self._unsettled)
+
+    def put(self, messages: Iterable[T]) -> list[T]:
+        """Enter pulled messages; those that are new, to be handed to the program. Empty when dropped."""
+        if self.dropped:
+            return []
+        fresh: list[T] = []
+        backwards = False
+        for message in messages:
+            offset = message.queue_offset
+            if offset in self._unsettled:
+                continue
+            backwards = backwards or (bool(self._offsets) and offset < self._offsets[-1])
+            self._unsettled[offset] = message
+            self._offsets.append(offset)
+            self.bytes_total += len(message.body)
+            self.last_offset = max(self.last_offset, offset)
+            fresh.append(message)
+        if backwards:
+            self._offsets = deque(sorted(self._unsettled))
+        return fresh
+
+    def start(self, offset: int, now_ms: int) -> bool:
+        """The program begins with a message; False when it must not: the queue was dropped, or it is settled."""
+        if self.dropped or offset not in self._unsettled:
+            return False
+        self._started_ms[offset] = now_ms
+        return True
+
+    def replace(self, message: T) -> bool:
+        """Put another view of an unsettled message in its place, not started; False when there is none to replace."""
+        offset = message.queue_offset
+        if self.dropped or offset not in self._unsettled:
+            return False
+        self._started_ms.pop(offset, None)
+        self._unsettled[offset] = message
+        return True
+
+    def settle(self, offset: int, now_ms: int) -> int | None:
+        """Remove a message that is done; the offset to commit now, or None when the message is not ours any more."""
+        message = self._unsettled.pop(offset, None)
+        if message is None or self.dropped:
+            return None
+        self._started_ms.pop(offset, None)
+        self.bytes_total -= len(message.body)
+        self.last_consumed_ms = now_ms
+        return self.commit_offset()
+
+    def first_offset(self) -> int | None:
+        """Smallest unsettled offset."""
+        offsets = self._offsets
+        while offsets and offsets[0] not in self._unsettled:
+            offsets.popleft()
+        return offsets[0] if offsets else None
+
+    def commit_offset(self) -> int:
+        """Smallest unsettled offset, or one past the largest ever entered; 0 when nothing ever was."""
+        first = self.first_offset()
+        return self.last_offset + 1 if first is None else first
+
+    def span(self) -> int:
+        """Distance from the first to the last unsettled offset, as an upper bound: to the last one entered."""
+        first = self.first_offset()
+        return 0 if first is None else self.last_offset - first
+
+    def started_before(self, instant_ms: int, limit: int) -> list[T]:
+        """At most `limit` unsettled messages that the program began before `instant_ms`, oldest start first."""
+        found: list[T] = []
+        for offset, started_ms in self._started_ms.items():
+            if started_ms >= instant_ms or len(found) >= limit:
+                break
+            found.append(self._unsettled[offset])
+        return found
+
+    def started(self) -> Iterator[T]:
+        """Unsettled messages in the hands of the program, in the order it began them."""
+        return iter([self._unsettled[offset] for offset in self._started_ms])
+
+    def drop(self) -> None:
+        """Give the queue up: everything unsettled is forgotten and comes again to whoever owns the queue next."""
+        self.dropped = True
+        self._unsettled.clear()
+        self._started_ms.clear()
+        self._offsets.clear()
+        self.bytes_total = 0

@@ -1,0 +1,85 @@
+"""When to pull a queue, with which flags, and what an answer means.
+
+Rules of this file
+1. Decisions only; the puller sends, waits and applies them.
+2. The thresholds are checked before a pull, so up to one pull more than a threshold may be held.
+3. Waiting for room ends when messages are settled, not after a fixed time: no polling.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntFlag
+
+from orbitmq.client.options import ConsumerOptions
+from orbitmq.errors import OrbitError, RemoteError
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+SUSPEND_MS = 15_000
+"""How long a broker may hold a pull that finds nothing."""
+PULL_TIMEOUT_MS = 30_000
+"""How long the client waits for the answer of a pull."""
+AFTER_ERROR_MS = 1_000
+AFTER_FLOW_CONTROL_MS = 20
+PULL_EXPIRED_MS = 120_000
+"""A queue not pulled for so long is given up at the next rebalance and taken anew."""
+
+
+class PullFlag(IntFlag):
+    """System flags of a pull request."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+class PullStatus(Enum):
+    FOUND = ResponseCode.SUCCESS
+    NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
+    NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
+    OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
+
+
+PULL_ANSWERS = frozenset(status.value for status in PullStatus)
+
+
+class Hold(Enum):
+    """Why a queue is not pulled now."""
+
+    MESSAGES = "too many unsettled messages of this queue"
+    BYTES = "too many unsettled bytes of this queue"
+    SPAN = "an unsettled message lies too far back"
+    CONSUMER_BYTES = "too many unsettled bytes in all queues of the consumer"
+
+
+def hold(
+    messages_count: int, bytes_total: int, span: int, consumer_bytes: int, options: ConsumerOptions
+) -> Hold | None:
+    """The first threshold that forbids a pull now, or None."""
+    if messages_count > options.queue_messages_max:
+        return Hold.MESSAGES
+    if bytes_total > options.queue_bytes_max:
+        return Hold.BYTES
+    if span > options.span_max:
+        return Hold.SPAN
+    if consumer_bytes > options.bytes_max:
+        return Hold.CONSUMER_BYTES
+    return None
+
+
+def pull_flags(*, commit_offset: int, from_master: bool, with_subscription: bool) -> PullFlag:
+    """A commit travels with the pull only to a master, and only when there is progress."""
+    flags = PullFlag.SUSPEND
+    if commit_offset > 0 and from_master:
+        flags |= PullFlag.COMMIT_OFFSET
+    if with_subscription:
+        flags |= PullFlag.SUBSCRIPTION
+    return flags
+
+
+def wait_after_error_ms(error: OrbitError) -> int:
+    """Pause before the next pull of a queue whose last one failed."""
+    if isinstance(error, RemoteError) and error.code == ResponseCode.FLOW_CONTROL:
+        return AFTER_FLOW_CONTROL_MS
+    return AFTER_ERROR_MS

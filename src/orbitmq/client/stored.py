@@ -1,0 +1,87 @@
+"""A message as a broker has it.
+
+Rules of this file
+1. Values only; settling a message that was delivered is the business of its subclass in the consumer.
+2. Properties are decoded once, everything else when asked for.
+"""
+
+from __future__ import annotations
+
+from orbitmq.protocol.ids import encode_offset_id, host_text
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.records import Record
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+
+class StoredMessage:
+    """One stored message.
+
+    topic: where it was sent to, also when it stands in a group's retry topic.
+    body: the payload as sent (decompressed).
+    properties: all properties, reserved ones included.
+    queue, queue_offset: where it stands.
+    reconsume_times: earlier attempts of the group whose retry or dead-letter topic it stands in; else 0.
+    born_timestamp, store_timestamp: ms since the epoch, by the clocks of the sender and of the broker.
+    """
+
+    __slots__ = ("body", "properties", "queue", "queue_offset", "reconsume_times", "record", "topic")
+
+    def __init__(self, record: Record, body: bytes, properties: dict[str, str], queue: MessageQueue) -> None:
+        self.record = record
+        self.body = body
+        self.properties = properties
+        self.queue = queue
+        self.queue_offset = record.queue_offset
+        self.reconsume_times = record.reconsume_times
+        self.topic = properties.get(Property.RETRY_TOPIC) or record.topic
+
+    @property
+    def message_id(self) -> str:
+        """The sender's id; it stays the same through delays and retries. The offset id if the sender gave none."""
+        return self.properties.get(Property.UNIQ_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where this copy is stored: broker address and position in its commit log."""
+        return encode_offset_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(Property.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(Property.KEYS, "").split())
+
+    @property
+    def ordering_key(self) -> str | None:
+        return self.properties.get(Property.SHARDING_KEY)
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    @property
+    def physical_offset(self) -> int:
+        return self.record.physical_offset
+
+    @property
+    def born_timestamp(self) -> int:
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        return self.record.store_timestamp
+
+    @property
+    def born_host(self) -> str:
+        """`ip:port` of the sender as the broker saw it."""
+        return host_text(self.record.born_host)
+
+    @property
+    def store_host(self) -> str:
+        return host_text(self.record.store_host)
+
+    def __repr__(self) -> str:
+        where = f"topic={self.topic!r} queue={self.queue.broker_name}/{self.queue.queue_id} offset={self.queue_offset}"
+        return f"<{type(self).__name__} {self.message_id} {where} {len(self.body)} bytes>"
