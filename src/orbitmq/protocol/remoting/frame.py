@@ -40,6 +40,9 @@ _INT32_MAX: Final = 2**31 - 1
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
+_NUMBER_CHARS_MAX: Final = 40
+"""More than any 64-bit number has, even with leading zeros; longer texts are no numbers."""
+
 Buffer = bytes | bytearray | memoryview
 _Int32 = Annotated[int, msgspec.Meta(ge=_INT32_MIN, le=_INT32_MAX)]
 
@@ -96,12 +99,11 @@ class Command(msgspec.Struct, gc=False):
     def optional_integer(self, name: str) -> int | None:
         """As `integer`, but None where a default would be taken: for checks that must see a missing field."""
         text = self.fields.get(name)
-        if text is None or len(text) > 20 or "_" in text:
+        if text is None or len(text) > _NUMBER_CHARS_MAX:
             return None
-        try:
-            value = int(text)
-        except ValueError:
+        if not (text.isdecimal() or (text[:1] in ("-", "+") and text[1:].isdecimal())):
             return None
+        value = int(text)
         return value if _INT64_MIN <= value <= _INT64_MAX else None
 
     def boolean(self, name: str, default: bool = False) -> bool:
@@ -294,11 +296,12 @@ def _ext_text(value: object) -> str:
 
 
 _BINARY_HEAD = struct.Struct(">hbhiii")
-_INT16_INT32_END: Final = _BINARY_HEAD.size
+_BINARY_HEAD_BYTES: Final = _BINARY_HEAD.size
+_NAME_BYTES_MAX: Final = 32_767
 
 
 def _decode_binary(header: bytes, body: bytes) -> Command:
-    at = _INT16_INT32_END
+    at = _BINARY_HEAD_BYTES
     end = len(header)
     if end < at + 4:
         raise FrameError(
@@ -413,6 +416,10 @@ def _encode_binary(command: Command) -> bytes:
     parts: list[bytes] = []
     for name, value in command.fields.items():
         name_bytes = name.encode()
+        if len(name_bytes) > _NAME_BYTES_MAX:
+            raise ProtocolError(
+                f"name of an ext field has {len(name_bytes)} bytes; a binary header allows {_NAME_BYTES_MAX}"
+            )
         value_bytes = value.encode()
         parts += len(name_bytes).to_bytes(2, "big"), name_bytes, len(value_bytes).to_bytes(4, "big"), value_bytes
     block = b"".join(parts)
