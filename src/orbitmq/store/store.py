@@ -17,6 +17,7 @@ import logging
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -509,7 +510,19 @@ class MessageStore:
         """Forget the topic's queues; their records stay in the log until it is cleaned."""
         directory = self.queues.forget_topic(topic)
         if directory is not None:
-            self._saving.remove_later(self._worker, [directory])
+            self.remove_paths([directory])
+
+    def drop_first_segments(self, count: int) -> list[Path]:
+        """Forget the oldest commit log files and what only speaks of them; answers the files to remove."""
+        paths = [self.log.sequence.drop_first().path for _ in range(count)]
+        paths += self.queues.expired_files(self.log.start)
+        if self.index is not None:
+            paths += self.index.take_expired(self.log.start)
+        return paths
+
+    def remove_paths(self, paths: Sequence[Path]) -> None:
+        """Remove files or directories on the worker; a failure is reported."""
+        self._saving.remove_later(self._worker, paths)
 
     def run_due(self, now_ns: int) -> None:
         """Periodic work whose time has come; see `deadlines`."""

@@ -12,15 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
+from orbitmq.protocol.names import HALF_TOPIC, QUARANTINE_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import NewMessage
-
-QUARANTINE_TOPIC: Final = "orbitmq_sys_quarantine"
-"""Where records go that can never be delivered, with the reason as a property."""
 
 QUARANTINE_REASON: Final = "ORBITMQ_QUARANTINE_REASON"
 QUARANTINE_SOURCE: Final = "ORBITMQ_QUARANTINE_SOURCE"

@@ -1,0 +1,41 @@
+"""Which address a broker tells its clients.
+
+Rules of this file
+1. `brokerIP1` if given, else the address it listens on, else (when it listens everywhere) the first address of this
+   machine that is not loopback.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from orbitmq.errors import ConfigurationError
+
+ANY_ADDRESSES = frozenset({"0.0.0.0", "::", ""})
+
+
+def advertised_address(configured: str, bound: str) -> str:
+    """The IP address to announce. Raises ConfigurationError when a host name cannot be resolved."""
+    chosen = configured or bound
+    if chosen in ANY_ADDRESSES:
+        return _first_outside_loopback()
+    try:
+        family, *_, sockaddr = socket.getaddrinfo(chosen, None, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigurationError(
+            f"the broker's address {chosen!r} cannot be resolved: {error}", remedy="set brokerIP1 to an IP address"
+        ) from error
+    del family
+    return str(sockaddr[0])
+
+
+def _first_outside_loopback() -> str:
+    for target in ("192.0.2.1", "2001:db8::1"):  # documentation addresses: nothing is sent to them
+        family = socket.AF_INET6 if ":" in target else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((target, 9))
+            except OSError:
+                continue
+            return str(probe.getsockname()[0])
+    return "127.0.0.1"

@@ -1,0 +1,310 @@
+"""The life of a server process: put the roles together, serve, and stop in order.
+
+Rules of this file
+1. Start: recover the store, then listen, then register; the one line on standard output comes when all is done.
+2. Stop: leave the name servers, answer what is held, let the answers go, save, close the store last.
+3. Roles share one event loop, one turn and one alarm; they know nothing of each other but sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from orbitmq.broker.broker import Broker
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.deadlines import Deadlines
+from orbitmq.errors import ConfigurationError, OrbitError
+from orbitmq.nameserver.server import NameServer
+from orbitmq.protocol.ids import pack_host
+from orbitmq.protocol.schedule import DelayLevels
+from orbitmq.server.addresses import advertised_address
+from orbitmq.server.alarm import Alarm
+from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
+from orbitmq.server.outbound import Notices
+from orbitmq.server.properties_file import parse_properties
+from orbitmq.server.registration import BrokerIdentity, Registrar
+from orbitmq.server.runtime_settings import broker_config_text
+from orbitmq.server.settings import Role, ServerSettings
+from orbitmq.server.sources import decode_text
+from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.files import Files, OsFiles
+from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.store.opening import open_store
+from orbitmq.store.worker import ThreadWorker
+from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.release import LevelRelease
+
+logger = logging.getLogger("orbitmq.server")
+
+REGISTRATION_WAIT_MS: Final = 2_000
+"""How long the start waits for name servers; those that are down are tried again in the background."""
+
+HA_PORT_STEP: Final = 1
+"""The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
+
+SECOND_PORT_STEP: Final = 2
+
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""Collections are rare: messages are acyclic, and a full collection is a pause for everyone."""
+
+
+def serve(settings: ServerSettings) -> int:
+    """Run the roles in the foreground until SIGTERM or SIGINT. Returns the exit code: 0 after an orderly stop."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # an optional speed-up: plain asyncio does the same work
+        logger.warning("uvloop is not installed; the event loop of asyncio is used")
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(settings: ServerSettings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    process = ServerProcess(settings)
+    await process.start()
+    print(process.summary(), flush=True)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    await stop.wait()
+    await process.stop()
+    return 0
+
+
+class ServerProcess:
+    """All roles of one process on the running event loop."""
+
+    def __init__(self, settings: ServerSettings, clock: Clock | None = None, files: Files | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.files = files or OsFiles()
+        self.loop = asyncio.get_running_loop()
+        self.turn = Turn(self.loop)
+        self.wakeups = Wakeups(self.loop)
+        self.nameserver: NameServerRole | None = None
+        self.broker: BrokerRole | None = None
+        self.alarm: Alarm | None = None
+
+    async def start(self) -> None:
+        """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
+        try:
+            deadlines: list[Deadlines] = []
+            ticks: list[Callable[[], None]] = []
+            own_name_server: str | None = None
+            if Role.NAMESERVER in self.settings.roles:
+                self.nameserver = NameServerRole(self)
+                await self.nameserver.start()
+                deadlines.append(self.nameserver.deadlines)
+                host, port = self.nameserver.listener.address
+                own_name_server = f"{_reachable(host)}:{port}"
+            if Role.BROKER in self.settings.roles:
+                self.broker = BrokerRole(self, own_name_server)
+                deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
+                ticks.append(self.broker.broker.tick)
+            self.alarm = Alarm(self.loop, self.clock, self.turn, deadlines, ticks)
+            if self.broker is not None:
+                await self.broker.start()
+            self.turn.add(self.alarm.rearm)
+            self.alarm.rearm()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def summary(self) -> str:
+        """The line that tells who listens where."""
+        parts = []
+        if self.nameserver is not None:
+            host, port = self.nameserver.listener.address
+            parts.append(f"name server {_endpoint(host, port)}")
+        if self.broker is not None:
+            parts.append(f"broker {self.settings.broker.broker_name} {self.broker.identity.address}")
+            parts.append(f"data {self.settings.data}")
+        return "orbitmq serves " + ", ".join(parts)
+
+    async def stop(self) -> None:
+        if self.alarm is not None:
+            self.alarm.stop()
+        if self.broker is not None:
+            await self.broker.stop()
+        if self.nameserver is not None:
+            await self.nameserver.stop()
+
+    def notify(self, call: Callable[[], None]) -> None:
+        """Run `call` on the loop from another thread, as part of a turn."""
+        self.loop.call_soon_threadsafe(self._notified, call)
+
+    def _notified(self, call: Callable[[], None]) -> None:
+        call()
+        self.turn.schedule()
+
+
+class NameServerRole:
+    """The name server and its port."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        settings = process.settings
+        self.deadlines = Deadlines()
+        self._notices = Notices(process.clock)
+        self.server = NameServer(
+            settings.nameserver,
+            process.clock,
+            self.deadlines,
+            _KvFile(process.files, settings.data / "namesrv" / "kvConfig.json"),
+            read_properties=lambda body: {
+                entry.key: entry.value for entry in parse_properties(decode_text(body), where="request")
+            },
+            notify=self._notices.post,
+        )
+        self.listener = Listener(
+            "name server", self.server, process.turn, process.wakeups, process.clock, settings.listener.limits()
+        )
+        self._address = (settings.host, settings.nameserver_port)
+
+    async def start(self) -> None:
+        await self.listener.start(*self._address)
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+        await self._notices.close()
+
+
+class _KvFile:
+    """The key-value table's file; content in, content out."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def load(self) -> bytes | None:
+        return self._files.read_bytes(self._path) if self._files.exists(self._path) else None
+
+    def save(self, content: bytes) -> None:
+        self._files.make_dirs(self._path.parent)
+        self._files.write_atomic(self._path, content)
+
+
+class BrokerRole:
+    """The store, the delay levels, the broker, its two ports and its registration."""
+
+    def __init__(self, process: ServerProcess, own_name_server: str | None) -> None:
+        self._process = process
+        settings, files, clock = process.settings, process.files, process.clock
+        own, root = settings.broker, settings.data
+        config = root / "config"
+        levels = DelayLevels.parse(own.message_delay_level)
+        files.make_dirs(config)
+        history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
+        offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
+        self.release = LevelRelease(clock, history.due_time, offsets)
+        self.store = open_store(
+            root,
+            settings.store,
+            files,
+            clock,
+            notify=process.notify,
+            due_time=history.due_time,
+            derived=[self.release],
+        )
+        self.housekeeping = Housekeeping(self.store, root, files, clock, [self.release.lowest_needed])
+        self._worker = ThreadWorker("orbitmq-tables", process.notify)
+        ip = advertised_address(own.broker_ip1, settings.host)
+        self.identity = BrokerIdentity(
+            own.broker_cluster_name,
+            own.broker_name,
+            own.broker_id,
+            _endpoint(ip, own.listen_port),
+            _endpoint(ip, own.listen_port + HA_PORT_STEP),
+        )
+        self.broker = Broker(
+            own,
+            self.store,
+            clock,
+            tables=lambda name: ConfigFile(files, config / name),
+            store_host=pack_host(ip, own.listen_port),
+            worker=self._worker,
+            configuration=lambda: _as_table(broker_config_text(settings)),
+            disk_use=lambda: self.housekeeping.disk_use,
+        )
+        name_servers = list(own.namesrv_addr)
+        if own_name_server is not None and own_name_server not in name_servers:
+            name_servers.append(own_name_server)
+        self.registrar = Registrar(
+            self.identity,
+            name_servers,
+            self.broker.topics,
+            clock,
+            process.wakeups,
+            period_ms=own.register_name_server_period_ms,
+        )
+        self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
+        traffic = Traffic()
+        limits = settings.listener.limits()
+        self.listener = Listener("broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic)
+        self.second = Listener(
+            "broker, second port",
+            self.broker,
+            process.turn,
+            process.wakeups,
+            clock,
+            limits,
+            refused_codes=SECOND_PORT_REFUSES,
+            traffic=traffic,
+        )
+        self._listening = False
+
+    async def start(self) -> None:
+        settings = self._process.settings
+        port = settings.broker.listen_port
+        await self.listener.start(settings.host, port)
+        self._listening = True
+        try:
+            await self.second.start(settings.host, port - SECOND_PORT_STEP)
+        except ConfigurationError as error:
+            logger.warning("%s; only clients with vipChannelEnabled miss it", error)
+        self.release.attach(self.store)
+        await self.registrar.start(REGISTRATION_WAIT_MS)
+
+    async def stop(self) -> None:
+        failure: OrbitError | OSError | None = None
+        await self.registrar.stop()
+        try:
+            self.broker.close()
+        except OSError as error:
+            failure = error
+            logger.error("tables could not be saved: %s", error)
+        for listener in (self.listener, self.second):
+            await listener.stop()
+        self._worker.close()
+        self.store.close()
+        if failure is not None:
+            raise failure
+
+
+def _endpoint(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host
+
+
+def _as_table(text: str) -> dict[str, str]:
+    return {entry.key: entry.value for entry in parse_properties(text, where="settings")}

@@ -1,0 +1,102 @@
+"""Removing what has expired, and refusing sends while the disk is too full.
+
+Once per interval the facts are gathered on the worker, `retention` decides, and the decision is carried out: segments
+leave the sequences here, files are removed on the worker.
+
+Rules of this file
+1. What anybody still needs (`pins`) stays; nothing is decided here, see `retention`.
+2. A failure to look or to remove is reported and tried again at the next round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orbitmq.clock import Clock
+from orbitmq.store.files import DiskUsage, Files
+from orbitmq.store.retention import LogFile, Retention, decide, used_percent
+from orbitmq.store.store import MessageStore
+
+logger = logging.getLogger("orbitmq.store")
+
+NS_PER_MS = 1_000_000
+WAKEUP = "retention"
+REFUSAL = "disk"
+
+Pin = Callable[[], int | None]
+"""Answers the lowest log position that its owner still needs, None when there is none."""
+
+Facts = tuple[list[LogFile], list[DiskUsage]]
+
+
+class Housekeeping:
+    """The periodic clean-up of one open store."""
+
+    def __init__(self, store: MessageStore, root: Path, files: Files, clock: Clock, pins: Sequence[Pin] = ()) -> None:
+        self._store = store
+        self._root = root
+        self._files = files
+        self._clock = clock
+        self._pins = list(pins)
+        self._busy = False
+        self._manual = False
+        self.disk_use: dict[str, float] = {}
+        """Path -> used share of its disk, as of the last round."""
+        self.removed_files = 0
+        store.deadlines.define(WAKEUP, self.look)
+        store.deadlines.arm(WAKEUP, clock.monotonic_ns())
+
+    def request(self) -> None:
+        """Remove expired files now, whatever the hour."""
+        self._manual = True
+        self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
+
+    def look(self) -> None:
+        """One round; ends on the worker's answer."""
+        interval = self._store.settings.clean_resource_interval_ms
+        self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + interval * NS_PER_MS)
+        if self._busy:
+            return
+        self._busy = True
+        segments = [(segment.path, segment.base, segment.end) for segment in self._store.log.sequence]
+        directories = [self._store.log.sequence.directory, self._root / "consumequeue"]
+
+        def gather() -> Facts:
+            files = [LogFile(base, end, self._files.modified_ms(path)) for path, base, end in segments]
+            present = [path if self._files.exists(path) else self._root for path in directories]
+            return files, [self._files.disk_usage(path) for path in present]
+
+        self._store.run_blocking(gather, self._gathered)
+
+    def _gathered(self, facts: Facts | BaseException) -> None:
+        self._busy = False
+        if isinstance(facts, BaseException):
+            logger.error("disk use and file ages cannot be read: %s", facts)
+            return
+        files, disks = facts
+        self.disk_use = {str(self._root): max(used_percent(usage) for usage in disks) / 100}
+        needed = [position for pin in self._pins if (position := pin()) is not None]
+        manual, self._manual = self._manual, False
+        decision = decide(
+            files,
+            now_ms=self._clock.now_ms(),
+            settings=self._store.settings,
+            disks=disks,
+            lowest_needed=min(needed, default=None),
+            manual=manual,
+        )
+        self._carry_out(decision)
+
+    def _carry_out(self, decision: Retention) -> None:
+        if decision.refuse_sends:
+            self._store.refuse(REFUSAL, decision.reason)
+        else:
+            self._store.allow(REFUSAL)
+        if not decision.remove:
+            return
+        paths = self._store.drop_first_segments(len(decision.remove))
+        logger.info("removing %d commit log files up to offset %d", len(decision.remove), decision.remove[-1].end)
+        self.removed_files += len(decision.remove)
+        self._store.remove_paths(paths)
