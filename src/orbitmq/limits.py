@@ -148,6 +148,9 @@ KEY_PREFIX_HASHES_MAX: Final = 4_096
 TAG_HASHES_MAX: Final = 4_096
 """Cached hashes of tags; a program uses few different ones, and one that does not only loses the cache."""
 
+CACHED_TAG_CHARS_MAX: Final = 128
+"""A longer tag is hashed each time, so that the cache of tags has a bound in bytes as well."""
+
 DELAY_LEVELS_MAX: Final = 256
 """Levels in `messageDelayLevel`; each is a consume queue of the schedule topic with files of its own."""
 

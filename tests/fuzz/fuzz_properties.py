@@ -101,4 +101,4 @@ def _index_form(value: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run("properties", corpus(), parse, TOKENS))
+    sys.exit(run("properties", corpus(), parse, TOKENS, refusals=()))

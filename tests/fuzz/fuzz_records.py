@@ -95,4 +95,4 @@ def _refused(read: Callable[[], object]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(run("records", corpus(), parse, TOKENS))
+    sys.exit(run("records", corpus(), parse, TOKENS, refusals=()))

@@ -15,3 +15,47 @@ def test_fuzzer(fuzzer: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "4000 inputs" in done.stdout
+
+
+PLANTED = {
+    "a record's properties may reach beyond its end": """
+import fuzz_records as fuzzer
+from orbitmq.protocol.records import CheckStatus, RecordCheck
+sound = fuzzer.check_record
+def planted(buffer, at, end, **options):
+    found = sound(buffer, at, end, **options)
+    if found.problem.startswith("properties of"):
+        return RecordCheck(CheckStatus.VALID, end - at)
+    return found
+fuzzer.check_record = planted
+""",
+    "the first of two properties of one name wins": """
+import fuzz_properties as fuzzer
+def planted(properties, name):
+    for entry in properties.split(b"\\x02"):
+        found, _, value = entry.partition(b"\\x01")
+        if found == name and name and value:
+            return str(value, "utf-8", "replace")
+    return None
+fuzzer.find_property = planted
+""",
+    "a character outside Latin-1 escapes as UnicodeEncodeError": """
+import fuzz_properties as fuzzer
+def planted(properties):
+    return {key: value.encode("latin-1").decode("latin-1") for key, value in sound(properties).items()}
+sound = fuzzer.decode_properties
+fuzzer.decode_properties = planted
+""",
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_the_fuzzers_catch_planted_bugs(bug: str) -> None:
+    program = (
+        PLANTED[bug]
+        + "import sys\nsys.exit(fuzzer.run('planted', fuzzer.corpus(), fuzzer.parse, fuzzer.TOKENS, refusals=()))\n"
+    )
+    command = [sys.executable, "-c", program, "--count", "4000", "--seed", "5"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode != 0
+    assert "broke the parser" in done.stderr

@@ -36,7 +36,7 @@ def tags_code(tag: str | None) -> int:
     """
     if not tag:
         return 0
-    return _tag_hash(tag)
+    return _tag_hash(tag) if len(tag) <= limits.CACHED_TAG_CHARS_MAX else java_hash(tag)
 
 
 class TagFilter:

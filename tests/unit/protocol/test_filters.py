@@ -6,12 +6,15 @@ import pytest
 
 from orbitmq.errors import ProtocolError
 from orbitmq.protocol.filters import TagFilter, tags_code
+from orbitmq.protocol.javahash import java_hash
 
 
 def test_tags_code() -> None:
     assert tags_code("TagA") == 2598919
     assert tags_code("order-1") == -1207111310
     assert tags_code(None) == tags_code("") == 0
+    assert tags_code("t" * 128) == java_hash("t" * 128)
+    assert tags_code("t" * 129) == java_hash("t" * 129)
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])
