@@ -9,8 +9,9 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
+
+import msgspec
 
 from orbitmq.errors import MessageIllegalError
 from orbitmq.limits import PROPERTIES_BYTES_MAX
@@ -33,8 +34,13 @@ class SendStatus(Enum):
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class _Body(msgspec.Struct, frozen=True):
+    """What `Message` takes by position."""
+
+    body: bytes
+
+
+class Message(_Body, frozen=True, kw_only=True):
     """One message to send. The topic is named by the call that sends it.
 
     body: the payload; at least one byte, at most the producer's `max_message_bytes`.
@@ -47,12 +53,10 @@ class Message:
     wait_stored: False lets a broker with synchronous flush answer before the flush.
     """
 
-    body: bytes
-    _: KW_ONLY
     tag: str | None = None
     key: str | Sequence[str] | None = None
     delay_level: int = 0
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
     wait_stored: bool = True
 
@@ -63,8 +67,7 @@ class Message:
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class SendReceipt:
+class SendReceipt(msgspec.Struct, frozen=True):
     """Where a message was stored.
 
     message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.

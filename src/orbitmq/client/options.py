@@ -8,8 +8,9 @@ Rules of this file
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from orbitmq import limits
 from orbitmq.errors import ConfigurationError
@@ -35,8 +36,7 @@ class Codec(Enum):
     ZSTD = "zstd"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientOptions:
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one client: its network and its timers.
 
     instance_name: makes the client id `<ip>@<instance_name>` unique; None draws `<pid>#<nanoseconds>`.
@@ -65,8 +65,7 @@ class ClientOptions:
                 raise ConfigurationError(f"{name}={value!r}: must be non-blank text without '@'")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one producer.
 
     send_timeout_ms: for one send with all its attempts.
@@ -97,8 +96,7 @@ class ProducerOptions:
         _check_range(self, "topic_queues_count", 1, 65_535)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one consumer.
 
     max_attempts_count: how often the group may retry a message before it goes to the dead-letter topic; None leaves

@@ -8,7 +8,8 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from orbitmq.protocol.names import Perm
 from orbitmq.protocol.remoting.bodies import MessageQueue, QueueData, TopicRouteData
@@ -16,8 +17,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue, QueueData, TopicRoute
 MASTER_ID = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Queues and brokers of one topic.
 
     publish_queues: writable queues whose broker has a master, ordered by broker name and queue id.

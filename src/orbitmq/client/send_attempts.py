@@ -8,7 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from orbitmq.errors import ClientError, ConnectionLostError, RemoteError, RequestTimeoutError, SendFailedError
 from orbitmq.protocol.remoting.codes import ResponseCode
@@ -40,8 +40,7 @@ def _may_have_stored(error: ClientError) -> bool:
     return isinstance(error, RequestTimeoutError)
 
 
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class FailedAttempt(NamedTuple):
     broker_name: str
     error: ClientError
 

@@ -6,7 +6,7 @@ filters once more by the tags themselves, because different tags may share a has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.protocol.filters import TagFilter
@@ -14,8 +14,7 @@ from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.remoting.bodies import SubscriptionData
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True):
     """A topic and the tags wanted of it. `version` is its creation time in ms; brokers keep the newest."""
 
     topic: str
