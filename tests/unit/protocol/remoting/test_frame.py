@@ -152,7 +152,7 @@ def test_unknown_binary_language() -> None:
 
 def test_field_readers() -> None:
     command = Command(
-        1, fields={"t": "x", "i": "-7", "b": "TRUE", "big": str(2**63), "max": str(2**63 - 1), "w": "1_0"}
+        1, fields={"t": "x", "i": "-7", "b": "TRUE", "big": str(2**63), "max": str(2**63 - 1), "w": "1_0", "p": "+007"}
     )
     assert command.text("t") == "x"
     assert command.text("none") == ""
