@@ -1,4 +1,4 @@
-"""Rules that hold for every test.
+"""Rules that hold for every test, and the golden stores.
 
 A test that cannot run says why (`pytest.skip`) and is counted. With ORBITMQ_REQUIRE_ALL=1, which continuous
 integration sets, a skip is a failure: there everything has to run.
@@ -6,8 +6,13 @@ integration sets, a skip is a failure: there everything has to run.
 
 from __future__ import annotations
 
+import json
+import lzma
 import os
-from collections.abc import Generator
+import tarfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,3 +29,52 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped although everything is required to run here: {reason}"
     return report
+
+
+STORES = Path(__file__).parent / "vectors" / "stores"
+STORE_NAMES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
+
+
+class GoldenStore(NamedTuple):
+    """A directory written by the Java broker, unpacked for this test alone, and what it contains."""
+
+    root: Path
+    expected: dict[str, Any]
+
+
+def unpack_store(name: str, into: Path) -> Path:
+    """Unpack a store; long runs of zeros become holes, as the Java broker leaves them."""
+    with tarfile.open(STORES / f"{name}.tar.xz") as archive:
+        for member in archive:
+            target = into / member.name
+            if member.isdir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            source = archive.extractfile(member)
+            assert source is not None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                while chunk := source.read(1 << 16):
+                    if chunk.count(0) == len(chunk):
+                        file.seek(len(chunk), os.SEEK_CUR)
+                    else:
+                        file.write(chunk)
+                file.truncate(member.size)
+    return into / name
+
+
+@pytest.fixture
+def golden_store(tmp_path: Path) -> Callable[[str], GoldenStore]:
+    """Unpacks a store of tests/vectors/stores by name."""
+
+    def unpack(name: str) -> GoldenStore:
+        expected = json.loads(lzma.decompress((STORES / f"{name}.expected.json.xz").read_bytes()))
+        return GoldenStore(unpack_store(name, tmp_path), expected)
+
+    return unpack
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument `store_name` runs once for each golden store."""
+    if "store_name" in metafunc.fixturenames:
+        metafunc.parametrize("store_name", STORE_NAMES)

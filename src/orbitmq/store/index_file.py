@@ -137,7 +137,7 @@ class IndexFile:
         return cls(files, path, shape, file, IndexHeader(end_time, end_time, end_offset, end_offset, 0, 1))
 
     @classmethod
-    def open(cls, files: Files, path: Path, shape: IndexShape) -> IndexFile:
+    def open(cls, files: Files, path: Path, shape: IndexShape, *, writable: bool = True) -> IndexFile:
         """A file that is there. Raises StoreDamagedError when its size is not that of `shape` or it counts too much."""
         size = files.file_size(path)
         if size != shape.file_bytes:
@@ -146,7 +146,7 @@ class IndexFile:
                 f" and {shape.entry_count} entries",
                 remedy="set maxHashSlotNum and maxIndexNum to the values the store was written with",
             )
-        file = files.open(path)
+        file = files.open(path, writable=writable)
         header = IndexHeader.decode(file.pread(HEADER_BYTES, 0))
         if header.count > shape.entry_count:
             file.close()
@@ -318,6 +318,10 @@ class IndexFile:
             for values in ENTRY.iter_unpack(data):
                 yield number, IndexEntry(*values)
                 number += 1
+
+    def read_slots(self) -> bytes:
+        """The slot table as it stands in the file: big-endian 32-bit entry numbers."""
+        return self._file.pread(self.shape.slot_count * SLOT_BYTES, HEADER_BYTES)
 
     def hashes_at(self, physical_offset: int) -> Counter[int]:
         """Hashes of the newest entries, as far as they belong to the record at `physical_offset`."""
