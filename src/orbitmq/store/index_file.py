@@ -24,6 +24,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+import msgspec
+
 from orbitmq.errors import StoreDamagedError, StoreError
 from orbitmq.limits import INDEX_CHAIN_STEPS_MAX
 from orbitmq.store.files import File, Files
@@ -51,7 +53,7 @@ class IndexShape(NamedTuple):
         return self.entries_at + self.entry_count * ENTRY_BYTES
 
 
-class IndexHeader(NamedTuple):
+class IndexHeader(msgspec.Struct, frozen=True):
     """The first 40 bytes. `count` is the number of entries plus one, which is also the number of the next entry."""
 
     begin_timestamp: int
@@ -64,7 +66,7 @@ class IndexHeader(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> IndexHeader:
         header = cls(*HEADER.unpack_from(data))
-        return header if header.count > 0 else header._replace(count=1)
+        return header if header.count > 0 else msgspec.structs.replace(header, count=1)
 
 
 class IndexEntry(NamedTuple):

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from orbitmq.errors import StoreDamagedError, StoreError
 from orbitmq.store import index_file
@@ -184,7 +185,7 @@ def test_cut_takes_entries_of_the_lost_tail_out_of_the_chains(tmp_path: Path) ->
     file.put([1, 21, 5], [30, 30, 40], [T0 + 3000] * 3)
     file.cut(30)
     assert snapshot(file)[1:] == good[1:]
-    assert file.header._replace(end_timestamp=0) == good[0]._replace(end_timestamp=0)
+    assert replace(file.header, end_timestamp=0) == replace(good[0], end_timestamp=0)
     file.cut(0)
     assert file.count == 1
     assert file.slots_used == 0
