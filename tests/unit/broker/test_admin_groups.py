@@ -1,0 +1,115 @@
+"""Consumer groups by request, and how far they have come."""
+
+from __future__ import annotations
+
+from orbitmq.protocol.remoting.bodies import (
+    ConsumeStats,
+    GroupForbidden,
+    GroupList,
+    ProducerTableInfo,
+    QuerySubscriptionBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+    TopicList,
+)
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+
+
+def put(rig, name, **more):
+    body = SubscriptionGroupConfig(group_name=name, **more).encode()
+    return rig.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+
+
+def table(rig):
+    return SubscriptionGroupWrapper.decode(rig.call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+
+
+def test_groups_are_made_listed_and_deleted(rig):
+    assert put(rig, "g", retry_max_times=3).code == ResponseCode.SUCCESS
+    assert table(rig).subscription_group_table["g"].retry_max_times == 3
+    answer = rig.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    assert SubscriptionGroupConfig.decode(answer.body).retry_max_times == 3
+    rig.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+    assert "g" not in table(rig).subscription_group_table
+    assert rig.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"}).code == ResponseCode.SUCCESS
+
+
+def test_many_at_once(rig):
+    configs = [SubscriptionGroupConfig(group_name="a"), SubscriptionGroupConfig(group_name="b")]
+    body = SubscriptionGroupList(group_config_list=configs).encode()
+    assert rig.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, body).code == ResponseCode.SUCCESS
+    assert {"a", "b"} <= table(rig).subscription_group_table.keys()
+
+
+def test_illegal_name(rig):
+    answer = put(rig, "a b")
+    assert (answer.code, "'a b'" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
+
+
+def test_built_in_groups_always_exist(make_rig):
+    rig = make_rig(auto_create_subscription_group=False)
+    assert {"TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"} <= table(rig).subscription_group_table.keys()
+    assert rig.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).code == (
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    )
+
+
+def test_groups_outlive_a_restart(rig):
+    put(rig, "g", consume_enable=False)
+    rig.reopen()
+    assert rig.broker.groups.known("g").consume_enable is False
+
+
+def test_forbidding(rig):
+    def ask(**more):
+        answer = rig.call(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {"group": "g", "topic": "T", **more})
+        return GroupForbidden.decode(answer.body).readable
+
+    assert [ask(), ask(readable=False), ask(), ask(readable=True), ask()] == [True, False, False, True, True]
+    ask(readable=False)
+    assert table(rig).forbidden_table == {"g": {"T": 4}}
+
+
+def test_progress(rig):
+    for _ in range(4):
+        rig.sent_ok("T")
+        rig.clock.advance(10)
+    rig.heartbeat(rig.peer(), "c", "g", ["T", "%RETRY%g"])
+    rig.pull("T", 1, maxMsgNums=2)
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 2}
+    rig.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    stats = ConsumeStats.decode(rig.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}).body)
+    first = {queue.queue_id: one for queue, one in stats.offset_table.items() if queue.topic == "T"}[0]
+    assert (first.broker_offset, first.consumer_offset, first.pull_offset) == (4, 2, 3)
+    assert first.last_timestamp == rig.records("T")[1].store_timestamp
+    stats = ConsumeStats.decode(rig.call(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "T"}).body)
+    assert {queue.topic for queue in stats.offset_table} == {"T", "%RETRY%g"}
+
+
+def test_who_reads_what(rig):
+    rig.sent_ok("T")
+    rig.heartbeat(rig.peer(), "c", "online", ["T"], sub_string="a")
+    rig.broker.offsets.commit("offline", "T", 0, 1)
+    answer = rig.call(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+    assert GroupList.decode(answer.body).group_list == ["offline", "online"]
+    answer = rig.call(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "offline"})
+    assert TopicList.decode(answer.body).topic_list == ["T"]
+    answer = rig.call(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "online", "topic": "T"})
+    assert QuerySubscriptionBody.decode(answer.body).subscription_data.sub_string == "a"
+    answer = rig.call(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "offline", "topic": "T"})
+    assert QuerySubscriptionBody.decode(answer.body).subscription_data is None
+
+
+def test_producers_are_listed(rig):
+    rig.heartbeat(rig.peer(), "c", producer="p")
+    data = ProducerTableInfo.decode(rig.call(RequestCode.GET_ALL_PRODUCER_INFO).body).data
+    assert [one.client_id for one in data["p"]] == ["c"]
+
+
+def test_offsets_are_cloned(rig):
+    rig.sent_ok("T")
+    rig.broker.offsets.commit("from", "T", 0, 5)
+    fields = {"srcGroup": "from", "destGroup": "to", "topic": "T", "offline": True}
+    assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
+    assert rig.broker.offsets.query("to", "T", 0) == 5

@@ -1,0 +1,93 @@
+"""The held pulls themselves: bounds, order, and that each is let go exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.broker import long_poll
+from orbitmq.broker.long_poll import LongPolls
+
+
+@pytest.fixture
+def released():
+    return []
+
+
+@pytest.fixture
+def polls(released):
+    return LongPolls(released.append)
+
+
+def hold(polls, name, *, topic="T", queue_id=0, offset=0, now_ns=0, wait_ms=10, accepts=None, owner="o"):
+    return polls.hold(name, topic, queue_id, offset, now_ns=now_ns, wait_ms=wait_ms, accepts=accepts, owner=owner)
+
+
+def test_arrival_below_the_wanted_offset_does_not_release(polls, released):
+    hold(polls, "p", offset=5)
+    polls.arrived("T", 0, 5, 0)
+    assert released == []
+    polls.arrived("T", 0, 6, 0)
+    assert released == ["p"]
+
+
+def test_every_pull_of_the_queue_is_released(polls, released):
+    for name in "abc":
+        hold(polls, name)
+    hold(polls, "other", queue_id=1)
+    polls.arrived("T", 0, 1, 0)
+    assert released == ["a", "b", "c"]
+    assert len(polls) == 1
+
+
+def test_time_outs_come_in_their_order(polls, released):
+    hold(polls, "late", wait_ms=20)
+    hold(polls, "soon", wait_ms=10)
+    assert polls.next_at_ns() == 10_000_000
+    polls.check(10_000_000, lambda topic, queue_id: 0)
+    assert released == ["soon"]
+    assert polls.next_at_ns() == 20_000_000
+    polls.check(20_000_000, lambda topic, queue_id: 0)
+    assert released == ["soon", "late"]
+    assert polls.next_at_ns() is None
+
+
+def test_bound_of_all_pulls(polls, monkeypatch):
+    monkeypatch.setattr(long_poll, "HELD_PULLS_MAX", 2)
+    assert [hold(polls, name, queue_id=index) for index, name in enumerate("abc")] == [True, True, False]
+    assert polls.refused_count == 1
+
+
+def test_bound_of_one_queue(polls, monkeypatch):
+    monkeypatch.setattr(long_poll, "HELD_PULLS_PER_QUEUE_MAX", 1)
+    assert [hold(polls, "a"), hold(polls, "b"), hold(polls, "c", queue_id=1)] == [True, False, True]
+
+
+def test_a_release_that_holds_again_is_kept(polls):
+    again = []
+
+    def release(name):
+        if not again:
+            again.append(name)
+            hold(polls2, name, offset=1, now_ns=5)
+
+    polls2 = LongPolls(release)
+    hold(polls2, "p")
+    polls2.arrived("T", 0, 1, 0)
+    assert len(polls2) == 1
+
+
+def test_forgotten_deadlines_do_not_pile_up(polls):
+    for number in range(1_000):
+        hold(polls, number, offset=number, wait_ms=1_000_000)
+        polls.arrived("T", 0, number + 1, 0)
+        hold(polls, "stays", topic="U", wait_ms=1_000_000) if number == 0 else None
+    assert len(polls._deadlines) <= 2 * len(polls) + 65
+
+
+def test_owner_leaves(polls, released):
+    hold(polls, "a", owner="x")
+    hold(polls, "b", owner="y")
+    assert polls.drop_owner("x") == 1
+    polls.release_all()
+    assert released == ["b"]
+    assert polls._by_owner == {}

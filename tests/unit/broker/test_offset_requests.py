@@ -1,0 +1,212 @@
+"""Offsets: stored, asked for, reset, kept over a restart; and where queues begin and end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbitmq.protocol.remoting.bodies import ConsumerOffsetTable, ResetOffsetBody
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+
+NAMES = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+
+
+@pytest.fixture
+def used(rig):
+    """A rig with topic T, and group g known."""
+    rig.sent_ok("T", queue_id=1)
+    rig.heartbeat(rig.peer(), "c", "g", ["T"])
+    return rig
+
+
+def update(rig, offset, **more):
+    return rig.call(RequestCode.UPDATE_CONSUMER_OFFSET, {**NAMES, "commitOffset": offset, **more})
+
+
+def query(rig, **more):
+    answer = rig.call(RequestCode.QUERY_CONSUMER_OFFSET, {**NAMES, **more})
+    return int(answer.fields["offset"]) if answer.code == 0 else ResponseCode(answer.code)
+
+
+def test_what_was_stored_is_answered(used):
+    assert update(used, 7).code == ResponseCode.SUCCESS
+    assert query(used) == 7
+    update(used, 3)
+    assert query(used) == 3
+
+
+def test_negative_offset_reads_back_as_none(used):
+    update(used, -1)
+    assert query(used, setZeroIfNotFound=False) is ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"consumerGroup": "unknown"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": ""}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": ""}, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+def test_refused_updates(used, fields, code):
+    assert update(used, 1, **fields).code == code
+    assert used.broker.groups.known("unknown") is None
+
+
+class TestFirstOffset:
+    def test_empty_queue_begins_at_0(self, used):
+        assert query(used) == 0
+
+    def test_young_queue_begins_at_0(self, used):
+        for _ in range(5):
+            used.sent_ok("T")
+        assert query(used) == 0
+
+    def test_unless_the_caller_does_not_want_it(self, used):
+        assert query(used, setZeroIfNotFound=False) is ResponseCode.QUERY_NOT_FOUND
+
+    def test_old_queue_does_not(self, used):
+        used.sent_ok("T")
+        used.broker._handlers[RequestCode.QUERY_CONSUMER_OFFSET].__self__._young_bytes = 0
+        assert query(used) is ResponseCode.QUERY_NOT_FOUND
+
+
+class TestSaving:
+    def test_after_five_seconds_and_only_when_something_changed(self, used):
+        update(used, 7)
+        file = used.root / "config" / "consumerOffset.json"
+        used.advance(4_999)
+        assert not file.exists()
+        used.advance(1)
+        assert json.loads(file.read_bytes())["offsetTable"] == {"T@g": {"0": 7}}
+        used.advance(60_000)
+        assert used.broker.deadlines.wakeups["consumer offsets"] == 1
+
+    def test_at_the_stop(self, used):
+        update(used, 7)
+        used.reopen()
+        assert query(used) == 7
+
+    def test_files_of_rocketmq_are_read(self, rig):
+        file = rig.root / "config" / "consumerOffset.json"
+        rig.close()
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('{"dataVersion":{"counter":1},"offsetTable":{"T@g":{0:5,1:7\n\t\t}}}')
+        rig.open()
+        assert (rig.broker.offsets.query("g", "T", 0), rig.broker.offsets.query("g", "T", 1)) == (5, 7)
+
+    def test_a_failed_save_is_tried_again(self, used):
+        calls = []
+
+        def fail(document):
+            calls.append(document)
+            raise OSError("disk on fire")
+
+        used.broker.offsets._file = type(
+            "Failing", (), {"save": staticmethod(fail), "load": staticmethod(lambda: None)}
+        )()
+        update(used, 7)
+        used.advance(5_000)
+        assert used.broker.offsets.dirty
+        used.advance(5_000)
+        assert len(calls) == 2
+        used.broker.offsets.dirty = False
+
+    def test_version_moves_with_every_500_commits(self, used):
+        before = used.broker.offsets.version.counter
+        for offset in range(1, 1_001):
+            used.broker.offsets.commit("g", "T", 0, offset)
+        assert used.broker.offsets.version.counter == before + 2
+
+
+class TestReset:
+    def reset(self, rig, **fields):
+        base = {"group": "g", "topic": "T", "timestamp": 0, "isForce": True, "queueId": -1, "offset": -1}
+        return rig.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**base, **fields})
+
+    def targets(self, answer):
+        return {queue.queue_id: offset for queue, offset in ResetOffsetBody.decode(answer.body).offset_table.items()}
+
+    def test_to_the_end(self, used):
+        for _ in range(3):
+            used.sent_ok("T")
+        assert self.targets(self.reset(used, timestamp=-1)) == {0: 3, 1: 1, 2: 0, 3: 0}
+
+    def test_by_time(self, used):
+        used.sent_ok("T")
+        used.clock.advance(1_000)
+        used.sent_ok("T")
+        assert self.targets(self.reset(used, timestamp=used.clock.now_ms(), queueId=0)) == {0: 1}
+
+    def test_next_pull_gets_it_and_commits_are_ignored_until_then(self, used):
+        for _ in range(5):
+            used.sent_ok("T")
+        update(used, 5)
+        assert self.targets(self.reset(used, queueId=0, offset=2)) == {0: 2}
+        ignored = update(used, 5)
+        assert ignored.code == ResponseCode.SUCCESS
+        assert ignored.remark
+        assert query(used) == 2
+        answer = used.pull("T", 5, sysFlag=4 | 1, commitOffset=5)
+        assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+        assert answer.fields["nextBeginOffset"] == "2"
+        assert query(used) == 2
+        update(used, 4)
+        assert query(used) == 4
+
+    def test_refused(self, used):
+        assert self.reset(used, topic="X").code == ResponseCode.TOPIC_NOT_EXIST
+        assert self.reset(used, group="X").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert self.reset(used, queueId=0, offset=9).code == ResponseCode.SYSTEM_ERROR
+        assert self.reset(used, queueId=99).code == ResponseCode.INVALID_PARAMETER
+
+
+class TestQueues:
+    def ask(self, rig, code, field="offset", **fields):
+        answer = rig.call(code, {"topic": "T", "queueId": 0, **fields})
+        assert answer.code == ResponseCode.SUCCESS
+        return int(answer.fields[field])
+
+    def test_ends(self, used):
+        for _ in range(3):
+            used.sent_ok("T")
+        assert self.ask(used, RequestCode.GET_MIN_OFFSET) == 0
+        assert self.ask(used, RequestCode.GET_MAX_OFFSET) == 3
+        assert self.ask(used, RequestCode.GET_EARLIEST_MSG_STORETIME, "timestamp") == used.clock.now_ms()
+
+    def test_unknown_queue_is_no_error(self, rig):
+        assert self.ask(rig, RequestCode.GET_MIN_OFFSET) == 0
+        assert self.ask(rig, RequestCode.GET_MAX_OFFSET) == 0
+        assert self.ask(rig, RequestCode.GET_EARLIEST_MSG_STORETIME, "timestamp") == -1
+        assert self.ask(rig, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=5) == 0
+
+    def test_search(self, used):
+        start = used.clock.now_ms()
+        for _ in range(3):
+            used.sent_ok("T")
+            used.clock.advance(10)
+        assert self.ask(used, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=start + 5) == 1
+        assert self.ask(used, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=start + 5, boundaryType="UPPER") == 0
+        assert self.ask(used, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=start + 500) == 3
+
+
+def test_all_offsets_are_listed(used):
+    update(used, 7)
+    answer = used.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    table = ConsumerOffsetTable.decode(answer.body)
+    assert table.offset_table == {"T@g": {0: 7}}
+    assert table.group_topic_map == {"g": ["T"]}
+
+
+def test_deleted_topic_and_group_take_their_offsets_along(used):
+    update(used, 7)
+    used.sent_ok("U")
+    update(used, 1, topic="U")
+    used.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert used.broker.offsets.topics_of("g") == ["U"]
+    used.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": False})
+    assert used.broker.offsets.topics_of("g") == ["U"]
+    used.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": True})
+    assert used.broker.offsets.topics_of("g") == []
