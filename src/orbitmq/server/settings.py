@@ -225,8 +225,6 @@ class _Assembly:
             **sections["nameserver"],
             "bind_address": host,
             "listen_port": port,
-            "server_channel_max_idle_time_seconds": listener.server_channel_max_idle_time_s,
-            "server_socket_backlog": listener.server_socket_backlog,
         }
         return ServerSettings(
             **server,  # type: ignore[arg-type]

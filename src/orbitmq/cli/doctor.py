@@ -1,0 +1,39 @@
+"""`orbitmq doctor`: is this machine fit to run a server, and does a running one answer?
+
+Rules of this file
+1. Every check is one line: ok, warn or fail, what was seen, and for the last two a remedy.
+2. Checks change nothing that stays: the only file written is removed at once.
+3. The command ends with 1 when a check failed; warnings do not count.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.output import Output, OutputOption, show_rows
+
+
+def doctor(
+    data: Annotated[
+        Path, typer.Option("--data", envvar="ORBITMQ_DATA", help="Directory the data are, or will be, in.")
+    ] = Path("orbitmq-data"),
+    host: Annotated[str, typer.Option("--host", help="Address a server listens on.")] = "127.0.0.1",
+    nameserver_port: Annotated[int, typer.Option("--nameserver-port", min=1, max=65535)] = 9876,
+    broker_port: Annotated[int, typer.Option("--broker-port", min=1, max=65535)] = 10911,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check Python, limits, disk, clock and ports, and whether a running server answers."""
+    from orbitmq.cli.doctor_checks import Level, all_checks
+
+    results = all_checks(data, host, nameserver_port, broker_port)
+    rows = [
+        {"level": result.level.value, "check": result.check, "found": result.found, "remedy": result.remedy}
+        for result in results
+    ]
+    show_rows(rows, output, columns=("level", "check", "found", "remedy"))
+    if any(result.level is Level.FAIL for result in results):
+        raise typer.Exit(ExitCode.FAILED)

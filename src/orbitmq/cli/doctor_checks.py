@@ -1,0 +1,202 @@
+"""The checks of `orbitmq doctor`, each a function that looks at one thing.
+
+Rules of this file
+1. A check never raises for what it finds; it reports. It fails only for what stops a server, and warns for the rest.
+2. Bounds are RocketMQ's file sizes and this project's limits, not taste.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import resource
+import socket
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.limits import CONNECTIONS_MAX
+
+PYTHON_MIN: Final = (3, 11)
+DISK_FREE_BYTES_MIN: Final = 2 * 1024**3
+"""Below this the disk-full rules apply whatever the percentage."""
+
+FILES_MIN: Final = 1_024
+PROBE_BYTES: Final = 64 * 1024 * 1024
+CLOCK_MIN_MS: Final = 1_735_689_600_000
+"""1 January 2025: a clock before that was never set."""
+
+ANSWER_TIMEOUT_S: Final = 2.0
+
+
+class Level(enum.Enum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Result(NamedTuple):
+    """One line of the report."""
+
+    level: Level
+    check: str
+    found: str
+    remedy: str = ""
+
+
+def all_checks(
+    data: Path, host: str, nameserver_port: int, broker_port: int, clock: Clock | None = None
+) -> list[Result]:
+    """All checks in the order in which a start would meet them."""
+    clock = clock or SystemClock()
+    return [
+        python_version(sys.version_info[:2]),
+        event_loop(),
+        *compression(),
+        open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
+        *data_directory(data),
+        wall_clock(clock.now_ms(), newest_change_ms(data)),
+        port("name server", host, nameserver_port),
+        port("broker", host, broker_port),
+    ]
+
+
+def python_version(version: tuple[int, ...]) -> Result:
+    """The interpreter is one we are tested on."""
+    found = ".".join(map(str, version))
+    if version < PYTHON_MIN:
+        return Result(Level.FAIL, "python", found, "install CPython 3.11 or newer")
+    return Result(Level.OK, "python", found)
+
+
+def event_loop() -> Result:
+    """uvloop is there; asyncio's own loop works but costs more CPU."""
+    if find_spec("uvloop") is None:
+        return Result(Level.WARN, "event loop", "asyncio", "install uvloop for less CPU per message")
+    return Result(Level.OK, "event loop", "uvloop")
+
+
+def compression() -> list[Result]:
+    """The codecs that clients may use for bodies; zlib is part of Python."""
+    return [
+        Result(Level.OK, f"codec {name}", "present")
+        if find_spec(module) is not None
+        else Result(Level.WARN, f"codec {name}", "missing", f"install {package} to read bodies compressed with it")
+        for name, module, package in (("zstd", "zstandard", "zstandard"), ("lz4", "lz4.frame", "lz4"))
+    ]
+
+
+def open_files(soft: int, hard: int) -> Result:
+    """File descriptors: one per connection and per open store file."""
+    unlimited = resource.RLIM_INFINITY
+    found = f"{'unlimited' if soft == unlimited else soft} (hard limit {'unlimited' if hard == unlimited else hard})"
+    if soft != unlimited and soft < FILES_MIN:
+        return Result(Level.FAIL, "open files", found, f"raise it: ulimit -n {CONNECTIONS_MAX}")
+    if soft != unlimited and soft < CONNECTIONS_MAX:
+        return Result(
+            Level.WARN, "open files", found, f"for {CONNECTIONS_MAX} connections: ulimit -n {CONNECTIONS_MAX}"
+        )
+    return Result(Level.OK, "open files", found)
+
+
+def data_directory(data: Path) -> list[Result]:
+    """The directory, or the nearest existing one above it: writable, enough space, sparse files, preallocation."""
+    place = data.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return [Result(Level.FAIL, "data directory", f"{place} is not writable", "choose another one with --data")]
+    results = [Result(Level.OK, "data directory", str(data if data.exists() else f"{data} (will be made)"))]
+    usage = os.statvfs(place)
+    free = usage.f_bavail * usage.f_frsize
+    if free < DISK_FREE_BYTES_MIN:
+        results.append(
+            Result(Level.FAIL, "disk space", f"{free // 2**20} MiB free", "sends are refused below 2 GiB: free some")
+        )
+    else:
+        results.append(Result(Level.OK, "disk space", f"{free // 2**30} GiB free"))
+    return [*results, *_file_system(place)]
+
+
+def _file_system(place: Path) -> list[Result]:
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".orbitmq-doctor-") as file:
+            os.ftruncate(file.fileno(), PROBE_BYTES)
+            sparse = os.fstat(file.fileno()).st_blocks * 512 < PROBE_BYTES
+            try:
+                os.posix_fallocate(file.fileno(), 0, 4096)
+                allocates = True
+            except OSError:
+                allocates = False
+    except OSError as error:
+        return [Result(Level.FAIL, "file system", str(error), "choose another directory with --data")]
+    return [
+        Result(Level.OK, "sparse files", "yes")
+        if sparse
+        else Result(Level.WARN, "sparse files", "no", "an empty store takes 1.5 GiB here; choose smaller file sizes"),
+        Result(Level.OK, "preallocation", "yes")
+        if allocates
+        else Result(Level.WARN, "preallocation", "no", "a full disk is noticed at the write instead of before it"),
+    ]
+
+
+def wall_clock(now_ms: int, newest_ms: int) -> Result:
+    """The clock was set, and stands behind no file of the store: due times are wall-clock times."""
+    from orbitmq.cli.instants import instant
+
+    if now_ms < CLOCK_MIN_MS:
+        return Result(Level.FAIL, "clock", instant(now_ms), "set the clock; due times depend on it")
+    if newest_ms > now_ms + 1_000:
+        found = f"{instant(now_ms)}, {(newest_ms - now_ms) // 1000} s behind the newest file of the store"
+        return Result(Level.WARN, "clock", found, "check the time service; delayed messages would come late")
+    return Result(Level.OK, "clock", instant(now_ms))
+
+
+def newest_change_ms(data: Path) -> int:
+    """Latest modification of a file of the commit log, 0 when there is none."""
+    folder = data / "commitlog"
+    if not folder.is_dir():
+        return 0
+    return max((path.stat().st_mtime_ns // 1_000_000 for path in folder.iterdir()), default=0)
+
+
+def port(role: str, host: str, number: int) -> Result:
+    """The port is free, or one of ours answers on it."""
+    check = f"{role} port"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, number))
+    except OSError as problem:
+        answer = _ask(host, number)
+        if answer is None:
+            remedy = "choose another port, or stop what listens there"
+            return Result(Level.FAIL, check, f"{host}:{number} {problem.strerror}, and no RocketMQ answers", remedy)
+        return Result(Level.OK, check, f"{host}:{number} in use by a server that answers ({answer})")
+    return Result(Level.OK, check, f"{host}:{number} is free")
+
+
+def _ask(host: str, number: int) -> str | None:
+    """The version that a remoting server on the port answers with; None when none answers in time."""
+    from orbitmq.errors import ProtocolError
+    from orbitmq.protocol.remoting.codes import RequestCode
+    from orbitmq.protocol.remoting.connection import Connection
+    from orbitmq.protocol.remoting.frame import encode, request
+    from orbitmq.protocol.remoting.versions import version_name
+
+    frames = Connection()
+    try:
+        with socket.create_connection((host, number), timeout=ANSWER_TIMEOUT_S) as stream:
+            stream.sendall(encode(request(RequestCode.GET_BROKER_CONFIG)))
+            while data := stream.recv(65_536):
+                for command in frames.receive_data(data):
+                    return version_name(command.version)
+    except (OSError, ProtocolError):
+        return None
+    return None

@@ -1,0 +1,84 @@
+"""A stored record as a person or a script wants to see it.
+
+Rules of this file
+1. Bodies are decompressed within the usual bound; one that is not text is shown in base64 and says so.
+2. Times are given as the record has them (milliseconds) in JSON and as UTC text in tables.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from orbitmq.cli.instants import instant
+
+if TYPE_CHECKING:
+    from orbitmq.protocol.records import Record
+
+COLUMNS = ("store_time", "topic", "queue", "queue_offset", "tag", "keys", "body")
+BODY_CHARS_IN_TABLE = 200
+
+
+def message_view(record: Record, *, body: bool = True) -> dict[str, object]:
+    """All of a record, with its body as text or base64."""
+    from orbitmq.protocol.ids import encode_offset_id, host_text
+    from orbitmq.protocol.properties import Property, decode_properties
+
+    properties = decode_properties(record.properties)
+    view: dict[str, object] = {
+        "topic": record.topic,
+        "queue": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "physical_offset": record.physical_offset,
+        "size": record.total_size,
+        "offset_message_id": encode_offset_id(record.store_host, record.physical_offset),
+        "unique_key": properties.get(Property.UNIQ_KEY),
+        "tag": properties.get(Property.TAGS),
+        "keys": properties.get(Property.KEYS),
+        "store_timestamp": record.store_timestamp,
+        "store_time": instant(record.store_timestamp),
+        "born_timestamp": record.born_timestamp,
+        "born_time": instant(record.born_timestamp),
+        "born_host": host_text(record.born_host),
+        "store_host": host_text(record.store_host),
+        "reconsume_times": record.reconsume_times,
+        "prepared_transaction_offset": record.prepared_transaction_offset,
+        "flag": record.flag,
+        "sys_flag": record.sys_flag,
+        "body_crc": record.body_crc,
+        "properties": properties,
+    }
+    if body:
+        view.update(_body_view(record))
+    return view
+
+
+def table_view(view: dict[str, object]) -> dict[str, object]:
+    """The same for a table: a long body is cut and says how long it is."""
+    text = str(view.get("body", ""))
+    if len(text) > BODY_CHARS_IN_TABLE:
+        text = f"{text[:BODY_CHARS_IN_TABLE]}... ({view.get('body_bytes')} bytes)"
+    return {**view, "body": text}
+
+
+def _body_view(record: Record) -> dict[str, object]:
+    from orbitmq.errors import ProtocolError
+    from orbitmq.protocol.compression import decompress
+    from orbitmq.protocol.sysflag import compression_of
+
+    data = bytes(record.body)
+    view: dict[str, object] = {"body_bytes": len(data)}
+    try:
+        compression = compression_of(record.sys_flag)
+        if compression is not None:
+            data = decompress(data, compression)
+            view["body_bytes_uncompressed"] = len(data)
+    except ProtocolError as error:
+        view["body_problem"] = str(error)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {**view, "body": base64.b64encode(data).decode(), "body_encoding": "base64"}
+    if text.isprintable() or all(char.isprintable() or char in "\r\n\t" for char in text):
+        return {**view, "body": text, "body_encoding": "utf-8"}
+    return {**view, "body": base64.b64encode(data).decode(), "body_encoding": "base64"}

@@ -1,0 +1,87 @@
+"""Showing results: a table for people, JSON for programs.
+
+Rules of this file
+1. Results go to standard output, everything else to standard error; JSON output is one document.
+2. The JSON form has every field, with the protocol's own values; the table may leave out and shorten.
+3. rich is imported only when a table is drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+
+class Output(StrEnum):
+    """Form of the results."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", envvar="ORBITMQ_OUTPUT", help="Form of the result.", case_sensitive=False)
+]
+
+
+def show_rows(
+    rows: Sequence[Mapping[str, object]], output: Output, *, columns: Sequence[str], empty: str = "nothing found"
+) -> None:
+    """Several results of one kind. The table shows `columns`; JSON shows everything."""
+    if output is Output.JSON:
+        print_json(list(rows))
+    elif not rows:
+        note(empty)
+    else:
+        _draw(columns, [[_cell(row.get(column)) for column in columns] for row in rows])
+
+
+def show_record(record: Mapping[str, object], output: Output) -> None:
+    """One result with its fields below each other."""
+    if output is Output.JSON:
+        print_json(dict(record))
+    else:
+        _draw(("field", "value"), [[name, _cell(value)] for name, value in record.items()])
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, indented, UTF-8."""
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A line for people only."""
+    sys.stderr.write(text + "\n")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={part}" for name, part in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(str(part) for part in value)
+    return str(value)
+
+
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    # A pipe gets whole lines; only a terminal folds them to its width.
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=10_000)
+    console.print(table)

@@ -1,0 +1,87 @@
+"""`orbitmq send`: send messages from the command line, or one per line of standard input."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, NamesrvOption, TimeoutOption, run
+from orbitmq.cli.output import Output, OutputOption, show_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orbitmq.client import Client
+
+COLUMNS = ("status", "queue", "queue_offset", "message_id", "offset_message_id")
+
+
+def send(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    body: Annotated[
+        str | None, typer.Argument(help="Text of the message; without it each line of standard input is one.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="One tag.", show_default=False)] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="A key; may be repeated.", show_default=False)] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, help="Deliver after this level (1 = 1 s ... 18 = 2 h).")
+    ] = 0,
+    ordering_key: Annotated[
+        str | None, typer.Option("--ordering-key", help="Same key, same queue.", show_default=False)
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A user property.")
+    ] = None,
+    group: Annotated[str, typer.Option("--group", help="Producer group.")] = "orbitmq-cli",
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Send one message, or one for every line of standard input, and print where it was stored."""
+    pairs = dict(_pair(text) for text in properties or [])
+    bodies = [body.encode()] if body is not None else _lines()
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        async with client.producer(group) as producer:
+            for data in bodies:
+                receipt = await producer.send(
+                    topic,
+                    data,
+                    tag=tag,
+                    key=key or None,
+                    delay_level=delay_level,
+                    ordering_key=ordering_key,
+                    properties=pairs,
+                    timeout_ms=timeout_ms,
+                )
+                rows.append(
+                    {
+                        "status": receipt.status.name,
+                        "topic": receipt.queue.topic,
+                        "broker": receipt.queue.broker_name,
+                        "queue": receipt.queue.queue_id,
+                        "queue_offset": receipt.queue_offset,
+                        "message_id": receipt.message_id,
+                        "offset_message_id": receipt.offset_message_id,
+                    }
+                )
+        return rows
+
+    show_rows(run(work, namesrv, timeout_ms), output, columns=COLUMNS, empty="nothing to send")
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        data = line.rstrip(b"\r\n")
+        if data:
+            yield data
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--property {text!r} is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,252 @@
+"""`orbitmq topic`: list, show, create, update, delete, route, stats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitmq.cli.cluster_access import (
+    DEFAULT_NAMESRV,
+    BrokerOption,
+    ClusterOption,
+    NamesrvOption,
+    TimeoutOption,
+    run,
+)
+from orbitmq.cli.output import Output, OutputOption, note, show_rows
+
+if TYPE_CHECKING:
+    from orbitmq.client import Client
+    from orbitmq.protocol.remoting.bodies import TopicConfig
+
+app = typer.Typer(help="Topics: list, show, create, update, delete, route, stats.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
+AttributeOption = Annotated[
+    list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="May be repeated.", show_default=False)
+]
+SETTINGS = ("broker", "read_queues", "write_queues", "perm", "ordered", "attributes")
+
+
+@app.command("list")
+def list_topics(
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    all_topics: Annotated[bool, typer.Option("--all", help="Also system, retry and dead-letter topics.")] = False,
+    timeout_ms: TimeoutOption = 3_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the topics that the name server knows."""
+    from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic, reply_topic
+
+    async def work(client: Client) -> list[str]:
+        names = await client.admin.topics()
+        if all_topics:
+            return names
+        # The topics named like clusters and brokers are the system's too, and only the name server knows those names.
+        cluster = await client.admin.cluster()
+        own = {*cluster.cluster_addr_table, *cluster.broker_addr_table, *map(reply_topic, cluster.cluster_addr_table)}
+        return [
+            name
+            for name in names
+            if name not in own and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and not is_system_topic(name)
+        ]
+
+    rows = [{"topic": name} for name in run(work, namesrv, timeout_ms)]
+    show_rows(rows, output, columns=("topic",), empty="no topics")
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a topic's settings on each of its brokers."""
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        return [_settings_row(broker, config) for broker, config in (await _settings(client, name)).items()]
+
+    show_rows(run(work, namesrv, timeout_ms), output, columns=SETTINGS)
+
+
+@app.command()
+def create(
+    name: NameArgument,
+    queues: Annotated[int, typer.Option("--queues", "-q", min=1, max=65_535, help="Queues on each broker.")] = 8,
+    write_queues: Annotated[
+        int | None, typer.Option("--write-queues", min=0, max=65_535, help="If fewer.", show_default=False)
+    ] = None,
+    perm: Annotated[int, typer.Option("--perm", min=0, max=7, help="4 read, 2 write, together 6.")] = 6,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Mark as a topic with a fixed list of queues.")] = False,
+    attribute: AttributeOption = None,
+    cluster: ClusterOption = None,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+) -> None:
+    """Create a topic on every master meant; one that exists gets these settings."""
+    from orbitmq.protocol.names import Perm
+
+    attributes = dict(_pair(text) for text in attribute or [])
+
+    async def work(client: Client) -> list[str]:
+        brokers = await client.admin.create_topic(
+            name,
+            queues_count=queues,
+            write_queues_count=write_queues,
+            perm=Perm(perm),
+            ordered=ordered,
+            attributes=attributes,
+            cluster=cluster,
+            broker=broker,
+        )
+        return [target.name for target in brokers]
+
+    note(f"topic {name} is on {', '.join(run(work, namesrv, timeout_ms))}")
+
+
+@app.command()
+def update(
+    name: NameArgument,
+    queues: Annotated[
+        int | None, typer.Option("--queues", "-q", min=0, max=65_535, help="Read queues.", show_default=False)
+    ] = None,
+    write_queues: Annotated[
+        int | None, typer.Option("--write-queues", min=0, max=65_535, help="Write queues.", show_default=False)
+    ] = None,
+    perm: Annotated[
+        int | None, typer.Option("--perm", min=0, max=7, help="4 read, 2 write, together 6.", show_default=False)
+    ] = None,
+    attribute: AttributeOption = None,
+    broker: BrokerOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change a topic on the brokers that have it; what is not given stays.
+
+    To take queues away, reduce --write-queues first, and --queues when consumers have drained them.
+    """
+    from orbitmq.protocol.names import Perm
+
+    attributes = dict(_pair(text) for text in attribute or [])
+
+    async def work(client: Client) -> list[dict[str, object]]:
+        for broker_name, present in (await _settings(client, name)).items():
+            if broker in (None, broker_name):
+                await client.admin.create_topic(
+                    name,
+                    queues_count=present.read_queue_nums if queues is None else queues,
+                    write_queues_count=present.write_queue_nums if write_queues is None else write_queues,
+                    perm=Perm(present.perm if perm is None else perm),
+                    ordered=present.order,
+                    attributes=attributes,
+                    broker=broker_name,
+                )
+        return [_settings_row(broker_name, config) for broker_name, config in (await _settings(client, name)).items()]
+
+    show_rows(run(work, namesrv, timeout_ms), output, columns=SETTINGS)
+
+
+@app.command()
+def delete(
+    name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    cluster: ClusterOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+) -> None:
+    """Delete a topic with its messages from every master, and its route."""
+    if not yes:
+        typer.confirm(f"Delete topic {name} and all its messages?", abort=True, err=True)
+    run(lambda client: client.admin.delete_topic(name, cluster=cluster), namesrv, timeout_ms)
+    note(f"topic {name} is deleted")
+
+
+@app.command()
+def route(
+    name: NameArgument,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show which brokers serve a topic, as clients see it."""
+    data = run(lambda client: client.admin.topic_route(name), namesrv, timeout_ms)
+    brokers = {broker.broker_name: broker for broker in data.broker_datas}
+    rows: list[dict[str, object]] = []
+    for queues in data.queue_datas:
+        broker = brokers.get(queues.broker_name)
+        rows.append(
+            {
+                "broker": queues.broker_name,
+                "cluster": broker.cluster if broker else None,
+                "addresses": {str(number): address for number, address in broker.broker_addrs.items()}
+                if broker
+                else {},
+                "read_queues": queues.read_queue_nums,
+                "write_queues": queues.write_queue_nums,
+                "perm": queues.perm,
+            }
+        )
+    show_rows(rows, output, columns=("broker", "cluster", "addresses", "read_queues", "write_queues", "perm"))
+
+
+@app.command()
+def stats(
+    name: NameArgument,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    timeout_ms: TimeoutOption = 3_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the offsets of every queue of a topic."""
+    from orbitmq.cli.instants import instant
+
+    offsets = run(lambda client: client.admin.topic_stats(name), namesrv, timeout_ms)
+    rows: list[dict[str, object]] = [
+        {
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "min_offset": bounds.min_offset,
+            "max_offset": bounds.max_offset,
+            "messages": bounds.max_offset - bounds.min_offset,
+            "last_update": instant(bounds.last_update_timestamp),
+        }
+        for queue, bounds in offsets.items()
+    ]
+    show_rows(rows, output, columns=("broker", "queue", "min_offset", "max_offset", "messages", "last_update"))
+
+
+async def _settings(client: Client, name: str) -> dict[str, TopicConfig]:
+    """The topic's settings by broker name; RouteNotFoundError when no master has it."""
+    from orbitmq.errors import RouteNotFoundError
+
+    found: dict[str, TopicConfig] = {}
+    for broker in (await client.admin.topic_route(name)).broker_datas:
+        address = broker.broker_addrs.get(0)
+        config = (await client.admin.topic_configs(address)).get(name) if address else None
+        if config is not None:
+            found[broker.broker_name] = config
+    if not found:
+        raise RouteNotFoundError(f"no master broker has topic {name!r}", remedy="see: orbitmq topic route")
+    return dict(sorted(found.items()))
+
+
+def _settings_row(broker: str, config: TopicConfig) -> dict[str, object]:
+    return {
+        "broker": broker,
+        "topic": config.topic_name,
+        "read_queues": config.read_queue_nums,
+        "write_queues": config.write_queue_nums,
+        "perm": config.perm,
+        "ordered": config.order,
+        "attributes": dict(config.attributes or {}),
+    }
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--attribute {text!r} is not KEY=VALUE")
+    return name.lstrip("+"), value

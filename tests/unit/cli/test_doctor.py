@@ -1,0 +1,88 @@
+"""The checks of doctor, one by one, and the command as a whole."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_server import Ran, ScriptedServer
+
+from orbitmq.cli import doctor_checks
+from orbitmq.cli.doctor_checks import Level
+from orbitmq.protocol.remoting.codes import RequestCode
+
+Run = Callable[..., Ran]
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_python() -> None:
+    assert doctor_checks.python_version((3, 10)).level is Level.FAIL
+    assert doctor_checks.python_version((3, 11)).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("soft", "level"),
+    [(256, Level.FAIL), (4096, Level.WARN), (1_000_000, Level.OK), (resource.RLIM_INFINITY, Level.OK)],
+)
+def test_open_files(soft: int, level: Level) -> None:
+    assert doctor_checks.open_files(soft, resource.RLIM_INFINITY).level is level
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "newest_ms", "level"),
+    [(1_000, 0, Level.FAIL), (NOW_MS, 0, Level.OK), (NOW_MS, NOW_MS + 60_000, Level.WARN), (NOW_MS, 1, Level.OK)],
+)
+def test_clock(now_ms: int, newest_ms: int, level: Level) -> None:
+    assert doctor_checks.wall_clock(now_ms, newest_ms).level is level
+
+
+def test_data_directory(tmp_path: Path) -> None:
+    results = {result.check: result for result in doctor_checks.data_directory(tmp_path / "a" / "b")}
+    assert "will be made" in results["data directory"].found
+    assert {"disk space", "sparse files", "preallocation"} < results.keys()
+    assert list(tmp_path.iterdir()) == [], "nothing stays behind"
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="ascii")
+    (result,) = doctor_checks.data_directory(tmp_path / "file")
+    assert result.level is Level.FAIL
+
+
+def test_a_free_port(free_port: int) -> None:
+    assert "is free" in doctor_checks.port("broker", "127.0.0.1", free_port).found
+
+
+def test_a_port_with_a_server_that_answers(server: ScriptedServer) -> None:
+    server.on(RequestCode.GET_BROKER_CONFIG, b"brokerName=a\n")
+    result = doctor_checks.port("broker", "127.0.0.1", int(server.address.rpartition(":")[2]))
+    assert (result.level, "a server that answers (V" in result.found) == (Level.OK, True)
+
+
+def test_a_port_held_by_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_checks, "ANSWER_TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        result = doctor_checks.port("broker", "127.0.0.1", listener.getsockname()[1])
+    assert result.level is Level.FAIL
+    assert result.remedy
+
+
+def test_the_command_fails_when_a_check_does(
+    orbitmq: Run, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("doctor", "--data", tmp_path, "--nameserver-port", free_port, "--broker-port", free_port, "-o", "json")
+    rows = json.loads(orbitmq(*arguments).out)
+    assert {row["level"] for row in rows} <= {"ok", "warn", "fail"}
+    assert all(row["remedy"] for row in rows if row["level"] != "ok")
+    monkeypatch.setattr(doctor_checks, "PYTHON_MIN", (4, 0))
+    assert orbitmq(*arguments).code == 1

@@ -1,0 +1,102 @@
+"""The tree of commands: start-up cost, exit codes, errors as one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_server import Ran
+
+from orbitmq import errors
+from orbitmq.cli.exit_codes import ExitCode, exit_code_of
+
+Run = Callable[..., Ran]
+HEAVY = (
+    "orbitmq.server",
+    "orbitmq.broker",
+    "orbitmq.store",
+    "orbitmq.nameserver",
+    "orbitmq.client",
+    "asyncio",
+    "uvloop",
+)
+
+
+def test_help_imports_no_server() -> None:
+    code = (
+        "import sys; sys.argv = ['orbitmq', '--help']\n"
+        "from orbitmq.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print('LOADED', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "serve" in done.stdout
+    assert "LOADED []" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "nameserver", "broker", "send", "tail", "topic", "group", "message", "store", "protocol", "doctor"],
+)
+def test_every_command_has_help(orbitmq: Run, command: str) -> None:
+    ran = orbitmq(command, "--help")
+    assert ran.code == 0
+    assert "Usage: orbitmq" in ran.out
+
+
+def test_version(orbitmq: Run) -> None:
+    ran = orbitmq("version", "--output", "json")
+    assert ran.code == 0
+    assert json.loads(ran.out)["speaks_as_rocketmq"] == "V5_3_3"
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("topic", "show"), ("serve", "--broker-port", "70000")])
+def test_usage_errors(orbitmq: Run, arguments: tuple[str, ...]) -> None:
+    assert orbitmq(*arguments).code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigurationError("x"), 2),
+        (errors.RequestTimeoutError("x"), 3),
+        (errors.RemoteError(16, "x"), 4),
+        (errors.RouteNotFoundError("x"), 5),
+        (errors.StoreLockedError("x"), 6),
+        (errors.StoreDamagedError("x"), 1),
+        (errors.OrbitError("x"), 1),
+    ],
+)
+def test_exit_codes_of_errors(error: errors.OrbitError, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_an_unreachable_server_is_exit_code_3_and_one_line(orbitmq: Run) -> None:
+    ran = orbitmq("topic", "list", "--namesrv", "127.0.0.1:1", "--timeout-ms", "500")
+    assert ran.code == ExitCode.UNREACHABLE
+    assert ran.err.startswith("error: ")
+    assert "127.0.0.1:1" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_wrong_setting_stops_the_start_before_anything_is_made(orbitmq: Run, tmp_path: Path) -> None:
+    ran = orbitmq("serve", "--data", tmp_path / "d", "--set", "aclEnable=true")
+    assert ran.code == ExitCode.USAGE
+    assert "promises what is not built yet" in ran.err
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_unknown_setting_names_the_nearest(orbitmq: Run, tmp_path: Path) -> None:
+    ran = orbitmq("serve", "--data", tmp_path / "d", "--set", "flushDiskTyp=SYNC_FLUSH")
+    assert ran.code == ExitCode.USAGE
+    assert "did you mean flushDiskType?" in ran.err
+
+
+def test_a_configuration_file_that_is_missing(orbitmq: Run, tmp_path: Path) -> None:
+    ran = orbitmq("broker", "--data", tmp_path / "d", "--config", tmp_path / "none.conf")
+    assert ran.code == ExitCode.USAGE
+    assert "none.conf" in ran.err
