@@ -1,0 +1,326 @@
+"""Servers in memory: frames in, frames out, through the real connection code of the client.
+
+A `Cluster` has one name server and brokers that keep queues as lists of records. What a test wants to go wrong it
+scripts: `broker.script(code, answer, ...)` answers the next requests of a code itself. An answer is a response code, a
+function of the request, `SILENCE` (no answer ever), or `CUT` (the connection breaks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from orbitmq.client._async.transport import Channel, OnLost, OnRequest, SocketChannel
+from orbitmq.errors import ConnectionLostError
+from orbitmq.protocol.batches import decode_batch
+from orbitmq.protocol.properties import decode_properties, encode_properties
+from orbitmq.protocol.records import MagicCode, Record, encode_record
+from orbitmq.protocol.remoting.bodies import BrokerData, ConsumerIdList, HeartbeatData, QueueData, TopicRouteData
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.connection import Connection
+from orbitmq.protocol.remoting.frame import Command, encode, request, response
+
+NAME_SERVER: Final = "ns:9876"
+SILENCE: Final = "no answer"
+CUT: Final = "connection breaks"
+
+Answer = int | str | Callable[[Command], Command | None]
+
+
+class Pipe(asyncio.Transport):
+    """Client side of an in-memory connection; delivers in later loop turns, as a socket would."""
+
+    def __init__(self, server: Server, channel: SocketChannel) -> None:
+        super().__init__()
+        self.server, self.channel = server, channel
+        self.loop = asyncio.get_running_loop()
+        self.frames = Connection()
+        self.closing = False
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if not self.closing:
+            self.loop.call_soon(self._arrived, bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _arrived(self, data: bytes) -> None:
+        if self.closing:
+            return
+        for command in self.frames.receive_data(data):
+            self.server.received(self, command)
+
+    def send(self, command: Command) -> None:
+        """From server to client."""
+        self.send_bytes(encode(command))
+
+    def send_bytes(self, data: bytes) -> None:
+        if not self.closing:
+            self.loop.call_soon(lambda: None if self.closing else self.channel.data_received(data))
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            self.server.pipes.discard(self)
+            self.server.disconnected(self)
+            self.loop.call_soon(self.channel.connection_lost, None)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+class Server:
+    """One process: remembers what it received, answers by script or by its own handlers."""
+
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        self.cluster, self.address = cluster, address
+        self.up = True
+        self.pipes: set[Pipe] = set()
+        self.log: list[Command] = []
+        self._scripts: dict[int, deque[Answer]] = defaultdict(deque)
+
+    def script(self, code: RequestCode, *answers: Answer) -> None:
+        self._scripts[code].extend(answers)
+
+    def requests(self, code: RequestCode) -> list[Command]:
+        return [command for command in self.log if command.code == code]
+
+    def stop(self) -> None:
+        self.up = False
+        for pipe in tuple(self.pipes):
+            pipe.close()
+
+    def received(self, pipe: Pipe, command: Command) -> None:
+        self.log.append(command)
+        script = self._scripts[command.code]
+        answer: Command | None
+        if script:
+            scripted = script.popleft()
+            if scripted == SILENCE:
+                return
+            if scripted == CUT:
+                pipe.close()
+                return
+            answer = (
+                scripted(command) if callable(scripted) else response(command, int(scripted), "scripted", fields={})
+            )
+        else:
+            answer = self.handle(pipe, command)
+        if answer is not None and not command.is_oneway:
+            pipe.send(answer)
+
+    def handle(self, pipe: Pipe, command: Command) -> Command | None:
+        raise NotImplementedError
+
+    def disconnected(self, pipe: Pipe) -> None:
+        pass
+
+
+class NameServer(Server):
+    def handle(self, pipe: Pipe, command: Command) -> Command | None:
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            route = self.cluster.route(command.text("topic"))
+            if route is None:
+                return response(command, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+            return response(command, ResponseCode.SUCCESS, body=route.encode())
+        return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
+
+
+class Broker(Server):
+    """Stores records in lists, parks pulls that find nothing, knows members by connection."""
+
+    def __init__(self, cluster: Cluster, name: str, address: str) -> None:
+        super().__init__(cluster, address)
+        self.name = name
+        self.queues: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.members: dict[Pipe, HeartbeatData] = {}
+        self.foreign_members: list[str] = []
+        self._parked: dict[tuple[str, int], list[tuple[Pipe, Command]]] = defaultdict(list)
+
+    # --- for tests
+
+    def store(self, topic: str, queue_id: int, body: bytes, *, reconsume_times: int = 0, **properties: str) -> Record:
+        queue = self.queues[topic, queue_id]
+        properties.setdefault("UNIQ_KEY", f"{topic}-{queue_id}-{len(queue)}")
+        record = Record(
+            MagicCode.V1, 0, queue_id, 0, len(queue), 1000 + 100 * len(queue), 0, 1, b"\x0a\0\0\x09\0\0\0\x01", 2,
+            b"\x0a\0\0\x01\0\0\x2a\x9f", reconsume_times, 0, body, topic, encode_properties(properties),
+        )  # fmt: skip
+        queue.append(record)
+        for pipe, command in self._parked.pop((topic, queue_id), []):
+            answer = self._pull(command, park=None)
+            if answer is not None and not pipe.closing:
+                pipe.send(answer)
+        return record
+
+    def tell(self, code: RequestCode, fields: dict[str, str], body: bytes = b"", *, oneway: bool = False) -> Command:
+        """A request of the broker to every connected member; the request."""
+        command = request(code, fields, body, oneway=oneway, opaque=7)
+        for pipe in self.members:
+            pipe.send(command)
+        return command
+
+    def answers(self, code: int) -> list[Command]:
+        """What clients answered to `tell`."""
+        return [command for command in self.log if command.is_response]
+
+    # --- as a server
+
+    def disconnected(self, pipe: Pipe) -> None:
+        self.members.pop(pipe, None)
+
+    def handle(self, pipe: Pipe, command: Command) -> Command | None:
+        if command.is_response:
+            return None
+        ok = response(command, ResponseCode.SUCCESS, fields={})
+        queue = (command.text("topic"), command.integer("queueId"))
+        match command.code:
+            case RequestCode.SEND_MESSAGE_V2 | RequestCode.SEND_BATCH_MESSAGE:
+                return self._send(command)
+            case RequestCode.HEART_BEAT:
+                self.members[pipe] = HeartbeatData.decode(command.body)
+            case RequestCode.UNREGISTER_CLIENT:
+                ok.fields = {}
+            case RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                group = command.text("consumerGroup")
+                ids = [
+                    member.client_id
+                    for member in self.members.values()
+                    if any(consumer.group_name == group for consumer in member.consumer_data_set)
+                ]
+                ok.body = ConsumerIdList(consumer_id_list=ids + self.foreign_members).encode()
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                offset = self.offsets.get((command.text("consumerGroup"), *queue))
+                if offset is None:
+                    return response(command, ResponseCode.QUERY_NOT_FOUND, "none", fields={})
+                ok.fields = {"offset": str(offset)}
+            case RequestCode.UPDATE_CONSUMER_OFFSET:
+                self.offsets[command.text("consumerGroup"), *queue] = command.integer("commitOffset")
+            case RequestCode.GET_MAX_OFFSET:
+                ok.fields = {"offset": str(len(self.queues[queue]))}
+            case RequestCode.PULL_MESSAGE:
+                return self._pull(command, park=pipe)
+            case RequestCode.CONSUMER_SEND_MSG_BACK:
+                self._send_back(command)
+            case _:
+                return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
+        return ok
+
+    def _send(self, command: Command) -> Command:
+        topic, queue_id = command.text("b"), command.integer("e")
+        self.cluster.add_topic(topic, queues=command.integer("d"), only_if_new=True)
+        items = (
+            [(item.body, decode_properties(item.properties)) for item in decode_batch(command.body)]
+            if command.text("m") == "true"
+            else [(bytes(command.body), decode_properties(command.text("i")))]
+        )
+        first = len(self.queues[topic, queue_id])
+        for body, properties in items:
+            self.store(topic, queue_id, body, reconsume_times=command.integer("j"), **properties)
+        fields = {
+            "msgId": ",".join(f"OFFSET-{first + number}" for number in range(len(items))),
+            "queueId": str(queue_id),
+            "queueOffset": str(first),
+            "transactionId": items[0][1].get("UNIQ_KEY", ""),
+            "MSG_REGION": "R",
+        }
+        return response(command, ResponseCode.SUCCESS, fields=fields)
+
+    def _pull(self, command: Command, park: Pipe | None) -> Command | None:
+        key = (command.text("topic"), command.integer("queueId"))
+        records = self.queues[key]
+        offset = command.integer("queueOffset")
+        if command.integer("sysFlag") & 1:
+            self.offsets[command.text("consumerGroup"), *key] = command.integer("commitOffset")
+        fields = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": str(len(records))}
+        if offset > len(records):
+            fields["nextBeginOffset"] = str(len(records))
+            return response(command, ResponseCode.PULL_OFFSET_MOVED, fields=fields)
+        found = records[offset : offset + command.integer("maxMsgNums")]
+        if not found and park is not None and command.integer("suspendTimeoutMillis"):
+            self._parked[key].append((park, command))
+            asyncio.get_running_loop().call_later(
+                command.integer("suspendTimeoutMillis") / 1000, self._expire, key, park, command
+            )
+            return None
+        fields["nextBeginOffset"] = str(offset + len(found))
+        code = ResponseCode.SUCCESS if found else ResponseCode.PULL_NOT_FOUND
+        return response(command, code, fields=fields, body=b"".join(encode_record(record) for record in found))
+
+    def _expire(self, key: tuple[str, int], pipe: Pipe, command: Command) -> None:
+        waiting = self._parked[key]
+        if (pipe, command) in waiting:
+            waiting.remove((pipe, command))
+            answer = self._pull(command, park=None)
+            if answer is not None:
+                pipe.send(answer)
+
+    def _send_back(self, command: Command) -> None:
+        """At once, without the delay: the tests that look at delays look at the request."""
+        group = command.text("group")
+        for (topic, _), records in tuple(self.queues.items()):
+            for record in records:
+                wanted = topic in (command.text("originTopic"), f"%RETRY%{group}")
+                if wanted and record.physical_offset == command.integer("offset"):
+                    properties = decode_properties(record.properties)
+                    properties["RETRY_TOPIC"] = command.text("originTopic")
+                    prefix = "%DLQ%" if command.integer("delayLevel") < 0 else "%RETRY%"
+                    again = record.reconsume_times + 1
+                    self.store(prefix + group, 0, record.body, reconsume_times=again, **properties)
+                    return
+
+
+class Cluster:
+    """A name server and its brokers. `dial` takes the place of the network in a client."""
+
+    def __init__(self) -> None:
+        self.name_server = NameServer(self, NAME_SERVER)
+        self.brokers: dict[str, Broker] = {}
+        self.topics: dict[str, dict[str, int]] = {}
+        self.dials: list[str] = []
+        self.add_topic("TBW102", queues=8, brokers=())
+
+    def add_broker(self, name: str) -> Broker:
+        broker = self.brokers[name] = Broker(self, name, f"{name}:10911")
+        self.topics["TBW102"][name] = 8
+        return broker
+
+    def add_topic(
+        self, topic: str, *, queues: int, brokers: tuple[str, ...] | None = None, only_if_new: bool = False
+    ) -> None:
+        if not (only_if_new and topic in self.topics):
+            self.topics[topic] = dict.fromkeys(self.brokers if brokers is None else brokers, queues)
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        counts = self.topics.get(topic)
+        if not counts:
+            return None
+        return TopicRouteData(
+            queue_datas=[
+                QueueData(broker_name=name, read_queue_nums=count, write_queue_nums=count, perm=6)
+                for name, count in counts.items()
+            ],
+            broker_datas=[
+                BrokerData(broker_name=name, broker_addrs={0: self.brokers[name].address}) for name in counts
+            ],
+        )
+
+    async def dial(self, address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost) -> Channel:
+        self.dials.append(address)
+        servers: list[Server] = [self.name_server, *self.brokers.values()]
+        for server in servers:
+            if server.address == address and server.up:
+                channel = SocketChannel(address, on_request, on_lost)
+                pipe = Pipe(server, channel)
+                server.pipes.add(pipe)
+                channel.connection_made(pipe)
+                return channel
+        raise ConnectionLostError(f"no connection to {address}: refused", request_sent=False)

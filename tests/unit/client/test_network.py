@@ -1,0 +1,182 @@
+"""Connections by address, name servers in turn, routes and their fall-backs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from scripted_cluster import NAME_SERVER, SILENCE, Cluster
+
+from orbitmq.client._async.name_servers import NameServers
+from orbitmq.client._async.network import Network
+from orbitmq.client._async.routes import Routes
+from orbitmq.client.addresses import NameServerChoice
+from orbitmq.errors import ConnectionLostError, RemoteError, RouteNotFoundError
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+
+Run = Callable[[Callable[[], object]], None]
+CODE = RequestCode.GET_MAX_OFFSET
+FIELDS = {"topic": "T", "queueId": "0"}
+
+
+def network(cluster: Cluster, connected: list[str] | None = None) -> Network:
+    seen: list[str] = [] if connected is None else connected
+    return Network(cluster.dial, 3000, lambda channel, command: None, seen.append)
+
+
+def routes(cluster: Cluster, changed: list[str], *servers: str) -> Routes:
+    names = NameServers(network(cluster), NameServerChoice(servers or (NAME_SERVER,)), 3000)
+    return Routes(names, changed.append)
+
+
+def test_one_connection_serves_all_callers(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        connected: list[str] = []
+        net = network(cluster, connected)
+        address = cluster.brokers["b-a"].address
+        await asyncio.gather(*(net.invoke(address, CODE, dict(FIELDS), timeout_ms=1000) for _ in range(5)))
+        assert cluster.dials == [address]
+        assert connected == [address]
+        assert net.addresses == (address,)
+
+    run(test)
+
+
+def test_a_lost_connection_is_dialled_again(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        connected: list[str] = []
+        net = network(cluster, connected)
+        broker = cluster.brokers["b-a"]
+        await net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=1000)
+        broker.stop()
+        await asyncio.sleep(0.1)
+        with pytest.raises(ConnectionLostError):
+            await net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=1000)
+        broker.up = True
+        assert (await net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=1000)).code == 0
+        assert connected == [broker.address] * 2
+
+    run(test)
+
+
+def test_an_error_code_becomes_an_error_that_names_it(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        broker = cluster.brokers["b-a"]
+        broker.script(CODE, ResponseCode.NO_PERMISSION)
+        with pytest.raises(RemoteError, match=r"NO_PERMISSION.*asking") as caught:
+            await network(cluster).request(broker.address, CODE, dict(FIELDS), timeout_ms=1000, doing="asking")
+        assert caught.value.code == ResponseCode.NO_PERMISSION
+        assert caught.value.address == broker.address
+        assert caught.value.remedy
+
+    run(test)
+
+
+def test_go_away_is_followed_by_one_retry_on_a_new_connection(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        broker = cluster.brokers["b-a"]
+        net = network(cluster)
+        broker.script(CODE, ResponseCode.GO_AWAY)
+        assert (await net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=1000)).code == 0
+        assert len(cluster.dials) == 2
+        broker.script(CODE, ResponseCode.GO_AWAY, ResponseCode.GO_AWAY)
+        assert (await net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=1000)).code == ResponseCode.GO_AWAY
+
+    run(test)
+
+
+def test_a_closed_network_refuses_calls(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        net = network(cluster)
+        net.close()
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await net.invoke(NAME_SERVER, CODE, timeout_ms=1000)
+
+    run(test)
+
+
+def test_a_connection_in_use_is_not_forgotten(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        net = network(cluster)
+        broker = cluster.brokers["b-a"]
+        broker.script(CODE, SILENCE)
+        call = asyncio.ensure_future(net.invoke(broker.address, CODE, dict(FIELDS), timeout_ms=900))
+        await asyncio.sleep(0.1)
+        net.forget(broker.address, "test")
+        assert net.addresses == (broker.address,)
+        await asyncio.wait([call])
+        call.exception()
+        net.forget(broker.address, "test")
+        assert net.addresses == ()
+
+    run(test)
+
+
+def test_the_next_name_server_is_asked_only_when_one_fails(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        found = routes(cluster, [], "gone:1", NAME_SERVER)
+        for _ in range(3):
+            assert await found.refresh("T") is not None
+        assert cluster.dials.count("gone:1") <= 1
+        cluster.name_server.stop()
+        with pytest.raises(ConnectionLostError, match="no name server answered") as caught:
+            await found.refresh("T")
+        assert "gone:1" in str(caught.value)
+        assert NAME_SERVER in str(caught.value)
+
+    run(test)
+
+
+def test_one_look_up_serves_all_who_wait_for_it(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        found = routes(cluster, [])
+        await asyncio.gather(*(found.get("T") for _ in range(5)))
+        assert len(cluster.name_server.log) == 1
+
+    run(test)
+
+
+def test_unknown_topics_fall_back_to_the_template_for_sending_only(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        found = routes(cluster, [])
+        with pytest.raises(RouteNotFoundError, match="new"):
+            await found.get("new")
+        route = await found.for_sending("new", 4)
+        assert len(route.publish_queues) == 4
+        assert route.publish_queues[0].topic == "new"
+        del cluster.topics["TBW102"]
+        with pytest.raises(RouteNotFoundError, match="on demand"):
+            await found.for_sending("newer", 4)
+
+    run(test)
+
+
+def test_a_refresh_reports_changes_and_keeps_what_it_cannot_learn(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        changed: list[str] = []
+        found = routes(cluster, changed)
+        await found.get("T")
+        await found.refresh_all()
+        assert changed == []
+        cluster.add_broker("b-b")
+        cluster.add_topic("T", queues=4)
+        await found.refresh_all()
+        assert changed == ["T"]
+        assert found.addresses(masters_only=True) == {"b-a:10911", "b-b:10911"}
+        del cluster.topics["T"]
+        await found.refresh_all()
+        cluster.name_server.stop()
+        await found.refresh_all()
+        assert len((await found.get("T")).publish_queues) == 8
+
+    run(test)
+
+
+def test_a_route_without_writable_queues_says_so(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        cluster.add_topic("empty", queues=0)
+        with pytest.raises(RouteNotFoundError, match="writable"):
+            await routes(cluster, []).for_sending("empty", 4)
+
+    run(test)
