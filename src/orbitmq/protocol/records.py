@@ -370,6 +370,8 @@ def check_record(
         str(buffer[topic_at:topic_end], "utf-8")
     except UnicodeDecodeError:
         return RecordCheck(CheckStatus.DAMAGED, 0, "the topic is not UTF-8")
+    if _runs_out(buffer, topic_at, topic_end, record_end):
+        return RecordCheck(CheckStatus.DAMAGED, 0, "the end was never written: topic or properties run out into zeros")
     if require_property_crc:
         found = verify_property_crc(buffer[at : at + size])
         if found is not PropertyCrc.VALID:
@@ -421,6 +423,16 @@ def _layout(buffer: ReadableBuffer, at: int, end: int) -> tuple[tuple[Any, ...],
     if properties_size > limits.PROPERTIES_BYTES_MAX or record_end > last:
         return RecordCheck(CheckStatus.DAMAGED, 0, f"properties of {properties_size} bytes do not fit the record")
     return fields, body_at, topic_at, topic_end, record_end
+
+
+def _runs_out(buffer: ReadableBuffer, topic_at: int, topic_end: int, record_end: int) -> bool:
+    """Whether the record was cut off while it was written: the CRC covers only the body, zeros follow what got there.
+
+    No topic contains a zero character, and no writer ends the properties with one.
+    """
+    if record_end > topic_end + 2 and buffer[record_end - 1] == 0:
+        return True
+    return 0 in bytes(buffer[topic_at:topic_end])
 
 
 def _no_message(size: int, magic: int, left: int) -> RecordCheck:

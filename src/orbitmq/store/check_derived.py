@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,13 +22,16 @@ from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import Record
-from orbitmq.protocol.sysflag import SysFlag, TransactionType, transaction_type
+from orbitmq.protocol.sysflag import TRANSACTION_MASK, SysFlag, TransactionType
 from orbitmq.store.index_batch import TIME_DIFF_MAX_S
 from orbitmq.store.index_file import IndexEntry, IndexFile
 from orbitmq.store.inspection import StoredQueue, Unit
 
 EXTENSION_ADDRESS_MAX: Final = -(2**31) - 1
 """Tags codes from here down are addresses in `consumequeue_ext`."""
+
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
+_QUEUED: Final = (int(TransactionType.NOT), int(TransactionType.COMMIT))
 
 _QUEUE_FINDINGS_MAX: Final = 3
 """Findings of one queue in words: a shifted queue would repeat the same one for every message."""
@@ -41,9 +45,7 @@ class Sink(Protocol):
 
 def has_unit(record: Record) -> bool:
     """Whether RocketMQ gives this record a unit in an ordinary consume queue."""
-    if record.sys_flag & SysFlag.INNER_BATCH:
-        return False
-    return transaction_type(record.sys_flag) in (TransactionType.NOT, TransactionType.COMMIT)
+    return not record.sys_flag & _INNER_BATCH and record.sys_flag & TRANSACTION_MASK in _QUEUED
 
 
 class _QueueProgress:
@@ -91,7 +93,7 @@ class QueueCheck:
         self._damage_count += 1
 
     def see(self, record: Record, properties: dict[str, str]) -> None:
-        if record.sys_flag & SysFlag.INNER_BATCH:
+        if record.sys_flag & _INNER_BATCH:
             self._inner_batches += 1
         if not has_unit(record) or not self._any_queue:
             return
@@ -213,9 +215,14 @@ class QueueCheck:
                 self._sink.find(self._path(key), message)
 
 
+@lru_cache(maxsize=1024)
+def _tag_hash(tags: str) -> int:
+    return java_hash(tags)
+
+
 def _tags_code(properties: dict[str, str]) -> int:
     tags = properties.get(Property.TAGS)
-    return java_hash(tags) if tags else 0
+    return _tag_hash(tags) if tags else 0
 
 
 class IndexCheck:

@@ -154,6 +154,10 @@ class CommitLog:
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 
+    def expose_files(self) -> None:
+        """Let everything in the files be looked at until the end is known."""
+        self.end = self.written_end = self.end_of_files
+
     def set_end(self, end: int) -> None:
         """Make `end` the end of the log: whatever lies beyond it is removed."""
         self.sequence.cut(end)

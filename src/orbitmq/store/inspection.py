@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.protocol.records import CheckStatus, Record, check_record, decode_record
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
-from orbitmq.store.files import Files
+from orbitmq.store.files import File, Files
 from orbitmq.store.index_batch import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, SLOT_BYTES
 from orbitmq.store.index_file import IndexFile, IndexHeader, IndexShape
 from orbitmq.store.segments import NAME_DIGITS
@@ -26,7 +26,9 @@ from orbitmq.store.segments import NAME_DIGITS
 DEFAULT_INDEX_SHAPE: Final = IndexShape(5_000_000, 20_000_000)
 _MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _MAGIC_AT: Final = 4
+_MAGIC_END: Final = 8
 _CHUNK_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_CHUNK_BYTES + _MAGIC_END)
 _UNITS_AT_A_TIME: Final = 512
 
 
@@ -133,6 +135,7 @@ def walk_log(
     total = sum(file.size for file in log.files)
     done = 0
     damage: LogItem | None = None
+    last_byte = 0
     for file in log.files:
         handle = files.open(file.path, writable=False)
         try:
@@ -144,28 +147,31 @@ def walk_log(
                     check = check_record(view, at, file.size, crc=crc, expect_physical_offset=here)
                     if check.status is CheckStatus.VALID:
                         record = decode_record(view[at : at + check.size], 0, body)
-                        if damage is not None:
-                            if not (record.store_timestamp >= last_time or confirm(record)):
-                                at = _next_candidate(data, at + 1)
-                                continue
-                            yield damage._replace(size=here - damage.physical_offset)
-                            damage = None
-                        last_time = max(last_time, record.store_timestamp)
-                        yield LogItem(LogItemKind.RECORD, here, check.size, record)
-                        at += check.size
-                        if progress is not None and at - reported >= _CHUNK_BYTES:
-                            reported = at
-                            progress(done + at, total)
+                        if damage is None or record.store_timestamp >= last_time or confirm(record):
+                            if damage is not None:
+                                yield damage._replace(size=here - damage.physical_offset)
+                                damage = None
+                            last_time = max(last_time, record.store_timestamp)
+                            yield LogItem(LogItemKind.RECORD, here, check.size, record)
+                            at += check.size
+                            if at - reported >= _CHUNK_BYTES:
+                                # What was read may leave memory again.
+                                data.madvise(mmap.MADV_DONTNEED, 0, at // mmap.PAGESIZE * mmap.PAGESIZE)
+                                reported = at
+                                if progress is not None:
+                                    progress(done + at, total)
+                            continue
                     elif check.status is CheckStatus.BLANK and damage is None and check.size == file.size - at:
                         yield LogItem(LogItemKind.BLANK, here, check.size)
                         break
-                    else:
-                        if damage is None:
-                            problem = check.problem
-                            if check.status is CheckStatus.BLANK:
-                                problem = f"a filler of {check.size} bytes stands {file.size - at} bytes before the end"
-                            damage = LogItem(LogItemKind.DAMAGE, here, 0, None, problem)
-                        at = _next_candidate(data, at + 1)
+                    if damage is None:
+                        problem = check.problem
+                        if check.status is CheckStatus.BLANK:
+                            problem = f"a filler of {check.size} bytes stands {file.size - at} bytes before the end"
+                        damage = LogItem(LogItemKind.DAMAGE, here, 0, None, problem)
+                    gap = _next_candidate(handle, at, file.size)
+                    last_byte = max(last_byte, file.base + gap.last_byte)
+                    at = gap.candidate
         finally:
             handle.close()
         done += file.size
@@ -174,35 +180,35 @@ def walk_log(
     if damage is None:
         yield LogItem(LogItemKind.END, log.end, 0)
     else:
-        dirty = _dirty_bytes(files, log, damage.physical_offset)
+        dirty = max(0, last_byte - damage.physical_offset)
         yield damage._replace(kind=LogItemKind.END, size=dirty, problem=damage.problem if dirty else "")
 
 
-def _next_candidate(data: mmap.mmap, at: int) -> int:
-    """Where behind `at` a record might begin: the nearest magic code decides."""
-    size = len(data)
-    places = [data.find(magic, at + _MAGIC_AT) for magic in _MAGICS]
-    return min((place - _MAGIC_AT for place in places if place >= 0), default=size)
+class _Gap(NamedTuple):
+    candidate: int
+    """Where a record might begin; the size of the file when nowhere."""
+    last_byte: int
+    """Position behind the last byte on the way that is not zero, 0 when all of them are."""
 
 
-def _dirty_bytes(files: Files, log: Sequence, end: int) -> int:
-    """Distance from `end` to behind the last byte of the log files that is not zero; 0 when all of them are."""
-    for file in reversed(log.files):
-        if file.end <= end:
-            break
-        handle = files.open(file.path, writable=False)
-        try:
-            stop = file.size
-            first = max(0, end - file.base)
-            while stop > first:
-                start = max(first, stop - _CHUNK_BYTES)
-                rest = handle.pread(stop - start, start).rstrip(b"\0")
-                if rest:
-                    return file.base + start + len(rest) - end
-                stop = start
-        finally:
-            handle.close()
-    return 0
+def _next_candidate(handle: File, at: int, size: int) -> _Gap:
+    """The nearest place behind `at` that has a magic code where a record has it. Reads in chunks; skips holes fast."""
+    last_byte = 0
+    start = at
+    while start < size:
+        chunk = handle.pread(min(_CHUNK_BYTES + _MAGIC_END - 1, size - start), start)
+        if chunk == _ZEROS[: len(chunk)]:
+            start += _CHUNK_BYTES
+            continue
+        first = at + 1 + _MAGIC_AT - start if start <= at else 0
+        places = [place for magic in _MAGICS if (place := chunk.find(magic, first)) >= 0]
+        if places:
+            candidate = start + min(places) - _MAGIC_AT
+            passed = chunk[: candidate - start].rstrip(b"\0") if candidate > start else b""
+            return _Gap(candidate, max(last_byte, start + len(passed) if passed else 0))
+        last_byte = start + len(chunk.rstrip(b"\0"))
+        start += _CHUNK_BYTES
+    return _Gap(size, last_byte)
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ class _Opening:
             self.settings, self.clock, log, self.queues, self.index, others, saving, worker, self.due_time, report
         )
         files.write_atomic(root / ABORT_FILE, str(os.getpid()).encode())
-        store.begin(changed=plan.origin is not Origin.NEW)
+        store.begin(plan.origin)
         logger.info("%s", report.text())
         return store
 
@@ -138,6 +138,7 @@ class _Opening:
     ) -> Report:
         log, mark = self.log, plan.mark
         start = plan.start
+        log.expose_files()
         if self.index is not None:
             state = mark.states.get(self.index.name) if mark else None
             position = mark.positions.get(self.index.name, 0) if mark else None

@@ -33,6 +33,9 @@ SCAN_BATCH_RECORDS = 2000
 CHECKPOINT_GUARD_MS = 3000
 """RocketMQ steps this far back behind its checkpoint, because its fields are not written at one moment."""
 
+PAGE_BYTES = 4096
+"""What a disk keeps or loses as a whole."""
+
 MAGIC_POSITION = 4
 MAGIC_BYTES = 4
 MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
@@ -132,11 +135,26 @@ class LogScan:
                     break
                 if outcome.status is not CheckStatus.VALID:
                     return
-                entry = dispatched_from_record(decode_record(view, at, body=False), self.position, self._due_time)
+                record = decode_record(view, at, body=False)
+                if _has_lost_page(record.properties, self.position + outcome.size):
+                    return
+                entry = dispatched_from_record(record, self.position, self._due_time)
                 self.position += outcome.size
                 self.records += 1
                 self.last_store_timestamp = entry.store_timestamp
                 yield entry
+
+
+def _has_lost_page(properties: bytes, end: int) -> bool:
+    """Whether the properties, which end at log position `end`, contain a page of zeros.
+
+    Only the body is covered by a checksum. A power failure may lose one page of a record and keep those around it.
+    """
+    begin = end - len(properties)
+    first = (begin // PAGE_BYTES + 1) * PAGE_BYTES
+    return any(
+        not any(properties[page - begin : page - begin + PAGE_BYTES]) for page in range(first, end, PAGE_BYTES)
+    ) or (first < end and not any(properties[: first - begin]))
 
 
 def judge_end(log: CommitLog, end: int, plan: Plan) -> int:

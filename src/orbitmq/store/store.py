@@ -35,7 +35,7 @@ from orbitmq.store.durability import Durability, PutStatus, Told
 from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
-from orbitmq.store.recovery import LogScan, Report
+from orbitmq.store.recovery import LogScan, Origin, Report
 from orbitmq.store.saving import Saving
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.worker import Worker
@@ -133,12 +133,21 @@ class MessageStore:
         ):
             self.deadlines.define(name, action)
 
-    def begin(self, *, changed: bool) -> None:
-        """After recovery: note at once where everything stands, so that a second crash finds no more work."""
-        if changed:
+    def begin(self, origin: Origin) -> None:
+        """After recovery: note at once where everything stands, so that a second crash finds no more work.
+
+        Where no mark of ours was valid, the first one is made durable before anything is written (blocks).
+        """
+        if origin is Origin.OURS:
             self._saving.save_written(self._derived, self.confirm_offset)
             self._saving.touched(self.deadlines, self._clock.monotonic_ns())
             self._start_sync()
+        else:
+            job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
+            if job is not None:
+                job()
+                self._saving.job_done()
+            self.log.synced_end = self.log.written_end
 
     # --- appending --------------------------------------------------------------------------------------------------
 
