@@ -65,7 +65,10 @@ def corpus() -> list[bytes]:
 def parse(data: bytes) -> str:
     typed = sum(_reads(kind, data) for kind in TYPES)
     _reads_registration(data)
-    value = loads(data, quoted_objects=len(data) % 2 == 0)
+    try:
+        value = loads(data, quoted_objects=len(data) % 2 == 0)
+    except ProtocolError:
+        return "bad only in a member that bodies ignore" if typed else "refused"
     if _finite(value):
         assert loads(dumps(value)) == value
     return f"read, as {'some' if typed else 'no'} body"
@@ -98,7 +101,7 @@ def _finite(value: Any) -> bool:
 
 
 if __name__ == "__main__":
-    status = run("fastjson", corpus(), parse, TOKENS)
+    status = run("fastjson", corpus(), parse, TOKENS, refusals=())
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"fastjson: at most {used // 1024} MiB of memory")
     assert used < MEMORY_KIB_MAX, "the parser kept memory it should not need"
