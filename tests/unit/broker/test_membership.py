@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from orbitmq.protocol.remoting.bodies import (
@@ -187,7 +189,7 @@ def test_subscription_is_checked_before_a_consumer_starts(rig, expression, kind,
 
 
 class TestQueueLocks:
-    QUEUES = [MessageQueue(topic="T", broker_name="b", queue_id=number) for number in range(3)]
+    QUEUES: ClassVar = [MessageQueue(topic="T", broker_name="b", queue_id=number) for number in range(3)]
 
     def lock(self, rig, client, queues):
         body = LockBatchRequest(client_id=client, consumer_group="g", mq_set=queues).encode()

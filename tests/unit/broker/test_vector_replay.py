@@ -1,0 +1,294 @@
+"""Exchanges between released clients and the Java broker, replayed: our broker must answer as it did.
+
+For each exchange a broker is prepared so that the recorded answer is the right one (the topic exists, messages lie where
+the answer says), the recorded request frame is handed over as it is, and response code and names of the header fields
+are compared; for pulls and offsets also the values. What differs on purpose stands in `DIFFERENT`, by name and reason.
+
+The number of exchanges that agreed, per request code, is kept in `orbitmq/cli/coverage.json`, which `orbitmq protocol
+coverage` shows. Run with ORBITMQ_WRITE_COVERAGE=1 to renew it; other servers' codes in it are left alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import orbitmq.cli
+from orbitmq.protocol.names import topic_name_problem
+from orbitmq.protocol.remoting.bodies import CheckClientBody, SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, decode
+
+VECTORS = Path(__file__).parents[2] / "vectors" / "remoting"
+COVERAGE = Path(orbitmq.cli.__file__).parent / "coverage.json"
+
+DIFFERENT = {
+    "empty queue": "a group without an offset begins an empty queue at 0, so that no message can be skipped",
+    "SQL92": "property filters are off, so the broker says that before it looks at the expression",
+    "reset without the consumer": "offsets are reset by the broker; it need not ask clients that may be offline",
+    "reset of an unknown group": "recorded with server-side reset off; with it on, RocketMQ answers 26 as we do",
+    "timer": "timer messages are refused until timers exist",
+}
+
+
+class Exchange(NamedTuple):
+    number: int
+    sender: str
+    request: Command
+    answer: Command
+
+    @property
+    def label(self) -> str:
+        return f"{self.number}-{self.request.code}-{self.answer.code}-{self.sender.replace(' ', '-')}"
+
+
+@cache
+def exchanges() -> list[Exchange]:
+    """Every recorded request to a broker with its answer."""
+    requests: dict[int, tuple[str, Command]] = {}
+    answers: dict[int, Command] = {}
+    for path in sorted(VECTORS.glob("*.jsonl.xz")):
+        with lzma.open(path, "rt") as lines:
+            for line in lines:
+                row = json.loads(line)
+                number = row.get("exchange")
+                if number is None:
+                    continue
+                if row["direction"] == "request":
+                    requests[number] = (row["from"], decode(base64.b64decode(row["frame_b64"])))
+                elif row["from"] == "java-5.3.3 broker":
+                    answers[number] = decode(base64.b64decode(row["frame_b64"]))
+    return [Exchange(number, *requests[number], answers[number]) for number in sorted(answers) if number in requests]
+
+
+# --- preparing a broker ---------------------------------------------------------------------------------------------
+
+
+def field(exchange: Exchange, *names: str) -> str:
+    for name in names:
+        if name in exchange.request.fields:
+            return exchange.request.fields[name]
+    return ""
+
+
+def put_topic(rig: Any, topic: str, queues: int = 4, perm: int = 6) -> None:
+    if topic and rig.broker.topics.get(topic) is None:
+        rig.broker.topics.put(
+            TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm), {}
+        )
+
+
+def put_group(rig: Any, group: str, **more: Any) -> None:
+    if group:
+        rig.broker.groups.put(SubscriptionGroupConfig(group_name=group, **more))
+
+
+def prepare_common(rig: Any, exchange: Exchange) -> None:
+    """The topic and the group that the request names, unless their absence is the answer."""
+    code = exchange.answer.code
+    topic, group = field(exchange, "topic", "b", "originTopic"), field(exchange, "consumerGroup", "group", "srcGroup")
+    queue_id = exchange.request.int32("queueId", exchange.request.int32("e"))
+    if code != ResponseCode.TOPIC_NOT_EXIST and topic_name_problem(topic) is None:
+        put_topic(rig, topic, 4 if code == ResponseCode.INVALID_PARAMETER else max(4, queue_id + 1))
+    if code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+        put_group(rig, group, consume_enable=exchange.answer.text("forbiddenType") != "2")
+
+
+def prepare_pull(rig: Any, exchange: Exchange) -> None:
+    """As many messages as the answer's maximum; those from the wanted offset on pass the filter unless nothing did."""
+    fields, answer = exchange.request.fields, exchange.answer
+    topic, group, queue_id = fields.get("topic", ""), fields.get("consumerGroup", ""), exchange.request.int32("queueId")
+    passes = answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY
+    expression = fields.get("subscription") or ("*" if passes else "wanted")
+    version = exchange.request.integer("subVersion")
+    known = version - 1 if answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST else version
+    rig.heartbeat(rig.peer(), "someone", group, [topic], sub_string=expression, sub_version=known)
+    tag = expression.split("||")[0].strip() if passes and expression != "*" else "tag of nobody"
+    for _ in range(answer.integer("maxOffset")):
+        rig.sent_ok(topic, b"x", {"TAGS": tag}, queue_id=queue_id)
+
+
+def prepare_offset(rig: Any, exchange: Exchange) -> None:
+    fields = exchange.request.fields
+    stored = exchange.answer.integer("offset")
+    if exchange.answer.code == ResponseCode.SUCCESS and stored:
+        rig.broker.offsets.commit(fields["consumerGroup"], fields["topic"], exchange.request.int32("queueId"), stored)
+
+
+def prepare_queue(rig: Any, exchange: Exchange) -> None:
+    """A queue with as many messages as make the recorded offset possible."""
+    topic, queue_id = field(exchange, "topic"), exchange.request.int32("queueId")
+    rig.clock.set_wall(exchange.request.integer("timestamp", rig.clock.now_ms()))
+    wanted = exchange.answer.integer("offset")
+    for _ in range(wanted if exchange.request.code == RequestCode.GET_MAX_OFFSET else 1):
+        rig.sent_ok(topic, b"x", queue_id=queue_id)
+
+
+def prepare_record(rig: Any, exchange: Exchange) -> None:
+    """A message; the request asks for the place where it lies here instead of the recorded one."""
+    if exchange.answer.code == ResponseCode.SUCCESS:
+        rig.sent_ok("Stored", b"x")
+        exchange.request.fields["offset"] = str(rig.records("Stored")[0].physical_offset)
+
+
+def prepare_key(rig: Any, exchange: Exchange) -> None:
+    rig.clock.set_wall(exchange.request.integer("beginTimestamp") + 1_000)
+    key = field(exchange, "key")
+    name = "UNIQ_KEY" if exchange.request.boolean("_UNIQUE_KEY_QUERY") else "KEYS"
+    rig.sent_ok(field(exchange, "topic"), b"x", {name: key})
+
+
+def prepare_member(rig: Any, exchange: Exchange) -> None:
+    group = field(exchange, "consumerGroup", "group", "producerGroup")
+    if exchange.answer.code == ResponseCode.SUCCESS:
+        rig.heartbeat(rig.peer(), "someone", group, [field(exchange, "topic") or "T"], producer=group)
+
+
+PREPARE: dict[int, Callable[[Any, Exchange], None]] = {
+    RequestCode.PULL_MESSAGE: prepare_pull,
+    RequestCode.LITE_PULL_MESSAGE: prepare_pull,
+    RequestCode.QUERY_CONSUMER_OFFSET: prepare_offset,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: prepare_queue,
+    RequestCode.GET_MAX_OFFSET: prepare_queue,
+    RequestCode.GET_MIN_OFFSET: prepare_queue,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: prepare_queue,
+    RequestCode.VIEW_MESSAGE_BY_ID: prepare_record,
+    RequestCode.CONSUMER_SEND_MSG_BACK: prepare_record,
+    RequestCode.QUERY_MESSAGE: prepare_key,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: prepare_member,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: prepare_member,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: prepare_member,
+}
+
+EXACT_FIELDS = {
+    RequestCode.PULL_MESSAGE: ("minOffset", "maxOffset", "nextBeginOffset", "suggestWhichBrokerId", "forbiddenType"),
+    RequestCode.QUERY_CONSUMER_OFFSET: ("offset",),
+    RequestCode.GET_MAX_OFFSET: ("offset",),
+    RequestCode.HEART_BEAT: ("IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE"),
+}
+"""Response fields whose values are compared as well."""
+
+
+def difference(exchange: Exchange) -> str | None:
+    """The entry of `DIFFERENT` that this exchange falls under."""
+    code, answer = exchange.request.code, exchange.answer.code
+    if code == RequestCode.QUERY_CONSUMER_OFFSET and answer == ResponseCode.QUERY_NOT_FOUND:
+        return "empty queue" if exchange.request.boolean("setZeroIfNotFound", True) else None
+    if code == RequestCode.CHECK_CLIENT_CONFIG:
+        kind = CheckClientBody.decode(bytes(exchange.request.body)).subscription_data.expression_type
+        return "SQL92" if kind == "SQL92" else None
+    if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET and answer == ResponseCode.CONSUMER_NOT_ONLINE:
+        return "reset without the consumer"
+    if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET and answer == ResponseCode.SYSTEM_ERROR:
+        return "reset of an unknown group"
+    if "recallHandle" in exchange.answer.fields:
+        return "timer"
+    return None
+
+
+def replay(make_rig: Any, exchange: Exchange) -> Command:
+    """Our answer to the recorded request, after preparing for the recorded answer."""
+    code = exchange.answer.code
+    rig = make_rig(
+        auto_create_topic_enable=code != ResponseCode.TOPIC_NOT_EXIST,
+        auto_create_subscription_group=code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )
+    prepare_common(rig, exchange)
+    prepare = PREPARE.get(exchange.request.code)
+    if prepare is not None and code != ResponseCode.INVALID_PARAMETER:
+        prepare(rig, exchange)
+    peer = rig.peer()
+    answer = rig.broker.handle(exchange.request, peer)
+    rig.broker.end_turn()
+    if answer is None and not peer.sent:
+        rig.advance(exchange.request.integer("suspendTimeoutMillis"))
+    return answer or next(sent for sent in peer.sent if sent.is_response)
+
+
+SERVED = frozenset(
+    {
+        10, 11, 12, 14, 15, 17, 18, 21, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 46, 200, 201, 202, 203,
+        204, 207, 208, 215, 222, 225, 300, 305, 310, 314, 320, 328, 343, 345, 351, 352, 353, 361,
+    }
+)  # fmt: skip
+"""The codes this broker answers; compared with its own table below."""
+
+REPLAYED = [exchange for exchange in exchanges() if exchange.request.code in SERVED]
+REFUSED = [exchange for exchange in exchanges() if exchange.request.code not in SERVED]
+
+
+def test_the_list_of_served_codes_is_that_of_the_broker(rig):
+    assert rig.broker.served_codes() == sorted(SERVED)
+
+
+@pytest.mark.parametrize("exchange", REPLAYED, ids=[exchange.label for exchange in REPLAYED])
+def test_answer_is_that_of_the_java_broker(make_rig, exchange):
+    ours, theirs = replay(make_rig, exchange), exchange.answer
+    assert ours.opaque == exchange.request.opaque
+    if difference(exchange) is not None:
+        assert ours.code != theirs.code or ours.fields.keys() != theirs.fields.keys(), (
+            "this difference no longer exists"
+        )
+        return
+    assert ours.code == theirs.code, ours.remark
+    assert ours.fields.keys() == theirs.fields.keys()
+    assert bool(ours.body) == bool(theirs.body)
+    for name in EXACT_FIELDS.get(RequestCode(exchange.request.code), ()):
+        assert ours.fields.get(name) == theirs.fields.get(name), name
+
+
+@pytest.mark.parametrize("exchange", REFUSED, ids=[exchange.label for exchange in REFUSED])
+def test_what_is_not_served_is_answered_not_supported(make_rig, exchange):
+    rig = make_rig()
+    answer = rig.broker.handle(exchange.request, rig.peer())
+    assert answer is not None
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_coverage_file_is_up_to_date():
+    """Agreed exchanges per code, as counted by the tests above (which fail where one does not agree)."""
+    agreed: dict[str, dict[str, int]] = {}
+    for exchange in REPLAYED:
+        if difference(exchange) is None:
+            entry = agreed.setdefault(str(exchange.request.code), {"replayed": 0})
+            entry["replayed"] += 1
+    kept = json.loads(COVERAGE.read_bytes()) if COVERAGE.exists() else {}
+    current = {code: entry for code, entry in kept.items() if int(code) not in SERVED} | agreed
+    current = dict(sorted(current.items(), key=lambda item: int(item[0])))
+    if os.environ.get("ORBITMQ_WRITE_COVERAGE") == "1":
+        COVERAGE.write_text(json.dumps(current, indent=2) + "\n")
+    assert json.loads(COVERAGE.read_bytes()) == current, "renew it with ORBITMQ_WRITE_COVERAGE=1"
+
+
+def test_codes_without_a_recorded_exchange_are_known():
+    """Nothing of these was recorded with its answer; other tests cover them, the coverage does not count them."""
+    recorded = {exchange.request.code for exchange in REPLAYED if difference(exchange) is None}
+    assert sorted(SERVED - recorded) == []
+
+
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        exchange
+        for exchange in REPLAYED
+        if exchange.request.code == RequestCode.SEND_MESSAGE_V2
+        and exchange.answer.code == ResponseCode.SUCCESS
+        and difference(exchange) is None
+    ],
+    ids=lambda exchange: exchange.label,
+)
+def test_properties_of_recorded_sends_come_out_of_the_log_as_they_went_in(make_rig, exchange):
+    rig = make_rig()
+    rig.broker.handle(exchange.request, rig.peer())
+    rig.broker.end_turn()
+    stored = rig.store.record_at(0)
+    assert stored is not None
+    assert exchange.request.fields["i"].encode() in bytes(stored)
