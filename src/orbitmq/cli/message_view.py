@@ -75,10 +75,16 @@ def _body_view(record: Record) -> dict[str, object]:
             view["body_bytes_uncompressed"] = len(data)
     except ProtocolError as error:
         view["body_problem"] = str(error)
+    text, encoding = body_text(data)
+    return {**view, "body": text, "body_encoding": encoding}
+
+
+def body_text(data: bytes) -> tuple[str, str]:
+    """A body as text and the word `utf-8`, or as base64 and the word `base64` when it is no printable text."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        return {**view, "body": base64.b64encode(data).decode(), "body_encoding": "base64"}
-    if text.isprintable() or all(char.isprintable() or char in "\r\n\t" for char in text):
-        return {**view, "body": text, "body_encoding": "utf-8"}
-    return {**view, "body": base64.b64encode(data).decode(), "body_encoding": "base64"}
+        return base64.b64encode(data).decode(), "base64"
+    if all(char.isprintable() or char in "\r\n\t" for char in text):
+        return text, "utf-8"
+    return base64.b64encode(data).decode(), "base64"

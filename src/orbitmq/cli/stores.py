@@ -8,13 +8,19 @@ Rules of this file
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import Output, OutputOption, note, print_json, show_record, show_rows
+
+if TYPE_CHECKING:
+    from orbitmq.store.check import CheckReport
 
 app = typer.Typer(help="Store directories: check, dump, stat.", no_args_is_help=True)
 
@@ -24,87 +30,162 @@ DirectoryArgument = Annotated[
         metavar="DIR", help="Root of the store.", exists=True, file_okay=False, readable=True, show_default=False
     ),
 ]
+CommitLogOption = Annotated[
+    Path | None,
+    typer.Option("--commit-log", help="Folder of the commit log, if not in DIR.", file_okay=False, show_default=False),
+]
+
+
+class What(StrEnum):
+    """Part of a store to dump."""
+
+    RECORDS = "records"
+    UNITS = "units"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+    MARK = "mark"
 
 
 @app.command()
-def check(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
+def check(
+    directory: DirectoryArgument, commit_log: CommitLogOption = None, output: OutputOption = Output.TABLE
+) -> None:
     """Check a store: every record, consume queue unit and index entry against the commit log."""
     import msgspec
 
     from orbitmq.store.check import check_store
     from orbitmq.store.files import OsFiles
 
-    report = check_store(directory, OsFiles())
+    _expect_store(directory, commit_log)
+    report = check_store(directory, OsFiles(), commit_log=commit_log)
     if output is Output.JSON:
         print_json(msgspec.to_builtins(report))
     else:
-        facts = {
-            name: value
-            for name, value in msgspec.to_builtins(report).items()
-            if name not in ("findings", "notes", "findings_left_out")
-        }
-        show_record(facts, output)
-        for text in report.notes:
-            note(f"note: {text}")
-        for finding in report.findings:
-            note(f"finding: {finding}")
-        if report.findings_left_out:
-            note(f"finding: {report.findings_left_out} more of them")
-        count = len(report.findings) + report.findings_left_out
-        note(f"{directory}: {count} findings" if count else f"{directory}: sound")
+        _show_report(report, output)
     if report.findings:
         raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command()
-def stat(directory: DirectoryArgument, output: OutputOption = Output.TABLE) -> None:
-    """Show what a store holds: files, bytes, topics, queues, how it was closed."""
-    from orbitmq.cli.store_view import store_stat
+def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show what a store holds: files, messages of each queue, pending delay levels."""
+    import msgspec
 
-    facts = store_stat(directory)
+    from orbitmq.cli.instants import instant
+    from orbitmq.store.files import OsFiles
+    from orbitmq.store.stat import stat_store
+
+    _expect_store(directory, commit_log)
+    facts: dict[str, Any] = msgspec.to_builtins(stat_store(directory, OsFiles(), commit_log=commit_log))
+    facts["closed_orderly"] = not (directory / "abort").exists()
+    facts["bytes_on_disk"] = sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
     if output is Output.JSON:
         show_record(facts, output)
         return
-    queues = facts.pop("queues")
-    assert isinstance(queues, list)
+    queues, levels = facts.pop("queues"), facts.pop("levels")
     show_record(facts, output)
     note("")
-    show_rows(queues, output, columns=("topic", "queue", "files", "first_unit", "max_offset"), empty="no queues")
+    for queue in queues:
+        queue["last_stored"] = instant(queue["last_store_timestamp"])
+    columns = ("topic", "queue_id", "min_offset", "max_offset", "message_count", "message_bytes", "last_stored")
+    show_rows(queues, output, columns=columns, empty="no queues")
+    if levels:
+        note("")
+        for level in levels:
+            level["first_due"] = instant(level["first_due_ms"] or 0)
+            level["last_due"] = instant(level["last_due_ms"] or 0)
+        show_rows(
+            levels, output, columns=("level", "next_offset", "max_offset", "pending_count", "first_due", "last_due")
+        )
 
 
 @app.command()
 def dump(
     directory: DirectoryArgument,
+    what: Annotated[What, typer.Option("--what", help="Part of the store.")] = What.RECORDS,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", show_default=False)] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue.", show_default=False)] = None,
-    begin: Annotated[int, typer.Option("--from", min=0, help="Start at this physical offset.")] = 0,
+    begin: Annotated[int, typer.Option("--from", min=0, help="Physical offset; of units the queue offset.")] = 0,
     count: Annotated[int | None, typer.Option("--count", min=1, help="At most so many.", show_default=False)] = None,
+    commit_log: CommitLogOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the records of the commit log in order, one line each; ends with 1 when damage lies between them."""
-    from orbitmq.cli.store_view import commit_log
-    from orbitmq.cli.tailing import print_message
+    """Print what stands in the files, one line each; ends with 1 when there is damage among it."""
+    from orbitmq.store import dump as dumps
     from orbitmq.store.files import OsFiles
-    from orbitmq.store.inspection import LogItemKind, walk_log
 
-    left = count
+    _expect_store(directory, commit_log)
+    files = OsFiles()
+    items: Iterable[Mapping[str, Any]]
+    match what:
+        case What.RECORDS:
+            items = dumps.dump_records(
+                files, directory, start=begin, topic=topic, queue_id=queue, commit_log=commit_log
+            )
+        case What.UNITS:
+            if topic is None or queue is None:
+                raise typer.BadParameter("--what units needs --topic and --queue")
+            items = dumps.dump_units(files, directory, topic, queue, first=begin)
+        case What.INDEX:
+            items = dumps.dump_index(files, directory)
+        case What.CHECKPOINT:
+            items = [dumps.dump_checkpoint(files, directory)]
+        case What.MARK:
+            mark = dumps.dump_mark(files, directory)
+            items = [] if mark is None else [mark]
+    _print_items(items, count, output)
+
+
+def _print_items(items: Iterable[Mapping[str, Any]], count: int | None, output: Output) -> None:
     damaged = False
-    # A record behind damage is shown when its store time fits; what belongs to the log is for `check` to say.
-    for item in walk_log(OsFiles(), commit_log(directory), confirm=lambda record: False, body=True):
-        if item.kind is LogItemKind.DAMAGE:
-            damaged = True
-            note(f"damage at physical offset {item.physical_offset}, {item.size} bytes: {item.problem}")
-        record = item.record
-        if (
-            record is not None
-            and item.physical_offset >= begin
-            and (topic is None or record.topic == topic)
-            and (queue is None or record.queue_id == queue)
-        ):
-            print_message(record, output)
-            if left is not None:
-                left -= 1
-                if left == 0:
-                    break
+    for number, item in enumerate(items):
+        if count is not None and number >= count:
+            break
+        damaged = damaged or item.get("kind") == "damage"
+        sys.stdout.write(_line(item, output) + "\n")
     if damaged:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _line(item: Mapping[str, Any], output: Output) -> str:
+    import msgspec
+
+    from orbitmq.cli.message_view import body_text
+
+    values = dict(item)
+    if isinstance(body := values.get("body"), bytes):
+        values["body"], values["bodyEncoding"] = body_text(body)
+    if output is Output.JSON:
+        return msgspec.json.encode(values).decode()
+    return " ".join(f"{name}={_plain(value)}" for name, value in values.items() if value not in ("", None, {}))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}={part}" for name, part in value.items()) + "}"
+    return str(value).replace("\r", " ").replace("\n", " ")
+
+
+def _show_report(report: CheckReport, output: Output) -> None:
+    import msgspec
+
+    values: dict[str, Any] = msgspec.to_builtins(report)
+    lists = ("findings", "notes", "findings_left_out")
+    show_record({name: value for name, value in values.items() if name not in lists}, output)
+    for text in report.notes:
+        note(f"note: {text}")
+    for finding in report.findings:
+        note(f"finding: {finding}")
+    if report.findings_left_out:
+        note(f"finding: {report.findings_left_out} more")
+    count = len(report.findings) + report.findings_left_out
+    note(f"{report.root}: {count} findings" if count else f"{report.root}: sound")
+
+
+def _expect_store(directory: Path, commit_log: Path | None) -> None:
+    from orbitmq.errors import StoreError
+
+    if not (commit_log or directory / "commitlog").is_dir():
+        raise StoreError(
+            f"{directory} holds no commit log", remedy="name the root of a store, the folder above `commitlog`"
+        )
