@@ -1,0 +1,72 @@
+"""Fixtures of the interoperability tests.
+
+Which brokers the client tests run against says `ORBITMQ_INTEROP_BROKERS` (see `rig.brokers.KINDS_UNDER_TEST`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+pytest.register_assert_rewrite("rig.contract", "rig.ledger")
+
+from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind  # noqa: E402
+from rig.toolchain import Missing  # noqa: E402
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A first build fetches and compiles; a run of a client takes up to a minute: the usual limit is too tight here."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))
+
+
+@pytest.fixture(scope="session")
+def available() -> Callable[[Callable[[], object]], None]:
+    """`available(java_build...)`: runs the look-up or build and skips the test with its reason when something is missing."""
+
+    def check(lookup: Callable[[], object]) -> None:
+        try:
+            lookup()
+        except Missing as missing:
+            pytest.skip(str(missing))
+
+    return check
+
+
+@pytest.fixture(scope="session", params=KINDS_UNDER_TEST, ids=[kind.value for kind in KINDS_UNDER_TEST])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
+    """One broker of each kind for all client tests of the session."""
+    kind: Kind = request.param
+    try:
+        under_test = BrokerUnderTest(kind, tmp_path_factory.mktemp(f"broker-{kind.value}"))
+        under_test.start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    try:
+        yield under_test
+        if kind is Kind.ORBITMQ:
+            # The Java broker takes 15 s for it, and its orderly stop is not ours to prove.
+            under_test.stop()
+    finally:
+        under_test.kill()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Generator[Callable[..., BrokerUnderTest], None, None]:
+    """Factory of brokers that do not outlive the test: `brokers(kind, name, data=..., settings=...)`, not yet started."""
+    made: list[BrokerUnderTest] = []
+
+    def make(kind: Kind, name: str, **options: object) -> BrokerUnderTest:
+        under_test = BrokerUnderTest(kind, tmp_path / name, **options)  # type: ignore[arg-type]
+        made.append(under_test)
+        return under_test
+
+    yield make
+    for under_test in made:
+        under_test.kill()
