@@ -170,7 +170,8 @@ def walk_log(
                             problem = f"a filler of {check.size} bytes stands {file.size - at} bytes before the end"
                         damage = LogItem(LogItemKind.DAMAGE, here, 0, None, problem)
                     gap = _next_candidate(handle, at, file.size)
-                    last_byte = max(last_byte, file.base + gap.last_byte)
+                    if gap.last_byte:
+                        last_byte = max(last_byte, file.base + gap.last_byte)
                     at = gap.candidate
         finally:
             handle.close()
