@@ -33,6 +33,7 @@ from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import broker_config_text
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.sources import decode_text
+from orbitmq.server.takeover import refuse_unfinished
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files, OsFiles
@@ -47,6 +48,9 @@ logger = logging.getLogger("orbitmq.server")
 
 REGISTRATION_WAIT_MS: Final = 2_000
 """How long the start waits for name servers; those that are down are tried again in the background."""
+
+TIMER_PRECISION_MS: Final = 1_000
+"""RocketMQ's default `timerPrecisionMs`; the wheel's slots are counted in it."""
 
 HA_PORT_STEP: Final = 1
 """The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
@@ -223,6 +227,11 @@ class BrokerRole:
             due_time=history.due_time,
             derived=[self.release],
         )
+        try:
+            refuse_unfinished(root, files, self.store.queues, TIMER_PRECISION_MS)
+        except ConfigurationError:
+            self.store.close()
+            raise
         self.housekeeping = Housekeeping(self.store, root, files, clock, [self.release.lowest_needed])
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         ip = advertised_address(own.broker_ip1, settings.host)
