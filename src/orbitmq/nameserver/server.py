@@ -183,6 +183,7 @@ class NameServer:
         group = command.text("brokerName")
         live = self.routes.live.get(key)
         if live is not None and live.group == group:
+            _log.info("broker %s at %s left: it said so", live.group, key.address)
             self._remove(live)
         else:
             self._tell(self.routes.remove(key, group))

@@ -147,7 +147,6 @@ class Listener:
     async def start(self, host: str, port: int) -> None:
         """Listen. Port 0 takes a free one (`address`). ConfigurationError when the address cannot be had."""
         loop = asyncio.get_running_loop()
-        self.turn.add(self.handler.end_turn)
         try:
             self._server = await loop.create_server(
                 lambda: AcceptedPeer(self), host, port, backlog=self.limits.backlog, reuse_address=True
@@ -158,6 +157,7 @@ class Listener:
                 f"{self.name} cannot listen on {host}:{port}: {error.strerror or error}",
                 remedy="stop the program that holds the port or choose another port" if in_use else None,
             ) from error
+        self.turn.add(self.handler.end_turn)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -170,7 +170,8 @@ class Listener:
     async def stop(self, grace_ms: int = STOP_GRACE_MS) -> None:
         """Stop accepting, finish the turn, close every connection once its written answers are taken.
 
-        Connections that still hold bytes after `grace_ms` are cut. The handler sees `peer_closed` for each.
+        Connections that still hold bytes after `grace_ms` are cut. The handler sees `peer_closed` for each and has
+        its last `end_turn` here.
         """
         self.stopping = True
         if self._server is not None:
@@ -188,6 +189,10 @@ class Listener:
                     peer.cut()
                 await asyncio.sleep(0)
         self._stop_sweeping()
+        if self._server is not None:
+            self.turn.run()
+            self.turn.remove(self.handler.end_turn)
+            self._server = None
 
     # --- connections (called by AcceptedPeer) ---------------------------------------------------------------------
 

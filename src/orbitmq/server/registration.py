@@ -182,6 +182,8 @@ class Registrar:
                         raise RemoteError(answer.code, answer.remark or "", address=server.outbound.address)
                 except OrbitError as error:
                     server.whole = True
+                    if not whole and isinstance(error, RemoteError):
+                        continue  # it may have lost this broker and takes no single topics of strangers
                     self._failed(server, error)
                     return
                 self._succeeded(server, answer)

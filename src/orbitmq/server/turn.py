@@ -62,7 +62,7 @@ class Turn:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._end_turn: list[Callable[[], None]] = []
+        self._end_turn: dict[Callable[[], None], int] = {}
         self._dirty: list[Flushable] = []
         self._scheduled = False
         self._finishing = False
@@ -70,14 +70,14 @@ class Turn:
         self.failures = 0
 
     def add(self, end_turn: Callable[[], None]) -> None:
-        """Run `end_turn` at the end of every turn, in the order of adding; adding it again changes nothing."""
-        if end_turn not in self._end_turn:
-            self._end_turn.append(end_turn)
+        """Run `end_turn` once at the end of every turn, in the order of adding, until removed as often as added."""
+        self._end_turn[end_turn] = self._end_turn.get(end_turn, 0) + 1
 
     def remove(self, end_turn: Callable[[], None]) -> None:
-        """Stop running `end_turn`. Call `run` before, when work may be open."""
-        if end_turn in self._end_turn:
-            self._end_turn.remove(end_turn)
+        """Take one adding back. Call `run` before, when work may be open."""
+        count = self._end_turn.pop(end_turn, 0)
+        if count > 1:
+            self._end_turn[end_turn] = count - 1
 
     def schedule(self) -> None:
         """Work was left open: run the turn's end as soon as all sockets that are ready now have been read."""
@@ -97,7 +97,7 @@ class Turn:
         self._scheduled = False
         self._finishing = True
         self.turns += 1
-        for end_turn in self._end_turn:
+        for end_turn in list(self._end_turn):
             try:
                 end_turn()
             except Exception:

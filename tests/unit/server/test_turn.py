@@ -83,7 +83,7 @@ async def test_a_failing_end_stops_nobody_else(caplog: pytest.LogCaptureFixture)
     assert len(caplog.records) == 2
 
 
-async def test_adding_twice_runs_once_and_removing_stops() -> None:
+async def test_two_ports_of_one_handler_share_its_end_of_turn() -> None:
     log: list[str] = []
     turn = Turn(asyncio.get_running_loop())
 
@@ -95,7 +95,11 @@ async def test_adding_twice_runs_once_and_removing_stops() -> None:
     turn.run()
     turn.remove(end)
     turn.run()
-    assert log == ["end"]
+    assert log == ["end", "end"]
+    turn.remove(end)
+    turn.remove(end)
+    turn.run()
+    assert log == ["end", "end"]
 
 
 async def test_wakeups_are_counted_by_name_when_they_fire() -> None:

@@ -1,0 +1,189 @@
+"""Calls from this server to others, over real sockets; the clock is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from orbitmq.clock import ManualClock
+from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+from orbitmq.limits import OUTBOUND_PAUSE_FIRST_MS
+from orbitmq.protocol.remoting.connection import Connection
+from orbitmq.protocol.remoting.frame import Command, encode, request, response
+from orbitmq.server.outbound import Notices, Outbound, split_address
+
+Behave = Callable[[Command, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Peer:
+    """A server with a script: what to do with each command."""
+
+    def __init__(self, behave: Behave) -> None:
+        self.behave = behave
+        self.connections = 0
+        self.got: asyncio.Queue[Command] = asyncio.Queue()
+
+    async def __aenter__(self) -> Peer:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self.server.sockets[0].getsockname()[:2]
+        self.address = f"{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        connection = Connection()
+        while data := await reader.read(65_536):
+            for command in connection.receive_data(data):
+                self.got.put_nowait(command)
+                await self.behave(command, writer)
+        writer.close()
+
+
+async def echo(command: Command, writer: asyncio.StreamWriter) -> None:
+    writer.write(encode(response(command, 0, body=bytes(command.body))))
+
+
+async def silence(command: Command, writer: asyncio.StreamWriter) -> None:
+    return None
+
+
+async def hang_up(command: Command, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def rubbish(command: Command, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"\xff" * 16)
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+async def test_calls_share_one_connection() -> None:
+    async with Peer(echo) as peer:
+        outbound = Outbound(peer.address, ManualClock())
+        assert not outbound.connected
+        answers = await asyncio.gather(*(outbound.call(request(105, body=b"%d" % i), 5_000) for i in range(20)))
+        assert [answer.body for answer in answers] == [b"%d" % i for i in range(20)]
+        assert peer.connections == 1
+        assert outbound.connected
+        await outbound.close()
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await outbound.call(request(105), 5_000)
+
+
+async def test_silence_ends_with_the_timeout() -> None:
+    async with Peer(silence) as peer:
+        outbound = Outbound(peer.address, ManualClock())
+        with pytest.raises(RequestTimeoutError, match="within 20 ms"):
+            await outbound.call(request(105), 20)
+        assert outbound.connected
+        await outbound.close()
+
+
+@pytest.mark.parametrize("behave", [hang_up, rubbish])
+async def test_lost_connections_fail_their_calls_and_are_opened_again(behave: Behave) -> None:
+    async with Peer(behave) as peer:
+        outbound = Outbound(peer.address, ManualClock())
+        with pytest.raises(ConnectionLostError, match="lost"):
+            await outbound.call(request(105), 5_000)
+        assert not outbound.connected
+        peer.behave = echo
+        assert (await outbound.call(request(105), 5_000)).code == 0
+        assert peer.connections == 2
+        await outbound.close()
+
+
+async def test_closing_fails_calls_in_flight() -> None:
+    async with Peer(silence) as peer:
+        outbound = Outbound(peer.address, ManualClock())
+        call = asyncio.ensure_future(outbound.call(request(105), 60_000))
+        await peer.got.get()
+        await outbound.close()
+        with pytest.raises(ConnectionLostError):
+            await call
+
+
+async def test_unreachable_address_is_left_alone_for_a_growing_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = 0
+    clock = ManualClock()
+    outbound = Outbound(free_address(), clock)
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def counted(*args: object, **options: object) -> object:
+        nonlocal attempts
+        attempts += 1
+        return await connect(*args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(loop, "create_connection", counted)
+
+    async def fails() -> None:
+        with pytest.raises(ConnectionLostError, match="cannot be reached"):
+            await outbound.call(request(105), 5_000)
+
+    await asyncio.gather(*(fails() for _ in range(10)))
+    assert attempts == 1
+    pause_ms = OUTBOUND_PAUSE_FIRST_MS
+    for expected in range(2, 12):
+        clock.advance(pause_ms - 1)
+        await fails()
+        assert attempts == expected - 1
+        clock.advance(1)
+        await fails()
+        assert attempts == expected
+        pause_ms = min(pause_ms * 2, 10_000)
+    await outbound.close()
+
+
+async def test_oneway_and_requests_of_the_other_side() -> None:
+    taken: list[Command] = []
+    arrived = asyncio.Event()
+
+    def take(command: Command) -> None:
+        taken.append(command)
+        arrived.set()
+
+    async def ask_back(command: Command, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(request(905, {"minBrokerId": "0"}, oneway=True, opaque=1)))
+
+    async with Peer(ask_back) as peer:
+        outbound = Outbound(peer.address, ManualClock(), took=take)
+        await outbound.post(request(904, {"a": "b"}, oneway=True))
+        assert (await peer.got.get()).fields == {"a": "b"}
+        await arrived.wait()
+        assert taken[0].fields == {"minBrokerId": "0"}
+        await outbound.close()
+
+
+async def test_notices_are_sent_or_dropped_but_never_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    notices = Notices(ManualClock())
+    async with Peer(silence) as peer:
+        notices.post(peer.address, request(905, oneway=True))
+        assert (await peer.got.get()).code == 905
+        with caplog.at_level(logging.WARNING):
+            dead = free_address()
+            for _ in range(3):
+                notices.post(dead, request(905, oneway=True))
+            notices.post("nonsense", request(905, oneway=True))
+            await asyncio.wait(notices._tasks)
+        assert notices.dropped == 4
+        assert len(caplog.records) == 2
+        await notices.close()
+
+
+def test_addresses() -> None:
+    assert split_address("10.0.0.1:9876") == ("10.0.0.1", 9876)
+    assert split_address(" [::1]:1 ") == ("::1", 1)
+    for bad in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x"):
+        with pytest.raises(ValueError, match="not host:port"):
+            split_address(bad)
