@@ -75,28 +75,31 @@ class ProcessQueue(Generic[T]):
             self._offsets = deque(sorted(self._unsettled))
         return fresh
 
-    def start(self, offset: int, now_ms: int) -> bool:
+    def holds(self, message: T) -> bool:
+        """True while exactly this message is unsettled here; a later delivery of the same offset is another message."""
+        return self._unsettled.get(message.queue_offset) is message
+
+    def start(self, message: T, now_ms: int) -> bool:
         """The program begins with a message; False when it must not: the queue was dropped, or it is settled."""
-        if self.dropped or offset not in self._unsettled:
+        if not self.holds(message):
             return False
-        self._started_ms[offset] = now_ms
+        self._started_ms[message.queue_offset] = now_ms
         return True
 
-    def replace(self, message: T) -> bool:
-        """Put another view of an unsettled message in its place, not started; False when there is none to replace."""
-        offset = message.queue_offset
-        if self.dropped or offset not in self._unsettled:
+    def replace(self, message: T, again: T) -> bool:
+        """Put another delivery of an unsettled message in its place, not started; False when it is not held."""
+        if not self.holds(message):
             return False
-        self._started_ms.pop(offset, None)
-        self._unsettled[offset] = message
+        self._started_ms.pop(message.queue_offset, None)
+        self._unsettled[message.queue_offset] = again
         return True
 
-    def settle(self, offset: int, now_ms: int) -> int | None:
+    def settle(self, message: T, now_ms: int) -> int | None:
         """Remove a message that is done; the offset to commit now, or None when the message is not ours any more."""
-        message = self._unsettled.pop(offset, None)
-        if message is None or self.dropped:
+        if not self.holds(message):
             return None
-        self._started_ms.pop(offset, None)
+        del self._unsettled[message.queue_offset]
+        self._started_ms.pop(message.queue_offset, None)
         self.bytes_total -= len(message.body)
         self.last_consumed_ms = now_ms
         return self.commit_offset()

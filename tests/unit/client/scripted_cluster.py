@@ -151,7 +151,7 @@ class Broker(Server):
         queue = self.queues[topic, queue_id]
         properties.setdefault("UNIQ_KEY", f"{topic}-{queue_id}-{len(queue)}")
         record = Record(
-            MagicCode.V1, 0, queue_id, 0, len(queue), 1000 + 100 * len(queue), 0, 1, b"\x0a\0\0\x09\0\0\0\x01", 2,
+            MagicCode.V1, 0, queue_id, 0, len(queue), self._next_physical_offset(), 0, 1, b"\x0a\0\0\x09\0\0\0\x01", 2,
             b"\x0a\0\0\x01\0\0\x2a\x9f", reconsume_times, 0, body, topic, encode_properties(properties),
         )  # fmt: skip
         queue.append(record)
@@ -160,6 +160,9 @@ class Broker(Server):
             if answer is not None and not pipe.closing:
                 pipe.send(answer)
         return record
+
+    def _next_physical_offset(self) -> int:
+        return 1000 + 100 * (sum(map(len, self.queues.values())))
 
     def tell(self, code: RequestCode, fields: dict[str, str], body: bytes = b"", *, oneway: bool = False) -> Command:
         """A request of the broker to every connected member; the request."""
@@ -218,7 +221,7 @@ class Broker(Server):
         topic, queue_id = command.text("b"), command.integer("e")
         self.cluster.add_topic(topic, queues=command.integer("d"), only_if_new=True)
         items = (
-            [(item.body, decode_properties(item.properties)) for item in decode_batch(command.body)]
+            [(item.body, decode_properties(item.properties)) for item in decode_batch(bytes(command.body))]
             if command.text("m") == "true"
             else [(bytes(command.body), decode_properties(command.text("i")))]
         )

@@ -108,7 +108,7 @@ def test_a_connection_in_use_is_not_forgotten(run: Run, cluster: Cluster) -> Non
         await asyncio.wait([call])
         call.exception()
         net.forget(broker.address, "test")
-        assert net.addresses == ()
+        assert not net.addresses
 
     run(test)
 

@@ -180,14 +180,14 @@ class Consumer:
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         owned = self._rebalance.owned.get(message.queue)
-        if owned is None or owned.messages.dropped:
+        if owned is None or not owned.messages.holds(message):
             return False
         sent = await send_back(self.client, self.group, message, delay_level, self.options.max_attempts_count)
         if sent:
             return self._settled(message)
         if self._state is State.RUNNING:
             again = message.again()
-            if owned.messages.replace(again):
+            if owned.messages.replace(message, again):
                 self.tasks.spawn(self._deliver_later(again), f"retry {message.message_id} here")
         return True
 
@@ -247,7 +247,7 @@ class Consumer:
             if message is None:
                 break
             owned = self._rebalance.owned.get(message.queue)
-            if owned is not None and owned.messages.start(message.queue_offset, monotonic_ms()):
+            if owned is not None and owned.messages.start(message, monotonic_ms()):
                 return message
         self._mailbox.put_nowait(None)  # for whoever else waits
         return None
@@ -256,7 +256,7 @@ class Consumer:
         owned = self._rebalance.owned.get(message.queue)
         if owned is None:
             return False
-        offset = owned.messages.settle(message.queue_offset, monotonic_ms())
+        offset = owned.messages.settle(message, monotonic_ms())
         if offset is None:
             return False
         self.offsets.table.advance(message.queue, offset)
