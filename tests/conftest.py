@@ -11,6 +11,7 @@ import lzma
 import os
 import tarfile
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,13 +64,24 @@ def unpack_store(name: str, into: Path) -> Path:
     return into / name
 
 
+def expected_of_store(name: str) -> dict[str, Any]:
+    expected: dict[str, Any] = json.loads(lzma.decompress((STORES / f"{name}.expected.json.xz").read_bytes()))
+    return expected
+
+
 @pytest.fixture
 def golden_store(tmp_path: Path) -> Callable[[str], GoldenStore]:
-    """Unpacks a store of tests/vectors/stores by name."""
+    """Unpacks a store of tests/vectors/stores by name, for a test that changes it."""
+    return lambda name: GoldenStore(unpack_store(name, tmp_path), expected_of_store(name))
 
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GoldenStore]:
+    """The same, unpacked once for all tests that only read."""
+
+    @cache
     def unpack(name: str) -> GoldenStore:
-        expected = json.loads(lzma.decompress((STORES / f"{name}.expected.json.xz").read_bytes()))
-        return GoldenStore(unpack_store(name, tmp_path), expected)
+        return GoldenStore(unpack_store(name, tmp_path_factory.mktemp("stores")), expected_of_store(name))
 
     return unpack
 

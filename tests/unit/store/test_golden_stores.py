@@ -28,8 +28,8 @@ def records(root: Path) -> list[dict[str, Any]]:
     return [item for item in dump_records(FILES, root) if item["kind"] == "record"]
 
 
-def test_every_record_in_log_order(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_every_record_in_log_order(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
     found = records(root)
     assert len(found) == len(expected["messages"])
     for have, want in zip(found, expected["messages"], strict=True):
@@ -53,8 +53,8 @@ def test_every_record_in_log_order(golden_store: Unpack, store_name: str) -> Non
         assert hashlib.sha256(have["body"]).hexdigest() == want["bodySha256"]
 
 
-def test_fillers_and_end_of_the_log(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_fillers_and_end_of_the_log(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
     others = [item for item in dump_records(FILES, root) if item["kind"] != "record"]
     blanks = [{"offset": item["physicalOffset"], "size": item["size"]} for item in others if item["kind"] == "blank"]
     assert blanks == expected["commitLog"]["blanks"]
@@ -62,8 +62,8 @@ def test_fillers_and_end_of_the_log(golden_store: Unpack, store_name: str) -> No
     assert others[-1]["physicalOffset"] == expected["commitLog"]["endOffset"]
 
 
-def test_queues_and_their_units(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_queues_and_their_units(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
     stat = stat_store(root, FILES)
     # After a kill the files may hold fewer units than RocketMQ has after recovery, or one of the record that was cut.
     torn = {"VecC/6": 1} if store_name == "plain-torn" else {}
@@ -99,14 +99,14 @@ def test_index_headers_and_queries(golden_store: Unpack, store_name: str) -> Non
     index.close()
 
 
-def test_checkpoint(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_checkpoint(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
     found = dump_checkpoint(FILES, root)
     assert {name: found[name] for name in expected["checkpoint"]} == expected["checkpoint"]
 
 
-def test_configuration_tables(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_configuration_tables(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
 
     def table(name: str) -> dict[str, Any]:
         return ConfigFile(FILES, root / "config" / name).load() or {}
@@ -118,8 +118,8 @@ def test_configuration_tables(golden_store: Unpack, store_name: str) -> None:
     assert {str(level): offset for level, offset in offsets.items()} == expected["delayOffsets"]
 
 
-def test_pending_delayed_messages(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_pending_delayed_messages(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
     found = [
         (level, unit.queue_offset, unit.physical_offset, unit.tags_code) for level, unit in pending_units(root, FILES)
     ]
@@ -132,8 +132,8 @@ def test_pending_delayed_messages(golden_store: Unpack, store_name: str) -> None
     assert sum(levels.values()) == len(wanted)
 
 
-def test_check_finds_nothing_wrong(golden_store: Unpack, store_name: str) -> None:
-    root, expected = golden_store(store_name)
+def test_check_finds_nothing_wrong(shared_store: Unpack, store_name: str) -> None:
+    root, expected = shared_store(store_name)
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     steps: list[tuple[int, int]] = []
     report = check_store(root, FILES, progress=lambda done, total: steps.append((done, total)))
@@ -148,8 +148,8 @@ def test_check_finds_nothing_wrong(golden_store: Unpack, store_name: str) -> Non
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 
 
-def test_notes_of_the_torn_store(golden_store: Unpack) -> None:
-    root, _ = golden_store("plain-torn")
+def test_notes_of_the_torn_store(shared_store: Unpack) -> None:
+    root, _ = shared_store("plain-torn")
     notes = {note.path: note.message for note in check_store(root, FILES).notes}
     assert "not stop in order" in notes["abort"]
     assert (
@@ -161,15 +161,15 @@ def test_notes_of_the_torn_store(golden_store: Unpack) -> None:
     assert notes["index"].startswith("2 entries point behind the end")
 
 
-def test_the_4x_property_string_without_final_separator_is_read(golden_store: Unpack) -> None:
-    root, _ = golden_store("delay-4.9.7")
+def test_the_4x_property_string_without_final_separator_is_read(shared_store: Unpack) -> None:
+    root, _ = shared_store("delay-4.9.7")
     assert all(record["properties"] for record in records(root))
     json.dumps([{**record, "body": record["body"].hex()} for record in records(root)])
 
 
-def test_key_index_is_rebuilt_equal_from_the_log(golden_store: Unpack, tmp_path: Path) -> None:
+def test_key_index_is_rebuilt_equal_from_the_log(shared_store: Unpack, tmp_path: Path) -> None:
     """Fed with the same records our index gives the entries of RocketMQ's files, byte for byte."""
-    root, _ = golden_store("plain-clean")
+    root, _ = shared_store("plain-clean")
     shape = find_index_shape(FILES, root)
     assert shape is not None
     index = IndexService(FILES, tmp_path / "ours" / "index", shape, ManualClock())
