@@ -97,6 +97,7 @@ class _Reference:
 
 _blank = re.compile(r"[ \t\r\n\f\b\uFEFF]*").match
 _number = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII).match
+_offset_member = re.compile(r"(-?\d{1,10}):(-?\d{1,19})([,}])", re.ASCII).match
 _identifier = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*", re.ASCII).match
 _single_quoted = re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL).match
 _escape_or_quote = re.compile(r'\\.|"', re.DOTALL)
@@ -164,20 +165,29 @@ class _Parser:
         members: dict[Any, Any] = {}
         char = self.peek()
         while char != "}":
-            name = self.key(char)
-            if self.peek() != ":":
-                self.fail("has a key without a colon")
-            self.at += 1
-            members[name] = self.value(members, name)
-            char = self.peek()
-            if char == ",":
+            offset = _offset_member(self.text, self.at)
+            if offset is not None:  # tables of consumer offsets consist of these
+                members[offset.group(1)] = int(offset.group(2))
+                self.at = offset.end()
+                char = offset.group(3)
+            else:
+                name = self.key(char)
+                if self.peek() != ":":
+                    self.fail("has a key without a colon")
                 self.at += 1
+                members[name] = self.value(members, name)
+                char = self.peek()
+                self.at += 1
+            if char == ",":
                 char = self.peek()
                 if char == "}":
                     self.fail("has a comma before the end of an object")
-            elif char != "}":
-                self.fail("object is not closed")
-        self.at += 1
+            elif char == "}":
+                break
+            else:
+                self.fail("object is not closed", self.at - 1)
+        else:
+            self.at += 1
         if len(members) == 1 and isinstance(path := members.get("$ref"), str):
             reference = _Reference(path, container, key, start)
             self.references.append(reference)

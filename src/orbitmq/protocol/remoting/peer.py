@@ -39,6 +39,10 @@ class Peer(Protocol):
         """Queues an answer, or a request to the client; written at the end of the loop turn."""
         ...
 
+    def send_answer(self, frame: bytes) -> None:
+        """As `send`, for the answer to a request that is encoded already."""
+        ...
+
     def send_parts(self, command: Command, parts: Sequence[Buffer]) -> None:
         """As `send`, with a body that stands in several places (`command.body` is not looked at).
 
