@@ -11,12 +11,14 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from orbitmq.errors import ProtocolError, StoreDamagedError
+from orbitmq.protocol.remoting import fastjson
 
 if TYPE_CHECKING:
     from orbitmq.store.files import Files
@@ -28,26 +30,16 @@ def parse_table(data: bytes) -> dict[str, Any]:
     Raises `ValueError` when the bytes are neither, or hold something else than an object.
     """
     try:
-        table = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # The dialect reader is slower and only needed for maps with unquoted keys.
-        from orbitmq.protocol.remoting import fastjson
-
-        try:
-            table = _text_keys(fastjson.loads(data))
-        except ProtocolError as error:
-            raise ValueError(str(error)) from error
+        table = fastjson.loads(data, object_key=_refuse_object_key)
+    except ProtocolError as error:
+        raise ValueError(str(error)) from error
     if not isinstance(table, dict):
         raise ValueError(f"expected an object, found {type(table).__name__}")
     return table
 
 
-def _text_keys(value: object) -> object:
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): _text_keys(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_text_keys(item) for item in value]
-    return value
+def _refuse_object_key(members: dict[Any, Any]) -> Hashable:
+    raise ValueError("configuration tables have text keys only")
 
 
 class ConfigFile:
