@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orbitmq.store import check as check_module
+from orbitmq.store import inspection
 from orbitmq.store.check import CheckReport, check_store
 from orbitmq.store.checkpoint import read_checkpoint
 from orbitmq.store.dump import dump_records
@@ -285,3 +286,29 @@ def test_a_store_without_queues_is_rebuilt_by_its_next_start(store: Path) -> Non
     report = check_store(store, FILES)
     assert report.sound
     assert any("built again" in note.message for note in report.notes)
+
+
+def test_a_store_whose_beginning_has_expired_is_sound(store: Path) -> None:
+    (store / LOG0).unlink()
+    report = check_store(store, FILES)
+    assert report.findings == []
+    assert report.log_start == 262_144
+    assert report.record_count == sum(
+        1 for item in dump_records(FILES, store, start=262_144) if item["kind"] == "record"
+    )
+
+
+def test_damage_longer_than_a_chunk_is_skipped(golden_store: Unpack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Magic codes on, before and behind the border of two chunks are all found."""
+    root = golden_store("plain-clean").root
+    target = next(r for r in dump_records(FILES, root) if r["kind"] == "record" and r["physicalOffset"] > 150_000)
+    start = 101_000
+    first = next(r for r in dump_records(FILES, root) if r["kind"] == "record" and r["physicalOffset"] > start)
+    at = first["physicalOffset"]
+    put(root / LOG0, at, b"\xda" * (target["physicalOffset"] - at))
+    for chunk in (target["physicalOffset"] - at + shift for shift in range(-9, 10)):
+        monkeypatch.setattr(inspection, "_CHUNK_BYTES", chunk)
+        report = check_store(root, FILES)
+        damage = [text for text in findings(report) if "are damaged" in text]
+        assert len(damage) == 1
+        assert f"{target['physicalOffset'] - at} bytes at physical offset {at}" in damage[0]

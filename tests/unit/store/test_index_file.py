@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from orbitmq.errors import StoreDamagedError, StoreError
 from orbitmq.store import index_file
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import File, OsFiles
 from orbitmq.store.index_batch import HEADER_BYTES
 from orbitmq.store.index_file import IndexEntry, IndexFile, IndexHeader, IndexShape
 
@@ -191,3 +193,45 @@ def test_cut_takes_entries_of_the_lost_tail_out_of_the_chains(tmp_path: Path) ->
     assert file.slots_used == 0
     file.put([1], [5], [T0])
     assert file.header == IndexHeader(T0, T0, 5, 5, 1, 2)
+
+
+class FailingFile:
+    """Passes everything on; the named call fails while `fails` is set."""
+
+    def __init__(self, file: File, call: str) -> None:
+        self._file = file
+        self._call = call
+        self.fails = True
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._call and self.fails:
+
+            def fail(*_: object) -> None:
+                raise OSError(errno.ENOSPC, "no space")
+
+            return fail
+        return getattr(self._file, name)
+
+
+def test_a_failed_write_loses_nothing_and_may_be_repeated(tmp_path: Path) -> None:
+    file = create(tmp_path)
+    failing = FailingFile(file._file, "pwrite")
+    file._file = cast("File", failing)
+    file.put([1, 11], [10, 20], [T0, T0])
+    with pytest.raises(OSError, match="no space"):
+        file.write()
+    assert file.find(1, 10, 0, T0) == [10]
+    assert IndexHeader.decode(file.path.read_bytes()).count == 1
+    failing.fails = False
+    file.write()
+    assert reopen(tmp_path).find(11, 10, 0, T0) == [20]
+
+
+def test_a_full_disk_leaves_no_file_behind(tmp_path: Path) -> None:
+    class FullDisk(OsFiles):
+        def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+            return cast("File", FailingFile(super().open(path, create=create, writable=writable), "allocate"))
+
+    with pytest.raises(OSError, match="no space"):
+        IndexFile.create(FullDisk(), tmp_path / "1", SMALL, None)
+    assert list(tmp_path.iterdir()) == []
