@@ -39,14 +39,23 @@ class Outbound:
     """The connection to one address.
 
     `took(command)` gets requests that the other side sends over this connection; without it they are dropped.
+    `lost()` is called when an open connection breaks that nobody here closed.
     """
 
-    def __init__(self, address: str, clock: Clock, *, took: Callable[[Command], None] | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        clock: Clock,
+        *,
+        took: Callable[[Command], None] | None = None,
+        lost: Callable[[], None] | None = None,
+    ) -> None:
         """`address` is `host:port`; ValueError when it is not."""
         self.address = address
         self._host, self._port = split_address(address)
         self._clock = clock
         self._took = took
+        self._lost = lost
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
         self._pause_ms = 0
@@ -106,7 +115,9 @@ class Outbound:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
-                _, link = await loop.create_connection(lambda: _Link(self.address, self._took), self._host, self._port)
+                _, link = await loop.create_connection(
+                    lambda: _Link(self.address, self._took, self._lost), self._host, self._port
+                )
         except OSError as error:  # TimeoutError is one
             reason = str(error) or f"no connection within {OUTBOUND_CONNECT_MS} ms"
             self._last_error = f"{self.address} cannot be reached: {reason}"
@@ -172,9 +183,11 @@ class Notices:
 class _Link(asyncio.Protocol):
     """One open connection and the calls that wait on it."""
 
-    def __init__(self, address: str, took: Callable[[Command], None] | None) -> None:
+    def __init__(self, address: str, took: Callable[[Command], None] | None, lost: Callable[[], None] | None) -> None:
         self._address = address
         self._took = took
+        self._lost = lost
+        self._closed_here = False
         self._connection = Connection()
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, asyncio.Future[Command]] = {}
@@ -202,7 +215,7 @@ class _Link(asyncio.Protocol):
         return command.opaque
 
     def close(self) -> None:
-        self.lost = True
+        self.lost = self._closed_here = True
         if self._transport is not None:
             self._transport.close()
 
@@ -236,6 +249,8 @@ class _Link(asyncio.Protocol):
                 answer.set_exception(ConnectionLostError(f"the connection to {self._address} was lost"))
         if not self.gone.done():
             self.gone.set_result(None)
+        if self._lost is not None and not self._closed_here:
+            self._lost()
 
     def _give_up(self, error: FrameError) -> None:
         if not self.lost:

@@ -7,8 +7,8 @@ Rules of this file
 1. The broker runs without name servers. One log line tells when a name server stops taking registrations, one when
    it takes them again.
 2. Changes of one loop turn travel together, and what changes while a registration is under way travels in the next.
-3. After a failed registration the whole table is sent: the name server may have missed a change, and it compares
-   versions, not topics.
+3. After a failed registration or a lost connection the whole table is sent: the name server may have restarted or
+   missed a change, and it compares versions, not topics.
 4. The encoded whole table is kept while its version stays: an idle broker encodes nothing.
 
 (RocketMQ remoting, registration of brokers.)
@@ -71,8 +71,8 @@ class TopicSource(Protocol):
 class _NameServer:
     """One name server and what it still has to be told."""
 
-    def __init__(self, outbound: Outbound) -> None:
-        self.outbound = outbound
+    def __init__(self, address: str, clock: Clock, lost: Callable[[_NameServer], None]) -> None:
+        self.outbound = Outbound(address, clock, lost=lambda: lost(self))
         self.whole = True
         self.changed: dict[str, None] = {}
         self.task: asyncio.Task[None] | None = None
@@ -105,7 +105,7 @@ class Registrar:
         self._wakeups = wakeups
         self._period_ms = max(REGISTRATION_PERIOD_MS_MIN, min(period_ms, REGISTRATION_PERIOD_MS_MAX))
         self._took_orders = took_orders
-        self._servers = [_NameServer(Outbound(address, clock)) for address in dict.fromkeys(name_servers)]
+        self._servers = [_NameServer(address, clock, self._lost) for address in dict.fromkeys(name_servers)]
         self._body: tuple[DataVersion, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -201,10 +201,19 @@ class Registrar:
             except ProtocolError as error:
                 _log.warning("name server %s answered unreadable order data: %s", server.outbound.address, error)
 
+    def _lost(self, server: _NameServer) -> None:
+        """The connection broke: the name server has forgotten this broker, or will have after its restart."""
+        server.whole = True
+        if server.task is None and server.retry is None and not self._stopping:
+            self._retry_later(server)
+
     def _failed(self, server: _NameServer, error: OrbitError) -> None:
         if server.registered is not False:
             server.registered = False
             _log.warning("registration at name server %s failed, trying again: %s", server.outbound.address, error)
+        self._retry_later(server)
+
+    def _retry_later(self, server: _NameServer) -> None:
         server.retry_ms = min(server.retry_ms * 2 or REGISTRATION_RETRY_FIRST_MS, OUTBOUND_PAUSE_LAST_MS)
         server.retry = self._wakeups.call_later(server.retry_ms / 1_000, RETRY, lambda: self._serve(server))
 

@@ -227,6 +227,20 @@ async def test_a_name_server_that_lost_the_broker_gets_everything_again() -> Non
         await registrar.stop()
 
 
+async def test_a_restarted_name_server_is_told_without_waiting_for_the_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REGISTRATION_RETRY_FIRST_MS", 1)
+    monkeypatch.setattr("orbitmq.server.outbound.OUTBOUND_PAUSE_FIRST_MS", 0)
+    async with Rig() as rig:
+        _, address = await rig.name_server()
+        registrar = rig.registrar(address)
+        await registrar.start()
+        await rig.listeners.pop().stop()
+        again, _ = await rig.name_server(int(address.rpartition(":")[2]))
+        await rig.until(again, 1)
+        assert again.registrations() == [{"A", "B"}]
+        await registrar.stop()
+
+
 async def test_order_configurations_reach_the_broker() -> None:
     async with Rig() as rig:
         server, address = await rig.name_server()
