@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import socket
-import time
+
+from orbitmq.clock import SystemClock
 
 
 def client_id(ip: str, instance_name: str | None, unit_name: str | None) -> str:
     """`instance_name` None draws one that no other client of this machine has."""
-    instance = instance_name if instance_name is not None else f"{os.getpid()}#{time.monotonic_ns()}"
+    instance = instance_name if instance_name is not None else f"{os.getpid()}#{SystemClock().monotonic_ns()}"
     parts = [ip, instance]
     if unit_name:
         parts.append(unit_name)

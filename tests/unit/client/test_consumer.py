@@ -15,7 +15,7 @@ from orbitmq.client._async.consumer import Consumer
 from orbitmq.client._async.delivery import ReceivedMessage, Settlement
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
 from orbitmq.clock import ManualClock
-from orbitmq.errors import ClientError, ConfigurationError
+from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError
 from orbitmq.protocol.records import decode_record, encode_record
 from orbitmq.protocol.remoting.bodies import (
     ConsumeMessageDirectlyResult,
@@ -605,6 +605,35 @@ def test_one_member_of_a_group_per_client(run: Run, cluster: Cluster, broker: Br
                     mq.consumer(group, "T")
             with pytest.raises(ConfigurationError):
                 mq.consumer("h", {})
+
+    run(test)
+
+
+def test_a_start_without_name_server_fails_and_leaves_nothing(run: Run, cluster: Cluster, broker: Broker) -> None:
+    async def test() -> None:
+        cluster.name_server.up = False
+        async with client(cluster) as mq:
+            members = consumer(mq)
+            with pytest.raises(ConnectionLostError, match="no name server answered"):
+                await members.start()
+            assert mq.consumers == {}
+            cluster.name_server.up = True
+            async with consumer(mq) as members:
+                assert members.queues
+
+    run(test)
+
+
+def test_a_broker_that_is_down_at_the_start_is_taken_when_it_comes(run: Run, cluster: Cluster, broker: Broker) -> None:
+    broker.store("T", 0, b"x")
+
+    async def test() -> None:
+        broker.up = False
+        async with client(cluster) as mq, consumer(mq) as members:
+            assert not members.queues
+            await asyncio.sleep(10)
+            broker.up = True
+            assert (await anext(members)).body == b"x"
 
     run(test)
 

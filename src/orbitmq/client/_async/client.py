@@ -107,13 +107,15 @@ class Client:
         if self._closed:
             return
         self._closed = True
-        for consumer in tuple(self.consumers.values()):
-            await consumer.close()
-        for producer in tuple(self.producers.values()):
-            await producer.close()
-        await self.callbacks.close()
-        await self.tasks.close()
-        self.network.close()
+        try:
+            for consumer in tuple(self.consumers.values()):
+                await consumer.close()
+            for producer in tuple(self.producers.values()):
+                await producer.close()
+            await self.callbacks.close()
+            await self.tasks.close()
+        finally:
+            self.network.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

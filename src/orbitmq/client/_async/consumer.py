@@ -94,8 +94,12 @@ class Consumer:
             )
         self._state = State.RUNNING
         self.started_at_ms = self.client.clock.now_ms()
-        await self.client.consumer_started(self)
-        await self._rebalance.run()
+        try:
+            await self.client.consumer_started(self)
+            await self._rebalance.run()
+        except BaseException:
+            await self.close()
+            raise
         self.tasks.spawn(self._rebalance.run_forever(), "rebalance")
         self.tasks.spawn(self._persist_forever(), "offsets")
         self.tasks.spawn(self._give_back_stuck_forever(), "stuck messages")

@@ -1,0 +1,75 @@
+"""The public names as a program uses them; checked by mypy --strict, never run.
+
+A line that must be refused carries `type: ignore` with its code: strict mode reports an ignore that is not needed.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import orbitmq
+
+
+async def sending() -> None:
+    async with orbitmq.connect("localhost:9876", options=orbitmq.ClientOptions(heartbeat_ms=10_000)) as mq:
+        assert_type(mq, orbitmq.Client)
+        receipt = await mq.send("orders", b"42", tag="created", key="42", delay_level=3)
+        assert_type(receipt, orbitmq.SendReceipt)
+        assert_type(receipt.status, orbitmq.SendStatus)
+        assert_type(receipt.queue, orbitmq.MessageQueue)
+        assert_type(receipt.queue_offset, int)
+        assert_type(await mq.send_oneway("orders", b"42", key=["a", "b"]), str)
+        batch = [orbitmq.Message(b"a"), orbitmq.Message(b"b", tag="x", properties={"p": "q"})]
+        assert_type(await mq.send_batch("orders", batch), list[orbitmq.SendReceipt])
+        async with mq.producer("mine", orbitmq.ProducerOptions(codec=orbitmq.Codec.ZSTD)) as producer:
+            assert_type(await producer.send("orders", b"42", ordering_key="42"), orbitmq.SendReceipt)
+
+        await mq.send("orders", "text")  # type: ignore[arg-type]
+        await mq.send("orders", b"x", delay="3")  # type: ignore[call-arg]
+        orbitmq.Message(b"a", "tag")  # type: ignore[call-arg]
+        receipt.queue_offset = 7  # type: ignore[misc]
+
+
+async def consuming(mq: orbitmq.Client) -> None:
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
+    async with mq.consumer("group", "orders", tags="created || paid", options=options) as consumer:
+        assert_type(consumer, orbitmq.Consumer)
+        async for message in consumer:
+            assert_type(message, orbitmq.ReceivedMessage)
+            assert_type(message.body, bytes)
+            assert_type(message.tag, str | None)
+            assert_type(message.keys, tuple[str, ...])
+            assert_type(await message.ack(), bool)
+            assert_type(await message.retry(delay_level=2), bool)
+            assert_type(message.settlement, orbitmq.Settlement)
+
+    async def handle(message: orbitmq.ReceivedMessage) -> None:
+        await message.dead_letter()
+
+    def not_async(message: orbitmq.ReceivedMessage) -> None:
+        return None
+
+    async with mq.consumer("group", {"orders": "*", "refunds": "paid"}) as several:
+        await several.run(handle, concurrency=4)
+        await several.run(not_async)  # type: ignore[arg-type]
+    mq.consumer("group", {"orders": "*"}, tags="paid")  # type: ignore[call-overload]
+
+
+async def failing(mq: orbitmq.Client) -> None:
+    try:
+        await mq.send("orders", b"x")
+    except orbitmq.SendFailedError as error:
+        assert_type(error.maybe_stored, bool)
+        assert_type(error.remedy, str | None)
+    except orbitmq.RemoteError as error:
+        assert_type(error.code, int)
+    except (orbitmq.MessageIllegalError, orbitmq.RouteNotFoundError, orbitmq.ClientError):
+        pass
+
+
+async def administering(mq: orbitmq.Client) -> None:
+    assert_type(mq.admin, orbitmq.Admin)
+    assert_type(await mq.admin.topics(), list[str])
+    found = await mq.admin.messages_by_key("orders", "42")
+    assert_type(found, list[orbitmq.StoredMessage])
+    await found[0].ack()  # type: ignore[attr-defined]
