@@ -1,7 +1,8 @@
 """Admission: what becomes of a message that somebody wants to send.
 
 One decision for every protocol front end: the checks in the protocol's order, the properties the broker adds and
-removes, the way to a dead-letter topic, and the rewrite of a delayed message to the schedule topic.
+removes, the way to a dead-letter topic, and the rewrite of a delayed message to the schedule topic. Plain messages take
+a short way through (`plain_admission`), batches have a module of their own (`batch_admission`).
 
 Rules of this file
 1. `admit` performs no I/O and appends nothing. Its only effects are topics and groups that come into being by being
@@ -18,28 +19,22 @@ Source: RocketMQ broker, send path checks; delay levels at put time.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.message_properties import (
-    NEEDS_THOUGHT,
-    TIMERS,
-    BrokerProperties,
-    is_true,
-    parse_properties,
-    waits_for_flush,
-)
+from orbitmq.broker.message_properties import TIMERS, BrokerProperties, is_true, waits_for_flush
+from orbitmq.broker.plain_admission import PlainAdmission
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
+from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.errors import RecordError
 from orbitmq.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_BYTES_MAX, TOPIC_BYTES_MAX
-from orbitmq.protocol.batches import BatchItem
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
@@ -60,55 +55,9 @@ MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 BATCH_BITS = int(SysFlag.NEEDS_UNWRAP | SysFlag.INNER_BATCH)
 BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 STORE_HOST_V6 = int(SysFlag.STORE_HOST_V6)
-UNUSUAL_FLAGS = TRANSACTION_MASK | BATCH_BITS
 
 MAX_RECONSUME_TIMES_SINCE = version_ordinal("3.4.9")
 """Older clients send no limit of their own."""
-
-
-class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a message comes from: the peer's packed address and the version of its client."""
-
-    host: bytes
-    version: int
-
-
-class Sending(msgspec.Struct, gc=False):
-    """One message, or one batch, as a front end hands it over. `properties` is the encoded text of the request."""
-
-    topic: str
-    queue_id: int
-    body: bytes
-    properties: str = ""
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    default_topic: str = ""
-    default_topic_queues: int = 4
-    unit_mode: bool = False
-    reconsume_times: int = 0
-    max_reconsume_times: int | None = None
-
-
-class Placement(msgspec.Struct, gc=False):
-    """An admitted message: what to append, and what to tell the sender.
-
-    `queue_id` is the queue it asked for or was given, which for a delayed message is not the one it is stored in.
-    """
-
-    message: NewMessage
-    queue_id: int
-    unique_key: str
-    wait: bool
-
-
-class BatchPlacement(msgspec.Struct, gc=False):
-    """An admitted batch: appended as one block, consecutive in one queue. `unique_key` is that of the batch as a whole."""
-
-    messages: list[NewMessage]
-    queue_id: int
-    unique_key: str | None
-    wait: bool
 
 
 class Writability(Protocol):
@@ -142,29 +91,24 @@ class Admission:
         self._groups = groups
         self._locks = locks
         self._store = store
-        self._store_host = store_host
+        self.store_host = store_host
         self._store_bits = STORE_HOST_V6 if len(store_host) == 20 else 0
-        self._next_unique_key = next_unique_key
+        self.next_unique_key = next_unique_key
         self._unwritable = unwritable
-        self._body_bytes_max = body_bytes_max
+        self.body_bytes_max = body_bytes_max
         self._random_below = random_below
-        self._own = BrokerProperties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
+        self.own = BrokerProperties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
+        self._plain = PlainAdmission(settings, topics, self.own, store_host, body_bytes_max)
 
     # --- front door -------------------------------------------------------------------------------------------------
 
     def admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement | Refusal:
         """Decide about one message. `now_ms` was read after its frame had arrived; `now_ns` is monotonic."""
+        placement = self._plain.admit(sending, origin)
+        if placement is not None:
+            return placement
         try:
             return self._admit(sending, origin, now_ms, now_ns)
-        except Refusal as refusal:
-            return refusal
-
-    def admit_batch(
-        self, sending: Sending, items: Sequence[BatchItem], origin: Origin, now_ms: int
-    ) -> BatchPlacement | Refusal:
-        """Decide about a batch: all of it or nothing. `sending.body` is the encoded form of `items`."""
-        try:
-            return self._admit_batch(sending, items, origin, now_ms)
         except Refusal as refusal:
             return refusal
 
@@ -172,57 +116,29 @@ class Admission:
 
     def _admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement:
         topic = sending.topic
-        config = self._topic(sending, now_ms)
-        queue_id = self._queue(config, sending.queue_id, origin)
-        parsed = parse_properties(sending.properties)
-        values = parsed.values
+        config = self.topic_of(sending, now_ms)
+        queue_id = self.queue_of(config, sending.queue_id)
+        values = decode_properties(sending.properties)
         if topic.startswith(RETRY_PREFIX):
             return self._admit_retry(sending, config, queue_id, values, origin, now_ms, now_ns)
         self._check_body(sending)
-        if config.attributes:
-            _check_attributes(config, values)
-        sys_flag = self._sys_flag(sending.sys_flag, config, origin.host)
-        if sending.sys_flag & UNUSUAL_FLAGS or not parsed.exact or not NEEDS_THOUGHT.isdisjoint(values):
-            return self._admit_unusual(sending, topic, queue_id, sys_flag, values, origin, now_ms)
-        self._check_writable()
-        self._check_topic_length(topic)
-        # What follows does the same as `place` without building the properties again.
-        text = sending.properties
-        unique_key = values.get(Property.UNIQ_KEY)
-        if unique_key is None:
-            unique_key = self._next_unique_key()
-            text = f"{text}{_separator(text)}{Property.UNIQ_KEY}\x01{unique_key}\x02"
-        elif text[-1] != "\x02":
-            text += "\x02"
-        properties = text.encode() + self._own.encoded
-        self._check_sizes(sending.body, properties)
-        tag = values.get(Property.TAGS)
-        message = NewMessage(
-            topic,
-            queue_id,
-            sending.body,
-            properties,
-            sending.flag,
-            sys_flag,
-            sending.born_timestamp,
-            origin.host,
-            self._store_host,
-            sending.reconsume_times,
-            0,
-            tags_code(tag),
-            unique_key,
-            values.get(Property.KEYS),
-        )
-        return Placement(message, queue_id, unique_key, waits_for_flush(values))
+        check_attributes(config, values)
+        return self._admit_message(sending, config, topic, queue_id, values, origin, now_ms)
 
-    def _admit_unusual(
-        self, sending: Sending, topic: str, queue_id: int, sys_flag: int, values: dict[str, str], origin: Origin,
+    def _admit_message(
+        self,
+        sending: Sending,
+        config: TopicConfig,
+        topic: str,
+        queue_id: int,
+        values: dict[str, str],
+        origin: Origin,
         now_ms: int,
-    ) -> Placement:  # fmt: skip
-        """A message with properties or flags that change what is stored, or that must be refused."""
-        is_delayed_retry = sending.reconsume_times > 0 and _level(values) > 0
-        self._check_transaction(sending.sys_flag, values, is_delayed_retry=is_delayed_retry)
-        self._check_writable()
+    ) -> Placement:
+        """The checks of the store's side, and the message for `queue_id` of `topic`, whose settings are `config`."""
+        is_delayed_retry = sending.reconsume_times > 0 and level_of(values) > 0
+        self.check_transaction(sending.sys_flag, values, is_delayed_retry=is_delayed_retry)
+        self.check_writable()
         self._check_topic_length(topic)
         if sending.sys_flag & BATCH_BITS or Property.INNER_NUM in values:
             raise Refusal(
@@ -233,7 +149,7 @@ class Admission:
         wait = waits_for_flush(values)
         unique_key = values.get(Property.UNIQ_KEY)
         if unique_key is None:
-            unique_key = self._next_unique_key()
+            unique_key = self.next_unique_key()
             values = values | {Property.UNIQ_KEY: unique_key}
         message = self.place(
             topic,
@@ -242,7 +158,7 @@ class Admission:
             values,
             now_ms=now_ms,
             flag=sending.flag,
-            sys_flag=sys_flag & ~TRANSACTION_MASK,
+            sys_flag=self.sys_flag_of(sending.sys_flag, config, origin.host) & ~TRANSACTION_MASK,
             born_timestamp=sending.born_timestamp,
             born_host=origin.host,
             reconsume_times=sending.reconsume_times,
@@ -269,10 +185,8 @@ class Admission:
             topic, stored_queue = config.topic_name, 0
             values = values | {Property.DELAY: "0"}
         self._check_body(sending)
-        sys_flag = self._sys_flag(sending.sys_flag, config, origin.host)
-        return msgspec.structs.replace(
-            self._admit_unusual(sending, topic, stored_queue, sys_flag, values, origin, now_ms), queue_id=queue_id
-        )
+        placement = self._admit_message(sending, config, topic, stored_queue, values, origin, now_ms)
+        return msgspec.structs.replace(placement, queue_id=queue_id)
 
     def place(
         self,
@@ -292,8 +206,8 @@ class Admission:
 
         `sys_flag` has its host bits. Raises `Refusal` for timer properties, a level that is no number, and sizes.
         """
-        values = self._own.complete(values)
-        level = _level(values)
+        values = self.own.complete(values)
+        level = level_of(values)
         due_ms: int | None = None
         if level > 0:
             for name in TIMERS:
@@ -309,12 +223,12 @@ class Admission:
             values[Property.DUE_MS] = str(due_ms)
             topic, queue_id = SCHEDULE_TOPIC, level - 1
         else:
-            _check_no_timer(values)
+            check_no_timer(values)
         try:
             properties = encode_properties(values)
         except RecordError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the properties cannot be stored: {error}") from error
-        self._check_sizes(body, properties)
+        self.check_sizes(body, properties)
         tag = values.get(Property.TAGS)
         return NewMessage(
             topic,
@@ -325,7 +239,7 @@ class Admission:
             sys_flag,
             born_timestamp,
             born_host,
-            self._store_host,
+            self.store_host,
             reconsume_times,
             0,
             due_ms if due_ms is not None else tags_code(tag),
@@ -333,76 +247,9 @@ class Admission:
             values.get(Property.KEYS),
         )
 
-    # --- batches ----------------------------------------------------------------------------------------------------
-
-    def _admit_batch(self, sending: Sending, items: Sequence[BatchItem], origin: Origin, now_ms: int) -> BatchPlacement:
-        topic = sending.topic
-        config = self._topic(sending, now_ms)
-        queue_id = self._queue(config, sending.queue_id, origin)
-        if topic.startswith(RETRY_PREFIX):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot be sent to the retry topic {topic!r}")
-        if len(topic) > TOPIC_BYTES_MAX:
-            raise _topic_too_long(topic, TOPIC_BYTES_MAX)
-        if not items:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        common = parse_properties(sending.properties).values
-        if config.attributes:
-            _check_attributes(config, common)
-        self._check_transaction(sending.sys_flag, common, is_delayed_retry=False)
-        self._check_writable()
-        if sending.sys_flag & BATCH_BITS:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "an inner batch cannot stand in a batch")
-        self._check_batch_part(common)
-        if len(sending.body) > self._body_bytes_max:
-            raise self._body_too_large(len(sending.body), "batch")
-        sys_flag = self._sys_flag(sending.sys_flag, config, origin.host)
-        messages = [self._batch_message(item, topic, queue_id, sys_flag, common, sending, origin) for item in items]
-        return BatchPlacement(messages, queue_id, common.get(Property.UNIQ_KEY), waits_for_flush(common))
-
-    def _batch_message(
-        self, item: BatchItem, topic: str, queue_id: int, sys_flag: int, common: dict[str, str], sending: Sending,
-        origin: Origin,
-    ) -> NewMessage:  # fmt: skip
-        """One message of a batch. What it does not say itself it takes from the batch, except the batch's own identity."""
-        values = decode_properties(item.properties)
-        self._check_batch_part(values)
-        for name, value in common.items():
-            if name != Property.UNIQ_KEY:
-                values.setdefault(name, value)
-        if Property.UNIQ_KEY not in values:
-            values[Property.UNIQ_KEY] = self._next_unique_key()
-        properties = encode_properties(self._own.complete(values))
-        self._check_sizes(item.body, properties)
-        tag = values.get(Property.TAGS)
-        return NewMessage(
-            topic,
-            queue_id,
-            item.body,
-            properties,
-            item.flag,
-            sys_flag,
-            sending.born_timestamp,
-            origin.host,
-            self._store_host,
-            sending.reconsume_times,
-            0,
-            tags_code(tag),
-            values[Property.UNIQ_KEY],
-            values.get(Property.KEYS),
-        )
-
-    def _check_batch_part(self, values: dict[str, str]) -> None:
-        if Property.DELAY in values and _level(values) > 0:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold delayed messages (property DELAY)")
-        if is_true(values.get(Property.TRAN_MSG)):
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold transactional messages (TRAN_MSG)")
-        if Property.INNER_NUM in values:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "an inner batch (INNER_NUM) cannot stand in a batch")
-        _check_no_timer(values)
-
     # --- checks -----------------------------------------------------------------------------------------------------
 
-    def _topic(self, sending: Sending, now_ms: int) -> TopicConfig:
+    def topic_of(self, sending: Sending, now_ms: int) -> TopicConfig:
         settings = self._settings
         topic = sending.topic
         if now_ms < settings.start_accept_send_request_timestamp:
@@ -430,7 +277,7 @@ class Admission:
             raise topic_missing(topic)
         return config
 
-    def _queue(self, config: TopicConfig, queue_id: int, origin: Origin) -> int:
+    def queue_of(self, config: TopicConfig, queue_id: int) -> int:
         write = config.write_queue_nums
         if queue_id >= write and queue_id >= config.read_queue_nums:
             raise Refusal(
@@ -444,7 +291,7 @@ class Admission:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"topic {config.topic_name!r} has no write queue")
         return self._random_below(write)
 
-    def _sys_flag(self, sys_flag: int, config: TopicConfig, born_host: bytes) -> int:
+    def sys_flag_of(self, sys_flag: int, config: TopicConfig, born_host: bytes) -> int:
         """The sender's flag with the bits only the broker knows: address families and multi-tag topics."""
         sys_flag = sys_flag & ~HOSTS_MASK | self._store_bits
         if len(born_host) == 20:
@@ -457,7 +304,7 @@ class Admission:
         if not sending.body:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body")
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
         if not self._store.writable:
             raise self._unwritable()
 
@@ -465,9 +312,9 @@ class Admission:
         if len(topic) > TOPIC_BYTES_MAX:
             allowed = RETRY_TOPIC_BYTES_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_BYTES_MAX
             if len(topic) > allowed:
-                raise _topic_too_long(topic, allowed)
+                raise topic_too_long(topic, allowed)
 
-    def _check_transaction(self, sys_flag: int, values: dict[str, str], *, is_delayed_retry: bool) -> None:
+    def check_transaction(self, sys_flag: int, values: dict[str, str], *, is_delayed_retry: bool) -> None:
         if (sys_flag & TRANSACTION_MASK or is_true(values.get(Property.TRAN_MSG))) and not is_delayed_retry:
             reason = (
                 "transactional messages are switched off on this broker (rejectTransactionMessage=true)"
@@ -476,9 +323,9 @@ class Admission:
             )
             raise Refusal(ResponseCode.NO_PERMISSION, reason)
 
-    def _check_sizes(self, body: bytes, properties: bytes) -> None:
-        if len(body) > self._body_bytes_max:
-            raise self._body_too_large(len(body), "body")
+    def check_sizes(self, body: bytes, properties: bytes) -> None:
+        if len(body) > self.body_bytes_max:
+            raise self.body_too_large(len(body), "body")
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -486,10 +333,10 @@ class Admission:
                 f"at most {PROPERTIES_BYTES_MAX} fit into a record",
             )
 
-    def _body_too_large(self, size: int, what: str) -> Refusal:
+    def body_too_large(self, size: int, what: str) -> Refusal:
         return Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the {what} has {size} bytes; this broker takes at most {self._body_bytes_max} (maxMessageSize)",
+            f"the {what} has {size} bytes; this broker takes at most {self.body_bytes_max} (maxMessageSize)",
         )
 
 
@@ -504,17 +351,13 @@ def _send_forbidden(topic: str) -> Refusal:
     return Refusal(ResponseCode.NO_PERMISSION, f"clients may not send to the system topic {topic!r}")
 
 
-def _topic_too_long(topic: str, allowed: int) -> Refusal:
+def topic_too_long(topic: str, allowed: int) -> Refusal:
     return Refusal(
         ResponseCode.MESSAGE_ILLEGAL, f"the topic name has {len(topic)} bytes; a record of it holds at most {allowed}"
     )
 
 
-def _separator(text: str) -> str:
-    return "" if not text or text[-1] == "\x02" else "\x02"
-
-
-def _level(values: dict[str, str]) -> int:
+def level_of(values: dict[str, str]) -> int:
     """The delay level a message asks for; 0 is none. Raises `Refusal` when it is no number."""
     text = values.get(Property.DELAY)
     if text is None:
@@ -527,7 +370,7 @@ def _level(values: dict[str, str]) -> int:
     raise Refusal(ResponseCode.SYSTEM_ERROR, f"the delay level (property DELAY) is a number, not {text[:32]!r}")
 
 
-def _check_no_timer(values: dict[str, str]) -> None:
+def check_no_timer(values: dict[str, str]) -> None:
     """Raises `Refusal` for a timer message. TIMER_OUT_MS marks one that was delivered: it is an ordinary message again."""
     if Property.TIMER_OUT_MS in values:
         return
@@ -539,7 +382,7 @@ def _check_no_timer(values: dict[str, str]) -> None:
             )
 
 
-def _check_attributes(config: TopicConfig, values: dict[str, str]) -> None:
+def check_attributes(config: TopicConfig, values: dict[str, str]) -> None:
     """Rules of topics that came from a RocketMQ configuration with attributes this broker does not give itself."""
     if config.attributes.get(CLEANUP_POLICY) == "COMPACTION" and not values.get(Property.KEYS):
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"topic {config.topic_name!r} is compacted: its messages need KEYS")

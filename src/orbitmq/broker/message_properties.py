@@ -1,8 +1,7 @@
 """The properties of one message on its way into the store: what the sender wrote and what the broker adds.
 
 Rules of this file
-1. Parsing happens once per message. `values` follows the tolerant rules of `protocol.properties`; `exact` says that the
-   sender's text can be stored as it is, because it says the same thing.
+1. Reading follows the tolerant rules of `protocol.properties`. A text that needs no tolerance can be stored as it is.
 2. Broker properties win over the sender's: MSG_REGION, TRACE_ON and CLUSTER are ours, POP_CK and our own property never
    come from a client.
 """
@@ -11,30 +10,23 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
-from orbitmq.protocol.properties import Property, decode_properties, encode_properties
+from orbitmq.protocol.properties import Property, encode_properties
 
 OVERRIDDEN: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
 DROPPED: Final = frozenset({Property.POP_CK, Property.DUE_MS})
 TIMERS: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
 
 NEEDS_THOUGHT: Final = (
-    OVERRIDDEN
-    | DROPPED
-    | frozenset(TIMERS)
-    | frozenset({Property.DELAY, Property.TRAN_MSG, Property.INNER_NUM, Property.TIMER_DEL_UNIQKEY})
+    OVERRIDDEN | DROPPED | frozenset(TIMERS) | frozenset({Property.DELAY, Property.TRAN_MSG, Property.INNER_NUM})
 )
 """A message with none of these is stored as sent, with the broker's own properties behind."""
 
 
-class ParsedProperties(msgspec.Struct, gc=False):
-    values: dict[str, str]
-    exact: bool
+def exact_properties(text: str) -> dict[str, str] | None:
+    """The properties of a text that says exactly what its entries say; None where reading it drops or changes anything.
 
-
-def parse_properties(text: str) -> ParsedProperties:
-    """The sender's properties; never fails. Cost: about 1 us for five properties."""
+    Only then may the text be stored as it is. Cost: about 0.8 us for five properties.
+    """
     entries = text.split("\x02")
     if not entries[-1]:
         entries.pop()
@@ -42,10 +34,10 @@ def parse_properties(text: str) -> ParsedProperties:
         # The first 0x01 separates; a piece without one makes dict() raise.
         values: dict[str, str] = dict([entry.split("\x01", 1) for entry in entries])
     except ValueError:
-        return ParsedProperties(decode_properties(text), False)
+        return None
     if len(values) != len(entries) or "" in values or "" in values.values():
-        return ParsedProperties(decode_properties(text), False)
-    return ParsedProperties(values, True)
+        return None
+    return values
 
 
 def is_true(text: str | None) -> bool:

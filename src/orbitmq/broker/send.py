@@ -14,26 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.broker.admission import Admission, Origin, Sending
+from orbitmq.broker.admission import Admission
+from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.sending import Origin, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.statistics import Statistics
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.limits import BATCH_MESSAGES_MAX
-from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.send_answer import SendAnswers
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.store import Appended, MessageStore
+from orbitmq.store.store import MessageStore
 
 ANSWERS = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
+
+SEND_MESSAGE_V1 = int(RequestCode.SEND_MESSAGE)
 
 ORIGIN = "broker.origin"
 """Attachment of a connection: its `Origin`, made at its first send."""
@@ -61,6 +64,8 @@ class SendProcessor:
         self._wait_limit_ns = settings.wait_time_ms_in_send_queue * 1_000_000
         self._fast_failure = settings.broker_fast_failure_enable
         self._unanswered_max = settings.send_thread_pool_queue_capacity
+        self._batches = BatchAdmission(admission)
+        self._answers = SendAnswers(store_host, settings.region_id, settings.trace_on)
         self._id_prefix = store_host.hex().upper()
         self._region = settings.region_id
         self._trace_on = "true" if settings.trace_on else "false"
@@ -74,7 +79,7 @@ class SendProcessor:
             if busy is not None:
                 return self._refuse(command, busy)
         fields = command.fields
-        if command.code == RequestCode.SEND_MESSAGE:
+        if command.code == SEND_MESSAGE_V1:
             is_batch = command.boolean("batch")
             sending = _read_tolerant(command, _LONG_NAMES)
         else:
@@ -104,9 +109,8 @@ class SendProcessor:
         placement = self._admission.admit(sending, origin, self._clock.now_ms(), now_ns)
         if isinstance(placement, Refusal):
             return self._refuse(command, placement)
-        message = placement.message
         try:
-            appended = self._store.append(message)
+            appended = self._store.append(placement.message)
         except StoreUnwritableError:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
@@ -114,36 +118,22 @@ class SendProcessor:
         self._statistics.stored(sending.topic, 1, appended.size)
         if command.flag & FLAG_ONEWAY:
             return None
-        self._answer_when_stored(
-            command.opaque,
-            peer,
-            appended,
-            placement.wait,
-            {
-                "queueId": str(placement.queue_id),
-                "transactionId": placement.unique_key,
-                "msgId": f"{self._id_prefix}{appended.physical_offset:016X}",
-                "TRACE_ON": self._trace_on,
-                "MSG_REGION": self._region,
-                "queueOffset": str(appended.queue_offset),
-            },
-        )
+        self.unanswered_count += 1
+        opaque, queue_id, unique_key = command.opaque, placement.queue_id, placement.unique_key
+
+        def stored(status: PutStatus) -> None:
+            self.unanswered_count -= 1
+            place = (opaque, queue_id, unique_key, appended.physical_offset, appended.queue_offset)
+            if status is PutStatus.PUT_OK:
+                peer.send_answer(self._answers.encode(*place))
+            else:
+                peer.send(self._answer_not_ok(status, self._answers.command(*place)))
+
+        self._store.wait_durable(appended.end_offset, placement.wait, stored)
         return None
 
     def _send_batch(self, command: Command, peer: Peer, sending: Sending, origin: Origin) -> Command | None:
-        try:
-            items = decode_batch(sending.body)
-        except RecordError as error:
-            return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}"))
-        if len(items) > BATCH_MESSAGES_MAX:
-            return self._refuse(
-                command,
-                Refusal(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"the batch holds {len(items)} messages; at most {BATCH_MESSAGES_MAX} are allowed",
-                ),
-            )
-        placement = self._admission.admit_batch(sending, items, origin, self._clock.now_ms())
+        placement = self._batches.admit(sending, origin, self._clock.now_ms())
         if isinstance(placement, Refusal):
             return self._refuse(command, placement)
         try:
@@ -165,41 +155,26 @@ class SendProcessor:
         }
         if placement.unique_key is not None:
             fields["transactionId"] = placement.unique_key
-        self._answer_when_stored(command.opaque, peer, appended[-1], placement.wait, fields)
-        return None
-
-    def _answer_when_stored(
-        self, opaque: int, peer: Peer, appended: Appended, wait: bool, fields: dict[str, str]
-    ) -> None:
+        answer = Command(0, command.opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, None, fields, True)
         self.unanswered_count += 1
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
-            if status is PutStatus.PUT_OK:
-                peer.send(Command(0, opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, None, fields, True))
-            else:
-                peer.send(self._answer_not_ok(opaque, status, fields))
+            peer.send(answer if status is PutStatus.PUT_OK else self._answer_not_ok(status, answer))
 
-        self._store.wait_durable(appended.end_offset, wait, stored)
+        self._store.wait_durable(appended[-1].end_offset, placement.wait, stored)
+        return None
 
-    def _answer_not_ok(self, opaque: int, status: PutStatus, fields: dict[str, str]) -> Command:
-        code = ANSWERS[status]
+    def _answer_not_ok(self, status: PutStatus, answer: Command) -> Command:
+        """`answer` with the code of an outcome other than success. A message that is stored but not flushed keeps the
+        whole header: clients count it as sent."""
         self._statistics.count_failed()
-        if code is ResponseCode.SERVICE_NOT_AVAILABLE:
-            refusal = self._unwritable()
-            return Command(
-                code, opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, refusal.remark, self._common_fields(), True
-            )
-        return Command(
-            code,
-            opaque,
-            FLAG_RESPONSE,
-            Language.JAVA,
-            OUR_VERSION,
-            "the message is stored, but was not flushed to disk in time",
-            fields,
-            True,
-        )
+        answer.code = ANSWERS[status]
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            answer.remark = "the message is stored, but was not flushed to disk in time"
+        else:
+            answer.remark, answer.fields = self._unwritable().remark, self._common_fields()
+        return answer
 
     # --- refusing ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
+from orbitmq.limits import UNANSWERED_SENDS_MAX
+
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The 18 levels of every RocketMQ version."""
 
@@ -38,9 +40,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     register_name_server_period_ms: int = 30_000
     """Pause between registrations; used within 10,000 to 60,000."""
-
-    register_broker_timeout_ms: int = 24_000
-    """How long one name server may take to answer a registration."""
 
     region_id: str = "DefaultRegion"
     """Written into every message as MSG_REGION."""
@@ -79,21 +78,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_mixed_message_type: bool = False
     """Allow the topic attribute `message.type=MIXED`."""
 
-    clear_retry_topic_when_delete_topic: bool = True
-    """Deleting a topic also deletes the POP retry topics of its groups."""
-
     reject_transaction_message: bool = False
     """Answer half messages with NO_PERMISSION."""
 
     # --- delay levels ---
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     """Delays of levels 1, 2, ..., separated by single blanks; units s, m, h, d."""
-
-    flush_delay_offset_interval_ms: int = 10_000
-    """Pause between saves of the delay levels' progress."""
-
-    delay_offset_update_version_step: int = 200
-    """Progress updates after which the data version of the delay offsets moves."""
 
     # --- pulling ---
     long_polling_enable: bool = True
@@ -121,9 +111,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     consumer_offset_update_version_step: int = 500
     """Offset commits after which the data version of the consumer offsets moves."""
 
-    use_server_side_reset_offset: bool = True
-    """Resetting offsets is done by the broker, not by asking every client."""
-
     channel_expired_timeout_ms: int = 120_000
     """A client that has not sent a heartbeat for this long is removed from its groups."""
 
@@ -140,11 +127,5 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     wait_time_ms_in_pull_queue: int = 5_000
     """The same for pulls."""
 
-    wait_time_ms_in_heartbeat_queue: int = 31_000
-    """The same for heartbeats."""
-
-    wait_time_ms_in_admin_broker_queue: int = 5_000
-    """The same for administrative requests."""
-
-    send_thread_pool_queue_capacity: int = 10_000
+    send_thread_pool_queue_capacity: int = UNANSWERED_SENDS_MAX
     """Unanswered sends beyond which further ones are answered SYSTEM_BUSY."""

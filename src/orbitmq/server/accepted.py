@@ -121,6 +121,23 @@ class AcceptedPeer(asyncio.Protocol):
         body = command.body
         self._collect(command, (body,) if body else (), len(body))
 
+    def send_answer(self, frame: bytes) -> None:
+        listener = self._listener
+        traffic = listener.traffic
+        if self._unanswered:
+            self._unanswered -= 1
+            traffic.unanswered -= 1
+        if self._closing:
+            return
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        traffic.frames_out += 1
+        if self._out_bytes >= listener.limits.write_high_water_bytes:
+            self._block()
+        if not self._dirty:
+            self._dirty = True
+            listener.turn.mark_dirty(self)
+
     def send_parts(self, command: Command, parts: Sequence[Buffer]) -> None:
         self._collect(command, parts, sum([len(part) for part in parts]))
 

@@ -16,7 +16,7 @@ from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.protocol.remoting.frame import Command, decode, request
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
@@ -43,6 +43,9 @@ class ListPeer:
 
     def send(self, command: Command) -> None:
         self.sent.append(command)
+
+    def send_answer(self, frame: bytes) -> None:
+        self.sent.append(decode(frame))
 
     def send_parts(self, command: Command, parts: Sequence[Any]) -> None:
         command.body = b"".join(bytes(part) for part in parts)

@@ -1,0 +1,140 @@
+"""Admission of batches: many messages for one queue in one request, stored one by one side by side.
+
+Rules of this file
+1. All of a batch is admitted or nothing.
+2. What a message does not say itself it takes from the batch, except the batch's own identity (UNIQ_KEY).
+3. Messages of a batch are neither delayed nor transactional. RocketMQ overlooks a delay level inside a batch and delivers
+   at once; here the batch is refused, because a message must not come before its time.
+
+Source: RocketMQ broker, batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orbitmq.broker.admission import (
+    BATCH_BITS,
+    Admission,
+    check_attributes,
+    check_no_timer,
+    level_of,
+    topic_too_long,
+)
+from orbitmq.broker.message_properties import NEEDS_THOUGHT, exact_properties, is_true, waits_for_flush
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.sending import BatchPlacement, Origin, Sending
+from orbitmq.errors import RecordError
+from orbitmq.limits import BATCH_MESSAGES_MAX, TOPIC_BYTES_MAX
+from orbitmq.protocol.batches import BatchItem, decode_batch
+from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.store.store import NewMessage
+
+
+class BatchAdmission:
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def admit(self, sending: Sending, origin: Origin, now_ms: int) -> BatchPlacement | Refusal:
+        """Decide about the batch that is the body of `sending`."""
+        try:
+            return self._admit(sending, origin, now_ms)
+        except Refusal as refusal:
+            return refusal
+
+    def _admit(self, sending: Sending, origin: Origin, now_ms: int) -> BatchPlacement:
+        admission, topic = self._admission, sending.topic
+        config = admission.topic_of(sending, now_ms)
+        queue_id = admission.queue_of(config, sending.queue_id)
+        if topic.startswith(RETRY_PREFIX):
+            raise _illegal(f"a batch cannot be sent to the retry topic {topic!r}")
+        if len(topic) > TOPIC_BYTES_MAX:
+            raise topic_too_long(topic, TOPIC_BYTES_MAX)
+        common = decode_properties(sending.properties)
+        check_attributes(config, common)
+        admission.check_transaction(sending.sys_flag, common, is_delayed_retry=False)
+        admission.check_writable()
+        if sending.sys_flag & BATCH_BITS:
+            raise _illegal("an inner batch cannot stand in a batch")
+        _check_part(common)
+        if len(sending.body) > admission.body_bytes_max:
+            raise admission.body_too_large(len(sending.body), "batch")
+        items = _items(sending.body)
+        sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
+        shared = {name: value for name, value in common.items() if name != Property.UNIQ_KEY}
+        messages = [self._message(item, topic, queue_id, sys_flag, shared, sending, origin) for item in items]
+        return BatchPlacement(messages, queue_id, common.get(Property.UNIQ_KEY), waits_for_flush(common))
+
+    def _message(
+        self,
+        item: BatchItem,
+        topic: str,
+        queue_id: int,
+        sys_flag: int,
+        shared: dict[str, str],
+        sending: Sending,
+        origin: Origin,
+    ) -> NewMessage:
+        admission = self._admission
+        text = str(item.properties, "utf-8", "replace")
+        values = exact_properties(text)
+        if values is not None and NEEDS_THOUGHT.isdisjoint(values) and shared.keys() <= values.keys():
+            unique_key = values.get(Property.UNIQ_KEY)
+        else:
+            values, unique_key = decode_properties(text), None
+            _check_part(values)
+        if unique_key is not None:
+            separator = "" if text.endswith("\x02") else "\x02"
+            properties = f"{text}{separator}".encode() + admission.own.encoded
+        else:
+            values = shared | values
+            unique_key = values.get(Property.UNIQ_KEY) or admission.next_unique_key()
+            values[Property.UNIQ_KEY] = unique_key
+            properties = encode_properties(admission.own.complete(values))
+        admission.check_sizes(item.body, properties)
+        return NewMessage(
+            topic,
+            queue_id,
+            item.body,
+            properties,
+            item.flag,
+            sys_flag,
+            sending.born_timestamp,
+            origin.host,
+            admission.store_host,
+            sending.reconsume_times,
+            0,
+            tags_code(values.get(Property.TAGS)),
+            unique_key,
+            values.get(Property.KEYS),
+        )
+
+
+def _items(body: bytes) -> Sequence[BatchItem]:
+    try:
+        items = decode_batch(body)
+    except RecordError as error:
+        raise _illegal(f"the batch cannot be read: {error}") from error
+    if not items:
+        raise _illegal("the batch holds no message")
+    if len(items) > BATCH_MESSAGES_MAX:
+        raise _illegal(f"the batch holds {len(items)} messages; at most {BATCH_MESSAGES_MAX} are allowed")
+    return items
+
+
+def _check_part(values: dict[str, str]) -> None:
+    """What neither a batch as a whole nor one of its messages may ask for."""
+    if level_of(values) > 0:
+        raise _illegal("a batch cannot hold delayed messages (property DELAY)")
+    if is_true(values.get(Property.TRAN_MSG)):
+        raise _illegal("a batch cannot hold transactional messages (TRAN_MSG)")
+    if Property.INNER_NUM in values:
+        raise _illegal("an inner batch (INNER_NUM) cannot stand in a batch")
+    check_no_timer(values)
+
+
+def _illegal(remark: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)

@@ -1,0 +1,52 @@
+"""What admission is given and what it answers: a message on its way into the store."""
+
+from __future__ import annotations
+
+import msgspec
+
+from orbitmq.store.store import NewMessage
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """Where a message comes from: the peer's packed address and the version of its client."""
+
+    host: bytes
+    version: int
+
+
+class Sending(msgspec.Struct, gc=False):
+    """One message, or one batch, as a front end hands it over. `properties` is the encoded text of the request."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: str = ""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    default_topic: str = ""
+    default_topic_queues: int = 4
+    unit_mode: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+
+
+class Placement(msgspec.Struct, gc=False):
+    """An admitted message: what to append, and what to tell the sender.
+
+    `queue_id` is the queue it asked for or was given, which for a delayed message is not the one it is stored in.
+    """
+
+    message: NewMessage
+    queue_id: int
+    unique_key: str
+    wait: bool
+
+
+class BatchPlacement(msgspec.Struct, gc=False):
+    """An admitted batch: appended as one block, consecutive in one queue. `unique_key` is that of the batch as a whole."""
+
+    messages: list[NewMessage]
+    queue_id: int
+    unique_key: str | None
+    wait: bool
