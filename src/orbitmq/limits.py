@@ -241,6 +241,8 @@ REGISTRATION_TIMEOUT_MS: Final = 24_000
 """Time for one registration; RocketMQ's value."""
 
 REGISTRATION_PERIOD_MS_MIN: Final = 10_000
+"""Lower end of the range below: more often only costs."""
+
 REGISTRATION_PERIOD_MS_MAX: Final = 60_000
 """`registerNameServerPeriod` is taken into this range, as RocketMQ does: half of what a name server waits at most."""
 

@@ -36,7 +36,7 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 5
     """The topic, group, message or broker asked for does not exist."""
     IN_USE = 6
-    """Another process holds the store or the port."""
+    """Another process holds the store."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
 

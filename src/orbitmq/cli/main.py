@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 ok, 1 findings or failure, 2 usage or configuration, 3 no server reached, "
-    "4 refused by a server, 5 not found, 6 store or port in use.",
+    "4 refused by a server, 5 not found, 6 store in use, 130 interrupted.",
 )
 
 app.command("serve")(serving.serve)

@@ -171,7 +171,7 @@ class NameServerRole:
             settings.nameserver,
             process.clock,
             self.deadlines,
-            _KvFile(process.files, settings.data / "namesrv" / "kvConfig.json"),
+            _KvFile(process.files, settings.kv_config_file),
             read_properties=lambda body: {
                 entry.key: entry.value for entry in parse_properties(decode_text(body), where="request")
             },

@@ -95,6 +95,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.broker.listen_port
 
     @property
+    def kv_config_file(self) -> Path:
+        """Where the name server keeps its key-value table."""
+        given = self.nameserver.kv_config_path
+        return Path(given) if given else self.data / "namesrv" / "kvConfig.json"
+
+    @property
     def runtime_file(self) -> Path:
         """Where changes made by request are kept; RocketMQ ignores files it does not know in that folder."""
         return self.data / "config" / "orbitmq-changes.properties"

@@ -52,9 +52,6 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_message_size: int = BODY_BYTES_MAX
     """Largest body in bytes; a whole record may have 64 KiB more."""
 
-    check_crc_on_recover: bool = True
-    """Verify body CRCs of the records that recovery scans."""
-
     # --- flushing ---
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     """Whether an acknowledged message has reached the disk or only the page cache."""
@@ -62,20 +59,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     flush_interval_commit_log_ms: int = 500
     """Pause between background flushes of the commit log (asynchronous mode)."""
 
-    flush_commit_log_least_pages: int = 4
-    """Dirty 4 KiB pages below which a background flush waits for the thorough one."""
-
     flush_commit_log_thorough_interval_ms: int = 10_000
     """At least this often everything written is flushed, however little it is."""
-
-    flush_interval_consume_queue_ms: int = 1_000
-    """Pause between flushes of consume queues."""
-
-    flush_consume_queue_least_pages: int = 2
-    """Dirty 4 KiB pages below which a consume queue waits for the thorough flush."""
-
-    flush_consume_queue_thorough_interval_ms: int = 60_000
-    """At least this often every consume queue is flushed."""
 
     sync_flush_timeout_ms: int = 5_000
     """A send in SYNC_FLUSH mode that is not on disk by then is answered FLUSH_DISK_TIMEOUT; the record stays."""
@@ -107,22 +92,10 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # --- reading ---
     max_transfer_bytes_on_message_in_memory: int = 262_144
-    """Bytes of one pull answer at most while its records are warm."""
+    """Bytes of one pull answer at most."""
 
     max_transfer_count_on_message_in_memory: int = 32
-    """Messages of one pull answer at most while its records are warm."""
-
-    max_transfer_bytes_on_message_in_disk: int = 65_536
-    """Bytes of one pull answer at most once its records are cold."""
-
-    max_transfer_count_on_message_in_disk: int = 8
-    """Messages of one pull answer at most once its records are cold."""
+    """Messages of one pull answer at most."""
 
     access_message_in_memory_max_ratio: int = 40
     """Percent of physical memory: records nearer to the end of the log than that count as warm."""
-
-    max_filter_message_size: int = 16_000
-    """Bytes of consume queue units scanned by one pull at least, however few messages were asked for."""
-
-    max_msgs_num_batch: int = 64
-    """Most messages that one look-up by key returns, whatever the caller asks for."""

@@ -299,7 +299,9 @@ class MessageStore:
         else:
             self._dispatch(entries, self.log.written_end)
             now = self._clock.monotonic_ns()
-            self.deadlines.arm("flush", now + self.settings.flush_interval_commit_log_ms * NS_PER_MS)
+            settings = self.settings
+            pause_ms = min(settings.flush_interval_commit_log_ms, settings.flush_commit_log_thorough_interval_ms)
+            self.deadlines.arm("flush", now + pause_ms * NS_PER_MS)
 
     def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
         self.confirm_offset = confirmed

@@ -1,0 +1,282 @@
+"""The repository read as text: habits that reviewers should not have to look for.
+
+Rules of this file
+1. Only files that git knows, or would know, are read: no environment, no build results.
+2. Each test names file, line and remedy; an exception is listed here with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "orbitmq"
+LINES_MAX = 600
+NAMELESS = {"util", "utils", "common", "helper", "helpers", "misc", "base", "manager", "managers"}
+
+CLOCK_CALLS = {
+    "time": {
+        "time",
+        "time_ns",
+        "monotonic",
+        "monotonic_ns",
+        "perf_counter",
+        "perf_counter_ns",
+        "clock_gettime",
+        "sleep",
+    },
+    "datetime": {"now", "utcnow", "today"},
+    "date": {"today"},
+}
+FILE_CALLS = {
+    "unlink", "touch", "mkdir", "rmdir", "iterdir", "glob", "rglob", "read_text", "write_text", "write_bytes",
+    "symlink_to", "hardlink_to", "chmod", "stat", "lstat", "open_binary",
+}  # fmt: skip
+OS_ALLOWED = {"getpid", "fspath", "environ", "sep", "cpu_count", "sysconf", "PathLike"}
+
+# A path of somebody's machine. Written in pieces so that this file does not find itself.
+MACHINE_PATHS = re.compile(
+    "|".join((r"(?<!\w)/" + r"home/\w", "/" + r"Users/\w", r"(?<!\w)/" + "root/", r"(?<!\w)/" + "work/"))
+)
+PUBLIC_HOSTS = {
+    "repo.maven.apache.org", "repo1.maven.org", "maven.apache.org", "www.w3.org", "pypi.org", "registry.npmjs.org",
+    "github.com", "www.apache.org", "rocketmq.apache.org", "docs.python.org",
+}  # fmt: skip
+
+
+def tracked() -> list[Path]:
+    """Files under version control, and new ones that are not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("this is no git checkout, so there is no list of the repository's files")
+    return [path for line in listed.stdout.splitlines() if (path := ROOT / line).is_file()]
+
+
+def python_files(*folders: str) -> list[Path]:
+    return [
+        path
+        for path in tracked()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in (folders or ("src", "tests", "benchmarks"))
+    ]
+
+
+def where(path: Path, node: ast.AST | int) -> str:
+    line = node if isinstance(node, int) else getattr(node, "lineno", 0)
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_no_module_without_an_idea_in_its_name() -> None:
+    found = [str(path.relative_to(ROOT)) for path in python_files() if NAMELESS & set(path.relative_to(ROOT).parts)]
+    found += [str(path.relative_to(ROOT)) for path in python_files() if path.stem in NAMELESS]
+    assert found == [], "name the idea that lives in the module"
+
+
+def test_modules_stay_small() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}: {count} lines"
+        for path in python_files("src", "scripts")
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
+    ]
+    assert long == [], f"split modules of more than {LINES_MAX} lines"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in python_files("src", "tests", "benchmarks", "examples", "scripts")
+        if path.read_text(encoding="utf-8").strip() and ast.get_docstring(parsed(path)) is None
+    ]
+    assert silent == [], "begin with a docstring: the idea, the rules of the file"
+
+
+def test_every_package_of_the_source_has_a_docstring() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in python_files("src")
+        if path.name == "__init__.py" and ast.get_docstring(parsed(path)) is None
+    ]
+    assert silent == []
+
+
+def test_only_the_clock_reads_the_clock() -> None:
+    found = [
+        where(path, node)
+        for path in python_files("src")
+        if path != SOURCE / "clock.py"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+        and node.attr
+        in CLOCK_CALLS.get(node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id, ())
+    ]
+    assert found == [], "take a Clock instead"
+
+
+def test_only_the_file_layer_of_the_store_touches_files() -> None:
+    found: list[str] = []
+    for path in python_files("src"):
+        if SOURCE / "store" not in path.parents or path.name == "files.py":
+            continue
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                if {"shutil", "tempfile", "fcntl", "glob", "io"} & set(names):
+                    found.append(where(path, node))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+                found.append(where(path, node))
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+                found += [] if node.attr in OS_ALLOWED else [where(path, node)]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FILE_CALLS:
+                found.append(where(path, node))
+    assert found == [], "go through store.files, so that faults can be injected there"
+
+
+def test_no_swallowed_exceptions() -> None:
+    found = [
+        where(path, node)
+        for path in python_files("src")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")))
+        and all(isinstance(statement, ast.Pass | ast.Continue) for statement in node.body)
+    ]
+    assert found == [], "count it, bound it, report it"
+
+
+def test_nothing_is_left_to_do() -> None:
+    marks = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|HA" + r"CK)\b")
+    found = [
+        where(path, number)
+        for path in python_files("src", "tests", "benchmarks", "examples", "scripts")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if marks.search(line)
+    ]
+    assert found == []
+
+
+def test_every_bound_is_used() -> None:
+    limits = SOURCE / "limits.py"
+    names = [
+        node.target.id
+        for node in parsed(limits).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+    assert len(names) > 20
+    text = "\n".join(path.read_text(encoding="utf-8") for path in python_files("src") if path != limits)
+    own = limits.read_text(encoding="utf-8")
+    unused = [
+        name for name in names if not re.search(rf"\b{name}\b", text) and len(re.findall(rf"\b{name}\b", own)) < 2
+    ]
+    assert unused == [], "a bound that nobody checks bounds nothing"
+
+
+def test_every_bound_says_why() -> None:
+    body = parsed(SOURCE / "limits.py").body
+    silent = []
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            explained = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            if not explained:
+                silent.append(node.target.id)
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("store/settings.py", "StoreSettings"),
+        ("broker/settings.py", "BrokerSettings"),
+        ("server/settings.py", "ListenerSettings"),
+        ("nameserver/config.py", "NameServerConfig"),
+    ],
+)
+def test_every_setting_is_read_by_somebody(module: str, name: str) -> None:
+    """A key that is called used must be used: some code reads its field."""
+    struct = next(node for node in parsed(SOURCE / module).body if isinstance(node, ast.ClassDef) and node.name == name)
+    fields = [
+        node.target.id for node in struct.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    ]
+    read: set[str] = set()
+    for path in python_files("src"):
+        read |= {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+    # Only shown to callers, who may ask a name server for its whole configuration; the process reads its own settings.
+    shown_only = {"bind_address", "config_store_path", "server_channel_max_idle_time_seconds", "server_socket_backlog"}
+    assert [field for field in fields if field not in read | shown_only] == []
+
+
+def test_no_path_of_a_machine_is_committed() -> None:
+    found = []
+    for path in tracked():
+        if path == Path(__file__).resolve() or path.name == ".gitignore":
+            continue
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        found += [where(path, number) for number, line in enumerate(lines, start=1) if MACHINE_PATHS.search(line)]
+    assert found == []
+
+
+def test_builds_name_public_registries_only() -> None:
+    found = []
+    for path in tracked():
+        if path.suffix in (".toml", ".cfg", ".ini", ".xml", ".json", ".lock", ".npmrc", ".sh", ".yml", ".yaml") or path.name in (
+            "Makefile", "run", ".npmrc", "pip.conf",
+        ):  # fmt: skip
+            if "vectors" in path.parts:
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+                for host in re.findall(r"https?://([A-Za-z0-9.-]+)", line):
+                    if host not in PUBLIC_HOSTS and host not in ("localhost", "127.0.0.1"):
+                        found.append(f"{where(path, number)} {host}")
+    assert found == []
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    broken = []
+    for path in tracked():
+        if path.suffix != ".md":
+            continue
+        text = path.read_text(encoding="utf-8")
+        text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", target) or target.startswith("#"):
+                continue
+            if not (path.parent / target.partition("#")[0]).exists():
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def test_every_variable_of_ours_is_known() -> None:
+    """A variable with our prefix that the server does not know would stop its start."""
+    from orbitmq.server.keys import shared_keys
+    from orbitmq.server.sources import OTHER_VARIABLES
+
+    reads = re.compile(r"environ|getenv|envvar|export|^[A-Z_]+=|\$\{?ORBITMQ_")
+    unknown: set[str] = set()
+    for path in tracked():
+        if path.suffix not in (".py", ".sh") and path.name not in ("Makefile", "run"):
+            continue
+        # The tests of configuration use wrong names on purpose.
+        if path.name.startswith("test_settings") or path == Path(__file__).resolve():
+            continue
+        for line in path.read_text(encoding="utf-8").splitlines():
+            for variable in re.findall(r"\bORBITMQ_[A-Z0-9_]*[A-Z0-9]\b", line) if reads.search(line) else ():
+                if variable not in OTHER_VARIABLES and shared_keys().find_environment(variable) is None:
+                    unknown.add(f"{path.relative_to(ROOT)}: {variable}")
+    assert sorted(unknown) == []

@@ -1,0 +1,100 @@
+"""`orbitmq serve` as scripts use it: one line, commands work, orderly end with exit code 0."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+
+class Served(NamedTuple):
+    """A running server."""
+
+    process: subprocess.Popen[str]
+    namesrv: str
+    data: Path
+    line: str
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("ORBITMQ_", "NAMESRV_"))}
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orbitmq.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=60,
+    )
+
+
+def free_ports() -> tuple[int, int]:
+    """Two free ports; the one below the second by two is served as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+            name_port, port = first.getsockname()[1], second.getsockname()[1]
+            try:
+                socket.create_server(("127.0.0.1", port - 2)).close()
+            except OSError:
+                continue
+            return name_port, port
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    name_port, port = free_ports()
+    data = tmp_path / "data"
+    arguments = ["serve", "--data", data, "--nameserver-port", name_port, "--broker-port", port]
+    arguments += ["--set", "mappedFileSizeCommitLog=1048576", "--set", "sendMessageThreadPoolNums=4"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orbitmq.cli.main", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "log").open("w"),
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    yield Served(process, f"127.0.0.1:{name_port}", data, line)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_the_life_of_a_server(served: Served, tmp_path: Path) -> None:
+    assert served.line.startswith("orbitmq serves ")
+    assert served.namesrv in served.line
+    assert "sendMessageThreadPoolNums has no effect" in (tmp_path / "log").read_text()
+
+    assert command("topic", "create", "orders", "-n", served.namesrv).returncode == 0
+    sent = command("send", "orders", "hello", "--key", "k1", "-n", served.namesrv, "-o", "json")
+    assert json.loads(sent.stdout)[0]["status"] == "SEND_OK"
+    shown = command("message", "show", "orders", "--key", "k1", "-n", served.namesrv, "-o", "json")
+    assert json.loads(shown.stdout)[0]["body"] == "hello"
+    tail = command("tail", "orders", "--from-beginning", "--stop-at-end", "-n", served.namesrv)
+    assert tail.stdout.endswith("hello\n")
+
+    second = command("serve", "--data", served.data, "--nameserver-port", 0, "--broker-port", free_ports()[1])
+    assert second.returncode == 6, second.stderr
+
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(30) == 0
+    checked = command("store", "check", served.data)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_ctrl_c_is_an_orderly_end_too(served: Served) -> None:
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait(30) == 0
+    assert not (served.data / "abort").exists()
