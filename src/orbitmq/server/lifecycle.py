@@ -264,6 +264,7 @@ class BrokerRole:
             period_ms=own.register_name_server_period_ms,
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
+        self.broker.topic_admin.after_registration = self.registrar.when_told
         traffic = Traffic()
         limits = settings.listener.limits()
         self.listener = Listener("broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic)

@@ -42,6 +42,9 @@ from orbitmq.server.turn import Wakeups
 
 _log = logging.getLogger(__name__)
 
+ANNOUNCEMENT_WAIT_MS: Final = 2_000
+"""How long the answer to a change of a topic waits for name servers; below the patience of every client."""
+
 PERIODIC: Final = "broker: periodic registration"
 RETRY: Final = "broker: registration retry"
 
@@ -109,6 +112,7 @@ class Registrar:
         self._body: tuple[DataVersion, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
+        self._announcing: set[asyncio.Task[object]] = set()
 
     @property
     def registered(self) -> dict[str, bool]:
@@ -137,6 +141,17 @@ class Registrar:
         for server in self._servers:
             server.changed.update(names)
             self._serve(server)
+
+    def when_told(self, done: Callable[[], None], wait_ms: int = ANNOUNCEMENT_WAIT_MS) -> None:
+        """Call `done` once every name server that is being told has answered or failed, at the latest after `wait_ms`."""
+        tasks = [server.task for server in self._servers if server.task is not None]
+        if not tasks:
+            asyncio.get_running_loop().call_soon(done)
+            return
+        waiting = asyncio.get_running_loop().create_task(asyncio.wait(tasks, timeout=wait_ms / 1_000), name="announce")
+        self._announcing.add(waiting)
+        waiting.add_done_callback(self._announcing.discard)
+        waiting.add_done_callback(lambda _: done())
 
     def register_all(self) -> None:
         """Send the whole table to every name server now."""

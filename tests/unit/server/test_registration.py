@@ -145,6 +145,22 @@ async def test_changes_of_a_turn_travel_together() -> None:
         await registrar.stop()
 
 
+async def test_who_changed_a_topic_hears_when_it_is_announced() -> None:
+    async with Rig() as rig:
+        server, address = await rig.name_server()
+        registrar = rig.registrar(address)
+        await registrar.start()
+        told = asyncio.Event()
+        registrar.topics_changed([rig.topics.change("C")])
+        registrar.when_told(told.set)
+        await asyncio.wait_for(told.wait(), 10)
+        assert "C" in server.routes.topics
+        told.clear()
+        registrar.when_told(told.set)  # nothing is under way
+        await asyncio.wait_for(told.wait(), 10)
+        await registrar.stop()
+
+
 async def test_unchanged_table_is_encoded_once() -> None:
     async with Rig() as rig:
         server, address = await rig.name_server()
