@@ -32,7 +32,7 @@ from orbitmq.protocol.sysflag import Compression, with_compression
 
 COMPRESSIONS: Final = {Codec.ZLIB: Compression.ZLIB, Codec.LZ4: Compression.LZ4, Codec.ZSTD: Compression.ZSTD}
 
-STORED_CODES: Final = frozenset(int(status.value) for status in SendStatus)
+STORED_CODES: Final = {int(status.value): status for status in SendStatus}
 """Response codes of a send that mean: stored."""
 
 
@@ -137,7 +137,7 @@ def request_fields(
 
 def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_count: int) -> list[SendReceipt]:
     """One receipt per message of a stored request. `ClientError` when the answer lacks what every broker sends."""
-    status = SendStatus(answer.code)
+    status = STORED_CODES[answer.code]
     queue_id = answer.optional_integer("queueId")
     queue_offset = answer.optional_integer("queueOffset")
     if queue_id is None or queue_offset is None:

@@ -11,6 +11,7 @@ from scripted_cluster import CUT, SILENCE, Broker, Cluster
 from orbitmq.client._async import transport
 from orbitmq.client._async.transport import Channel, SocketChannel
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+from orbitmq.limits import CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 
@@ -176,8 +177,29 @@ def test_a_server_that_does_not_read_stops_the_writers(run: Run, cluster: Cluste
             await channel.post(ask(), 1000)
         channel.resume_writing()
         await channel.post(ask(), 1000)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         assert len(wire.broker.log) == 1
+
+    run(test)
+
+
+def test_what_is_written_in_one_turn_leaves_together(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        wire = Wire(cluster)
+        channel = await wire.open()
+        (pipe,) = wire.broker.pipes
+        written: list[int] = []
+        arrived = pipe.write
+        pipe.write = lambda data: (written.append(len(data)), arrived(data))  # type: ignore[func-returns-value, assignment, method-assign]
+        await asyncio.gather(*(channel.call(ask(), 1000) for _ in range(10)))
+        assert len(written) == 1
+        await channel.post(ask(), 1000)
+        channel.close("done")  # what was accepted is written before
+        assert len(written) == 2
+        body = bytes(CLIENT_WRITE_BUFFER_BYTES)
+        channel = await wire.open()
+        await channel.post(request(CODE, {}, body), 1000)
+        assert channel._unsent_bytes == 0  # large data does not wait for the end of the turn
 
     run(test)
 

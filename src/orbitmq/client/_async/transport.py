@@ -5,7 +5,8 @@ Rules of this file
 2. A call ends with its answer, with its time limit, or with the connection; never otherwise, and never twice.
 3. At most `CLIENT_IN_FLIGHT_REQUESTS_MAX` calls are unanswered and about `CLIENT_WRITE_BUFFER_BYTES` unsent; later calls wait for
    room inside their own time.
-4. A connection on which nothing at all arrived while a call timed out is taken for dead and closed: the next call dials anew. One
+4. What callers write in one turn of the loop leaves together at its end.
+5. A connection on which nothing at all arrived while a call timed out is taken for dead and closed: the next call dials anew. One
    slow answer on a connection that is otherwise alive closes nothing.
 """
 
@@ -20,13 +21,10 @@ from orbitmq.client.addresses import split_address
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.limits import CLIENT_IN_FLIGHT_REQUESTS_MAX, CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.connection import Connection
-from orbitmq.protocol.remoting.frame import Command, encode_head
+from orbitmq.protocol.remoting.frame import Buffer, Command, encode_head
 
 SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""
-
-JOIN_BYTES: Final = 16_384
-"""Bodies up to this size are copied behind their header into one buffer; larger ones are handed on as they are."""
 
 
 class Channel(Protocol):
@@ -80,6 +78,8 @@ class SocketChannel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, asyncio.Future[Command]] = {}
         self._received_count = 0
+        self._unsent: list[Buffer] = []
+        self._unsent_bytes = 0
         self._room = asyncio.Event()
         self._paused = False
         self._close_reason: str | None = None
@@ -170,6 +170,7 @@ class SocketChannel(asyncio.Protocol):
     def close(self, reason: str) -> None:
         if self._close_reason is None:
             self._close_reason = f"closed: {reason}"
+        self._flush()
         if self._transport is not None:
             self._transport.close()
 
@@ -182,11 +183,23 @@ class SocketChannel(asyncio.Protocol):
                 f"connection to {self.address} {self._close_reason or 'is closed'}", request_sent=False
             )
         body = command.body
+        unsent = self._unsent
+        if not unsent:
+            self._loop.call_soon(self._flush)
         head = encode_head(command, len(body))
-        if len(body) <= JOIN_BYTES:
-            transport.write(head + body if body else head)
-        else:
-            transport.writelines((head, body))
+        unsent.append(head)
+        if body:
+            unsent.append(body)
+        self._unsent_bytes += len(head) + len(body)
+        if self._unsent_bytes >= CLIENT_WRITE_BUFFER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hand the frames of this loop turn to the transport: one system call for all of them."""
+        unsent, self._unsent = self._unsent, []
+        self._unsent_bytes = 0
+        if self._transport is not None and unsent:
+            self._transport.writelines(unsent)
 
     async def _wait_for_room(self, command: Command, timeout_ms: int) -> None:
         try:
