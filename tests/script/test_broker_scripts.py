@@ -1,0 +1,352 @@
+"""Runs the text scripts in `broker/`: how a broker with its delay levels behaves over time.
+
+A script is a list of steps: a command line, `----`, and what is then seen, up to an empty line. Lines that begin with
+`#` are comments. With ORBITMQ_REWRITE=1 the scripts are rewritten with what is seen now; read the difference before
+committing it.
+
+    send TOPIC BODY [queue=N] [tag=T] [level=N] [times=N]    times: how often it was consumed already
+    pull TOPIC QUEUE OFFSET [group=G] [tag=EXPRESSION] [wait=MS] [over=CONNECTION]
+    join CONNECTION GROUP TOPIC... [model=BROADCASTING]      leave CONNECTION | close CONNECTION
+    commit GROUP TOPIC QUEUE OFFSET      offset GROUP TOPIC QUEUE      reset GROUP TOPIC QUEUE OFFSET
+    back GROUP TOPIC QUEUE OFFSET [level=N]                  sends the message at that place back
+    lock CONNECTION GROUP TOPIC QUEUE... | unlock CONNECTION GROUP TOPIC QUEUE...
+    create TOPIC QUEUES [perm=N]         delete TOPIC         advance MS | restart | topics | wakeups
+
+What comes to a connection by itself is shown with its name in front.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.clock import ManualClock
+from orbitmq.protocol.ids import pack_host
+from orbitmq.protocol.properties import decode_properties, encode_properties
+from orbitmq.protocol.records import iter_records
+from orbitmq.protocol.remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+    MessageModel,
+    MessageQueue,
+    SubscriptionData,
+)
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, decode, request
+from orbitmq.protocol.schedule import DelayLevels
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.files import OsFiles
+from orbitmq.store.opening import open_store
+from orbitmq.store.settings import StoreSettings
+from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.release import LevelRelease
+
+SCRIPTS = sorted((Path(__file__).parent / "broker").glob("*.txt"))
+MS = 1_000_000
+SMALL = StoreSettings(
+    mapped_file_size_commit_log=1 << 22,
+    mapped_file_size_consume_queue=20_000,
+    max_hash_slot_num=1_000,
+    max_index_num=4_000,
+)
+
+
+class ScriptPeer:
+    def __init__(self, name: str, clock: ManualClock) -> None:
+        self.name = name
+        self.address = ("10.0.0.9", 1)
+        self.host = pack_host(*self.address)
+        self.attachments: dict[str, object] = {}
+        self.sent: list[Command] = []
+        self.writable = True
+        self.closed = False
+        self._clock = clock
+
+    @property
+    def received_ns(self) -> int:
+        return self._clock.monotonic_ns()
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    def send_answer(self, frame: bytes) -> None:
+        self.sent.append(decode(frame))
+
+    def send_parts(self, command: Command, parts: Sequence[Any]) -> None:
+        command.body = b"".join(map(bytes, parts))
+        self.sent.append(command)
+
+    def request(self, command: Command, timeout_ms: int, callback: Callable[[Command | None], None]) -> None:
+        raise AssertionError("no script needs requests to clients")
+
+    def close(self, reason: str) -> None:
+        self.closed = True
+
+
+class Script:
+    """One broker and the commands of the scripts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = ManualClock()
+        self.shown: list[str] = []
+        self.peers: dict[str, ScriptPeer] = {}
+        self._opaque = 0
+        self._open()
+
+    def _open(self) -> None:
+        files, config = OsFiles(), self.root / "config"
+        history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), DelayLevels.parse(), self.clock.now_ms())
+        release = LevelRelease(
+            self.clock, history.due_time, LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), self.clock)
+        )
+        self.store = open_store(
+            self.root,
+            SMALL,
+            files,
+            self.clock,
+            notify=lambda call: call(),
+            due_time=history.due_time,
+            derived=[release],
+            worker=InlineWorker(),
+        )
+        self.broker = Broker(
+            BrokerSettings(),
+            self.store,
+            self.clock,
+            tables=lambda name: ConfigFile(files, config / name),
+            store_host=pack_host("10.0.0.1", 10_911),
+            memory_bytes=1 << 30,
+            random_below=lambda bound: 0,
+        )
+        release.attach(self.store)
+
+    def close(self) -> None:
+        self.broker.close()
+        self.store.close()
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run(self, line: str) -> list[str]:
+        name, *words = line.split()
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        self.shown = []
+        getattr(self, f"do_{name}")([word for word in words if "=" not in word], options)
+        self.show_arrivals()
+        return self.shown
+
+    def show_arrivals(self) -> None:
+        for name, peer in sorted(self.peers.items()):
+            for command in peer.sent:
+                if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and not command.is_response:
+                    self.shown.append(f"{name}: group {command.text('consumerGroup')} has changed")
+                else:
+                    self.shown += [f"{name}: {text}" for text in self.pulled(command)]
+            peer.sent.clear()
+
+    def peer(self, name: str) -> ScriptPeer:
+        if name not in self.peers or self.peers[name].closed:
+            self.peers[name] = ScriptPeer(name, self.clock)
+        return self.peers[name]
+
+    def ask(self, code: int, fields: dict[str, object], body: bytes = b"", over: str = "tool") -> Command | None:
+        """The answer of this turn, if there is one; what is no success is shown."""
+        peer = self.peer(over)
+        self._opaque += 1
+        command = request(code, {name: str(value) for name, value in fields.items()}, body, opaque=self._opaque)
+        answer = self.broker.handle(command, peer)  # type: ignore[arg-type]
+        self.broker.end_turn()
+        if answer is None:
+            for index, sent in enumerate(peer.sent):
+                if sent.is_response and sent.opaque == self._opaque:
+                    answer = peer.sent.pop(index)
+                    break
+        if answer is not None and answer.code != ResponseCode.SUCCESS and code != RequestCode.PULL_MESSAGE:
+            self.shown.append(ResponseCode(answer.code).name)
+            return None
+        return answer
+
+    @staticmethod
+    def pulled(answer: Command) -> list[str]:
+        if answer.code != ResponseCode.SUCCESS:
+            next_offset = answer.fields.get("nextBeginOffset")
+            return [
+                f"{ResponseCode(answer.code).name} next {next_offset}"
+                if next_offset
+                else ResponseCode(answer.code).name
+            ]
+        lines = []
+        for record in iter_records(bytes(answer.body)):
+            times = f" consumed {record.reconsume_times} times" if record.reconsume_times else ""
+            origin = decode_properties(record.properties).get("RETRY_TOPIC")
+            lines.append(
+                f"{record.queue_offset} {bytes(record.body).decode()}{times}{f' from {origin}' if origin else ''}"
+            )
+        return lines
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def do_send(self, words: list[str], options: dict[str, str]) -> None:
+        topic, text = words
+        properties = {"UNIQ_KEY": f"{self._opaque:032d}"}
+        for option, name in (("tag", "TAGS"), ("level", "DELAY")):
+            if option in options:
+                properties[name] = options[option]
+        fields = {
+            "a": "pg", "b": topic, "c": "TBW102", "d": 4, "e": options.get("queue", 0), "f": 0, "g": self.clock.now_ms(),
+            "h": 0, "i": encode_properties(properties).decode(), "j": options.get("times", 0),
+        }  # fmt: skip
+        self.ask(RequestCode.SEND_MESSAGE_V2, fields, text.encode())
+
+    def do_pull(self, words: list[str], options: dict[str, str]) -> None:
+        topic, queue_id, offset = words
+        fields = {
+            "consumerGroup": options.get("group", "g"), "topic": topic, "queueId": queue_id, "queueOffset": offset,
+            "maxMsgNums": 32, "sysFlag": 6 if "wait" in options else 4, "commitOffset": 0,
+            "suspendTimeoutMillis": options.get("wait", 0), "subscription": options.get("tag", "*"), "subVersion": 0,
+        }  # fmt: skip
+        answer = self.ask(RequestCode.PULL_MESSAGE, fields, over=options.get("over", "tool"))
+        self.shown += ["waits"] if answer is None else self.pulled(answer)
+
+    def do_join(self, words: list[str], options: dict[str, str]) -> None:
+        name, group, *topics = words
+        consumer = ConsumerData(
+            group_name=group,
+            message_model=MessageModel(options.get("model", "CLUSTERING")),
+            subscription_data_set=[SubscriptionData(topic=topic, sub_string="*", sub_version=1) for topic in topics],
+        )
+        body = HeartbeatData(client_id=name, consumer_data_set=[consumer]).encode()
+        self.peer(name).attachments["group"] = group
+        self.ask(RequestCode.HEART_BEAT, {}, body, over=name)
+
+    def do_leave(self, words: list[str], options: dict[str, str]) -> None:
+        group = self.peer(words[0]).attachments["group"]
+        self.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": words[0], "consumerGroup": group}, over=words[0])
+
+    def do_close(self, words: list[str], options: dict[str, str]) -> None:
+        peer = self.peers.pop(words[0])
+        self.broker.peer_closed(peer)  # type: ignore[arg-type]
+        self.broker.end_turn()
+
+    def do_commit(self, words: list[str], options: dict[str, str]) -> None:
+        answer = self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            dict(zip(("consumerGroup", "topic", "queueId", "commitOffset"), words, strict=True)),
+        )
+        if answer is not None and answer.remark:
+            self.shown.append("ignored")
+
+    def do_offset(self, words: list[str], options: dict[str, str]) -> None:
+        fields = dict(zip(("consumerGroup", "topic", "queueId"), words, strict=True))
+        answer = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, dict(fields))
+        if answer is not None:
+            self.shown.append(answer.text("offset"))
+
+    def do_reset(self, words: list[str], options: dict[str, str]) -> None:
+        fields = dict(zip(("group", "topic", "queueId", "offset"), words, strict=True))
+        self.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**fields, "timestamp": 0, "isForce": "true"})
+
+    def do_back(self, words: list[str], options: dict[str, str]) -> None:
+        group, topic, queue_id, offset = words
+        result = self.store.get(topic, int(queue_id), int(offset), 1, 1)
+        (record,) = iter_records(bytes(result.records[0]))
+        fields = {
+            "offset": record.physical_offset, "group": group, "delayLevel": options.get("level", 0), "originTopic": topic,
+        }  # fmt: skip
+        self.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+
+    def locks(self, code: RequestCode, words: list[str]) -> Command | None:
+        name, group, topic, *queues = words
+        wanted = [MessageQueue(topic, "broker-a", int(queue)) for queue in queues]
+        body = LockBatchRequest(client_id=name, consumer_group=group, mq_set=wanted).encode()
+        return self.ask(code, {}, body, over=name)
+
+    def do_lock(self, words: list[str], options: dict[str, str]) -> None:
+        answer = self.locks(RequestCode.LOCK_BATCH_MQ, words)
+        assert answer is not None
+        held = LockBatchResponse.decode(answer.body).lock_ok_mq_set
+        self.shown.append("holds " + (" ".join(str(queue.queue_id) for queue in sorted(held)) or "nothing"))
+
+    def do_unlock(self, words: list[str], options: dict[str, str]) -> None:
+        self.locks(RequestCode.UNLOCK_BATCH_MQ, words)
+
+    def do_create(self, words: list[str], options: dict[str, str]) -> None:
+        topic, queues = words
+        fields = {"topic": topic, "readQueueNums": queues, "writeQueueNums": queues, "perm": options.get("perm", 6)}
+        self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "topicFilterType": "SINGLE_TAG"})
+
+    def do_delete(self, words: list[str], options: dict[str, str]) -> None:
+        self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": words[0]})
+
+    def do_topics(self, words: list[str], options: dict[str, str]) -> None:
+        own = [name for name in self.broker.topics.names() if not self.broker.topics.is_system(name)]
+        self.shown.append(" ".join(sorted(own)) or "none")
+
+    def do_wakeups(self, words: list[str], options: dict[str, str]) -> None:
+        counted = self.broker.deadlines.wakeups
+        self.shown += [f"{name} {count}" for name, count in sorted(counted.items())] or ["none"]
+
+    def do_advance(self, words: list[str], options: dict[str, str]) -> None:
+        end = self.clock.monotonic_ns() + int(words[0]) * MS
+        while True:
+            planned = [self.broker.next_tick_ns, self.store.deadlines.next_ns]
+            due = min((at for at in planned if at is not None and at <= end), default=None)
+            if due is None:
+                break
+            self.clock.advance(max(0, -(-(due - self.clock.monotonic_ns()) // MS)))
+            self.store.run_due(self.clock.monotonic_ns())
+            self.broker.tick()
+            self.broker.end_turn()
+            for name in [name for name, peer in self.peers.items() if peer.closed]:
+                self.shown.append(f"{name}: closed")
+                self.broker.peer_closed(self.peers.pop(name))  # type: ignore[arg-type]
+        self.clock.advance((end - self.clock.monotonic_ns()) // MS)
+
+    def do_restart(self, words: list[str], options: dict[str, str]) -> None:
+        self.close()
+        self.show_arrivals()
+        self.peers.clear()
+        self._open()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Script]:
+    script = Script(tmp_path)
+    yield script
+    script.close()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=[path.stem for path in SCRIPTS])
+def test_script(path: Path, script: Script) -> None:
+    written: list[str] = []
+    lines = iter(path.read_text().splitlines())
+    for line in lines:
+        written.append(line)
+        if not line or line.startswith("#"):
+            continue
+        assert next(lines, None) == "----", f"{path.name}: {line!r} is not followed by ----"
+        expected = []
+        for shown in lines:
+            if not shown:
+                break
+            expected.append(shown)
+        actual = script.run(line)
+        written += ["----", *actual, ""]
+        if os.environ.get("ORBITMQ_REWRITE") != "1":
+            assert actual == expected, f"{path.name}: {line}"
+    if os.environ.get("ORBITMQ_REWRITE") == "1":
+        path.write_text("\n".join(written).rstrip("\n") + "\n")
+
+
+def test_there_are_scripts() -> None:
+    assert len(SCRIPTS) >= 6
