@@ -1,4 +1,4 @@
-"""Requests about the broker itself: its settings (26) and its state (28).
+"""Requests about the broker itself: its settings (26, changed by 25) and its state (28).
 
 Rules of this file
 1. The keys of the runtime information are RocketMQ's: its tools parse them without looking whether they are there.
@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from orbitmq.broker.pull import PullProcessor
+from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
+from orbitmq.errors import ProtectedKeyError
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.remoting.bodies import KVTable
 from orbitmq.protocol.remoting.commands import ResponseCode
@@ -42,9 +44,14 @@ class BrokerAdminProcessor:
         statistics: Statistics,
         *,
         configuration: Facts,
+        change_configuration: Callable[[bytes], object] | None,
         disk_use: Callable[[], Mapping[str, float]],
     ) -> None:
-        """`configuration()` gives every setting under RocketMQ's key; `disk_use()` a share from 0 to 1 per path."""
+        """`configuration()` gives every setting under RocketMQ's key; `disk_use()` a share from 0 to 1 per path.
+
+        `change_configuration(body)` applies and keeps the `key=value` lines of a request or raises ConfigurationError;
+        None for a broker whose settings are fixed.
+        """
         self.level_offsets: Callable[[], Mapping[int, int]] = dict
         """Delivered offset of each delay level that is in use; set by the delivery service."""
         self.more_facts: list[Facts] = []
@@ -57,12 +64,22 @@ class BrokerAdminProcessor:
         self._clock = clock
         self._statistics = statistics
         self._configuration = configuration
+        self._change_configuration = change_configuration
         self._disk_use = disk_use
 
     def configuration(self, command: Command, peer: Peer) -> Command:
         text = "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(self._configuration().items()))
         version = msgspec.json.encode(self._topics.version).decode()
         return response(command, ResponseCode.SUCCESS, None, {"version": version}, text.encode())
+
+    def change(self, command: Command, peer: Peer) -> Command:
+        if self._change_configuration is None:
+            raise Refusal(ResponseCode.NO_PERMISSION, "the settings of this broker are fixed; change them at its start")
+        try:
+            self._change_configuration(bytes(command.body))
+        except ProtectedKeyError as error:
+            raise Refusal(ResponseCode.NO_PERMISSION, str(error)) from error
+        return response(command, ResponseCode.SUCCESS)
 
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()

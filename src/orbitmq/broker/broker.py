@@ -73,6 +73,7 @@ class Broker:
         store_host: bytes,
         worker: Worker | None = None,
         configuration: Callable[[], Mapping[str, str]] | None = None,
+        change_configuration: Callable[[bytes], object] | None = None,
         disk_use: Callable[[], Mapping[str, float]] = dict,
         memory_bytes: int | None = None,
         random_below: Callable[[int], int] = random.randrange,
@@ -142,6 +143,7 @@ class Broker:
             clock,
             self.statistics,
             configuration=configuration or self._own_settings,
+            change_configuration=change_configuration,
             disk_use=disk_use,
         )
         if memory_bytes is None:
@@ -224,6 +226,7 @@ class Broker:
             code.QUERY_SUBSCRIPTION_BY_CONSUMER: group.subscription,
             code.CLONE_GROUP_OFFSET: group.clone_offsets,
             code.GET_BROKER_CONFIG: admin.configuration,
+            code.UPDATE_BROKER_CONFIG: admin.change,
             code.GET_BROKER_RUNTIME_INFO: admin.runtime,
         }
         return {int(key): handler for key, handler in table.items()}

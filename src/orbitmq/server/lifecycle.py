@@ -30,7 +30,7 @@ from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
 from orbitmq.server.outbound import Notices
 from orbitmq.server.properties_file import parse_properties
 from orbitmq.server.registration import BrokerIdentity, Registrar
-from orbitmq.server.runtime_settings import broker_config_text
+from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.sources import decode_text
 from orbitmq.server.takeover import refuse_unfinished
@@ -234,6 +234,11 @@ class BrokerRole:
             raise
         self.housekeeping = Housekeeping(self.store, root, files, clock, [self.release.lowest_needed])
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
+        self.runtime_settings = RuntimeSettings(
+            settings,
+            save=lambda text: files.write_atomic(settings.runtime_file, text.encode("ascii")),
+            changed=self._settings_changed,
+        )
         ip = advertised_address(own.broker_ip1, settings.host)
         self.identity = BrokerIdentity(
             own.broker_cluster_name,
@@ -249,7 +254,8 @@ class BrokerRole:
             tables=lambda name: ConfigFile(files, config / name),
             store_host=pack_host(ip, own.listen_port),
             worker=self._worker,
-            configuration=lambda: _as_table(broker_config_text(settings)),
+            configuration=lambda: _as_table(self.runtime_settings.text()),
+            change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
         )
         name_servers = list(own.namesrv_addr)
@@ -279,6 +285,10 @@ class BrokerRole:
             traffic=traffic,
         )
         self._listening = False
+
+    def _settings_changed(self, settings: ServerSettings) -> None:
+        # Every key that may change while running is one the store reads when it needs it.
+        self.store.settings = settings.store
 
     async def start(self) -> None:
         settings = self._process.settings

@@ -17,6 +17,8 @@ from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, request
+from orbitmq.server.runtime_settings import RuntimeSettings
+from orbitmq.server.settings import ServerSettings
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
@@ -95,6 +97,7 @@ class Rig:
             self.clock,
             tables=lambda name: ConfigFile(files, self.root / "config" / name),
             store_host=STORE_HOST,
+            change_configuration=RuntimeSettings(ServerSettings(data=self.root)).update,
             memory_bytes=1 << 30,
             random_below=lambda bound: self.chosen_queue % bound,
         )

@@ -14,6 +14,11 @@ from typing import NamedTuple
 
 import pytest
 
+from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.connection import Connection
+from orbitmq.protocol.remoting.frame import Command, encode, request
+from orbitmq.server.settings import Overrides, Role, load_settings
+
 
 class Served(NamedTuple):
     """A running server."""
@@ -98,3 +103,25 @@ def test_ctrl_c_is_an_orderly_end_too(served: Served) -> None:
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(30) == 0
     assert not (served.data / "abort").exists()
+
+
+def test_a_change_by_request_lasts_over_a_restart(served: Served) -> None:
+    address = served.line.partition("broker broker-a ")[2].partition(",")[0]
+    host, _, port = address.rpartition(":")
+    assert ask(host, int(port), RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=24\n").code == 0
+    assert b"\nfileReservedTime=24\n" in bytes(ask(host, int(port), RequestCode.GET_BROKER_CONFIG).body)
+    assert ask(host, int(port), RequestCode.UPDATE_BROKER_CONFIG, b"rocketmqHome=x\n").code == 16
+    assert ask(host, int(port), RequestCode.UPDATE_BROKER_CONFIG, b"listenPort=1\n").code == 1
+    assert (
+        load_settings(roles=[Role.BROKER], overrides=Overrides(data=served.data)).store.file_reserved_time_hours == 24
+    )
+
+
+def ask(host: str, port: int, code: RequestCode, body: bytes = b"") -> Command:
+    """One request and its answer over a socket."""
+    frames = Connection()
+    with socket.create_connection((host, port), timeout=30) as stream:
+        stream.sendall(encode(request(code, None, body)))
+        while True:
+            for answer in frames.receive_data(stream.recv(65_536)):
+                return answer

@@ -38,14 +38,14 @@ def test_the_text_is_sorted_and_reads_as_a_configuration_file(tmp_path: Path, se
 def test_a_change_takes_effect_and_is_saved_first(settings: ServerSettings) -> None:
     events: list[object] = []
     runtime = RuntimeSettings(settings, save=events.append, changed=lambda new: events.append(new.store))
-    changes = runtime.update(b"fileReservedTime=24\nautoCreateTopicEnable=false\nmaxMessageSize=4194304\n")
-    assert changes == {"fileReservedTime": "24", "autoCreateTopicEnable": "false"}
+    changes = runtime.update(b"fileReservedTime=24\ndeleteWhen=03\nmaxMessageSize=4194304\n")
+    assert changes == {"fileReservedTime": "24", "deleteWhen": "03"}
     assert runtime.settings.store.file_reserved_time_hours == 24
-    assert runtime.settings.broker.auto_create_topic_enable is False
-    assert events == ["autoCreateTopicEnable=false\nfileReservedTime=24\n", runtime.settings.store]
+    assert runtime.settings.store.delete_when == (3,)
+    assert events == ["deleteWhen=03\nfileReservedTime=24\n", runtime.settings.store]
 
     runtime.update(b"fileReservedTime=48")
-    assert events[2] == "autoCreateTopicEnable=false\nfileReservedTime=48\n"
+    assert events[2] == "deleteWhen=03\nfileReservedTime=48\n"
 
 
 def test_a_change_that_cannot_be_saved_is_not_made(settings: ServerSettings) -> None:
@@ -79,6 +79,7 @@ def test_protected_keys(settings: ServerSettings, key: str) -> None:
         (b"fileReservedTim=1", "did you mean fileReservedTime"),
         (b"fileReservedTime=soon", "give a whole number"),
         (b"flushDiskType=SYNC_FLUSH", "takes effect only at the start"),
+        (b"autoCreateTopicEnable=false", "takes effect only at the start"),
         (b"aclEnable=true", "promises what is not built yet"),
         (b"fileReservedTime=24\nlistenPort=1", "takes effect only at the start"),
         (b"a=\\u12", "is not a character"),
