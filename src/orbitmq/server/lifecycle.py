@@ -271,6 +271,7 @@ class BrokerRole:
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         self.broker.topic_admin.after_registration = self.registrar.when_told
+        self.broker.admin.level_offsets = self.release.first_pending_by_level
         traffic = Traffic()
         limits = settings.listener.limits()
         self.listener = Listener("broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic)
