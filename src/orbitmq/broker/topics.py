@@ -194,6 +194,14 @@ class TopicTable:
         self._changed()
         return True
 
+    def take_orders(self, orders: Iterable[str]) -> None:
+        """Mark the topics that a name server keeps an order configuration for. Nothing is unmarked: another name server
+        may know more."""
+        for topic in orders:
+            config = self._topics.get(topic)
+            if config is not None and not config.order:
+                self._create(msgspec.structs.replace(config, order=True))
+
     def check_changeable(self, topic: str) -> None:
         """Raises `Refusal` for a system topic."""
         if self._settings.validate_system_topic_when_update_topic and self.is_system(topic):

@@ -140,7 +140,8 @@ def _decode(content: bytes) -> dict[str, dict[str, str]]:
     tables = document.get("configTable", {}) if isinstance(document, dict) else None
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ProtocolError(
-            "the KV file holds no table of namespaces", remedy="restore kvConfig.json from its .bak file or remove it"
+            "the KV file holds no table of namespaces",
+            remedy="restore kvConfig.json from a copy, or remove it to start with an empty table",
         )
     return {
         str(namespace): {str(key): str(value) for key, value in table.items() if value is not None}

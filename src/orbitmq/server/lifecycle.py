@@ -268,6 +268,7 @@ class BrokerRole:
             clock,
             process.wakeups,
             period_ms=own.register_name_server_period_ms,
+            took_orders=self.broker.topics.take_orders,
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         self.broker.topic_admin.after_registration = self.registrar.when_told
