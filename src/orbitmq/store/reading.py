@@ -103,18 +103,25 @@ def get_records(
 
 
 def _slices(log: CommitLog, ranges: list[tuple[int, int, int]]) -> Records:
-    """Views of the ranges, neighbours joined."""
+    """Views of the ranges, neighbours in one file joined; what is not there (any more) is left out."""
     records: Records = []
-    begin, end = ranges[0][0], ranges[0][0]
-    segment_size = log.sequence.segment_size
+    written = log.written_end
+    file, base, limit = memoryview(b""), 0, 0  # the file looked at, its first byte, and how far it can be read
+    begin = end = ranges[0][0]
     for physical, size, _ in ranges:
-        if physical != end or physical % segment_size == 0:
-            if end > begin and (view := log.view(begin, end - begin)) is not None:
-                records.append(view)
-            begin = physical
-        end = physical + size
-    if (view := log.view(begin, end - begin)) is not None:
-        records.append(view)
+        if physical != end or end >= limit:
+            if end > begin:
+                records.append(file[begin - base : end - base])
+            begin = end = physical
+            if not base <= physical < limit:
+                segment = log.sequence.find(physical)
+                if segment is None:
+                    continue
+                file, base, limit = segment.view, segment.base, min(segment.end, written)
+        if physical + size <= limit:
+            end = physical + size
+    if end > begin:
+        records.append(file[begin - base : end - base])
     return records
 
 
