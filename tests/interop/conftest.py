@@ -1,6 +1,6 @@
 """Fixtures of the interoperability tests.
 
-Which brokers the client tests run against says `ORBITMQ_INTEROP_BROKERS` (see `rig.brokers.KINDS_UNDER_TEST`).
+Which brokers the client tests run against says `INTEROP_BROKERS` (see `rig.brokers.KINDS_UNDER_TEST`).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 KINDS_UNDER_TEST: Final = [
-    Kind(name.strip()) for name in os.environ.get("ORBITMQ_INTEROP_BROKERS", Kind.ORBITMQ.value).split(",")
+    Kind(name.strip()) for name in os.environ.get("INTEROP_BROKERS", Kind.ORBITMQ.value).split(",")
 ]
 """A comma list of "orbitmq" and "java" in the environment. "java" is the control of the tests themselves: what they
 demand of us, RocketMQ's own broker must satisfy."""
@@ -105,7 +105,7 @@ class NameServerRole(Server):
                     "nameserver",
                     "--host",
                     "127.0.0.1",
-                    "--port",
+                    "--nameserver-port",
                     str(self.port),
                     "--data",
                     self.folder / "data",

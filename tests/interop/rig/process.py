@@ -29,6 +29,8 @@ class ServerProcess:
 
     def __init__(self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
+        # Variables of that prefix are settings of the server; those of the test run are not meant for it.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ORBITMQ_")}
         self.started_at = time.time()
         with open(log, "ab") as out:
             self._popen = subprocess.Popen(
@@ -37,7 +39,7 @@ class ServerProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **(env or {})},
+                env={**inherited, **(env or {})},
             )
 
     @property

@@ -3,7 +3,7 @@
 Rules of this file
 1. Machine prerequisites (JDK, Maven, Node.js, gcc) are looked for, never installed. A missing one raises `Missing` with the remedy.
 2. Everything that is fetched or built lands in one cache folder (`.cache/interop` of the repository, or
-   `ORBITMQ_INTEROP_CACHE`), once per content of its sources: a stamp holds their digest.
+   `INTEROP_CACHE`), once per content of its sources: a stamp holds their digest.
 3. Where packages come from is the business of Maven's, npm's and pip's own configuration; no address stands here.
 """
 
@@ -46,7 +46,7 @@ class JavaBuild(NamedTuple):
 
 def cache_folder() -> Path:
     """The folder of fetched and built things, created when absent."""
-    folder = Path(os.environ.get("ORBITMQ_INTEROP_CACHE", REPOSITORY / ".cache" / "interop"))
+    folder = Path(os.environ.get("INTEROP_CACHE", REPOSITORY / ".cache" / "interop"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
