@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from rig.brokers import BrokerUnderTest
+from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
+from rig.toolchain import Missing
 
 import orbitmq
 from orbitmq.client.queue_choice import choose_by_key
@@ -222,6 +223,43 @@ async def test_leaving_by_an_exception_counts_as_a_failed_attempt(broker: Broker
         async with mq.consumer(name, name, options=FIRST) as consumer:
             (message,) = await receive(consumer, 1)
         assert (message.body, message.reconsume_times) == (b"x", 1)
+
+
+@pytest.mark.parametrize("kind", KINDS_UNDER_TEST, ids=lambda kind: kind.value)
+async def test_the_client_outlives_a_killed_broker(
+    kind: Kind, brokers: Callable[..., BrokerUnderTest], name: str
+) -> None:
+    try:
+        broker = brokers(kind, "restarted").start()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    sent: set[str] = set()
+    received: set[str] = set()
+
+    async def produce(mq: orbitmq.Client) -> None:
+        while True:
+            try:
+                sent.add((await mq.send(name, b"x", timeout_ms=1000)).message_id)
+            except orbitmq.ClientError:
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.005)
+
+    async def consume(consumer: orbitmq.Consumer) -> None:
+        async for message in consumer:
+            received.add(message.message_id)
+            await message.ack()
+
+    async with client(broker) as mq, mq.consumer(name, name, options=FIRST) as consumer:
+        consuming, producing = asyncio.create_task(consume(consumer)), asyncio.create_task(produce(mq))
+        await _until(lambda: len(received) >= 100)
+        await asyncio.to_thread(broker.kill)
+        before = len(sent)
+        await asyncio.to_thread(broker.start)
+        await _until(lambda: len(sent) >= before + 100)
+        producing.cancel()
+        await _until(lambda: received >= sent)
+        consumer.stop()
+        await consuming
 
 
 async def test_looking_things_up(broker: BrokerUnderTest, name: str) -> None:
