@@ -7,12 +7,14 @@ generator. It keeps what was acknowledged. `examine` opens what a crash left beh
 from __future__ import annotations
 
 import random
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbitmq.clock import ManualClock
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
@@ -85,6 +87,8 @@ class Promises:
     """Every key that was ever sent, acknowledged or not."""
     ends: dict[str, int] = field(default_factory=dict)
     """Key -> log position behind its record."""
+    body_crcs: dict[str, int] = field(default_factory=dict)
+    """Key -> CRC-32 of what was sent."""
 
     def up_to(self, end: int) -> Promises:
         """What may be asked for when only the log below `end` was synced."""
@@ -93,6 +97,7 @@ class Promises:
             {key: place for key, place in self.delayed.items() if self.ends[key] <= end},
             self.tried,
             self.ends,
+            self.body_crcs,
         )
 
 
@@ -101,6 +106,7 @@ class Running:
 
     def __init__(self, root: Path, files: Files, clock: ManualClock, flush: FlushDiskType) -> None:
         self.clock = clock
+        self.flush = flush
         self.worker = SteppedWorker()
         config = root / "config"
         files.make_dirs(config)
@@ -134,23 +140,35 @@ class Running:
                 self.run_due()
                 self.worker.close()
 
+    def die(self) -> None:
+        """What the kernel does for a killed process: its lock is dropped."""
+        self.store._saving._lock.release()
+
 
 class Life:
     """A broker that sends messages to itself until something stops it."""
 
-    def __init__(self, root: Path, files: Files, seed: int, flush: FlushDiskType, promises: Promises | None = None):
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        seed: int | str,
+        flush: FlushDiskType,
+        promises: Promises | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
-        self.clock = ManualClock(START_MS)
+        self.clock = clock or ManualClock(START_MS)
         self.promises = promises if promises is not None else Promises()
         self.sent = 0
+        self.refused = 0
         self.running = Running(root, files, self.clock, flush)
 
     def live(self, turns: int) -> None:
         for _ in range(turns):
             for _ in range(self.rng.randint(0, 4)):
-                if self.running.store.writable:
-                    self._send()
+                self._send()
             self.running.store.commit()
             if self.rng.random() < 0.4:
                 self.clock.advance(self.rng.choice((1, 20, 150, 400, 1500)))
@@ -165,6 +183,7 @@ class Life:
         body = self.rng.randbytes(self.rng.choice((0, 1, 10, 100, 900)))
         values = {Property.UNIQ_KEY: key, Property.KEYS: f"k{self.sent % 7}", Property.TAGS: f"tag{self.sent % 3}"}
         self.promises.tried.add(key)
+        self.promises.body_crcs[key] = zlib.crc32(body)
         store = self.running.store
         if self.rng.random() < 0.4:
             level = self.rng.randint(1, 3)
@@ -183,7 +202,11 @@ class Life:
                 self.promises.plain[key] = (topic, queue_id)
 
         message.unique_key, message.keys = key, values[Property.KEYS]
-        end = self.promises.ends[key] = store.append(message).end_offset
+        try:
+            end = self.promises.ends[key] = store.append(message).end_offset
+        except StoreUnwritableError:
+            self.refused += 1
+            return
         store.wait_durable(end, True, lambda status: acknowledge() if status is PutStatus.PUT_OK else None)
 
 
@@ -192,7 +215,7 @@ class Broken(AssertionError):
 
 
 def read_everything(running: Running) -> dict[tuple[str, int], list[tuple[str, int, int]]]:
-    """(topic, queue) -> (unique key, store timestamp, body CRC) of every message, read as a consumer would."""
+    """(topic, queue) -> (unique key, store timestamp, CRC-32 of the body) of all messages, read as a consumer would."""
     store = running.store
     found: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
     for queue in list(store.queues):
@@ -217,7 +240,7 @@ def read_everything(running: Running) -> dict[tuple[str, int], list[tuple[str, i
                     raise Broken(f"{queue.topic}/{queue.queue_id}: unit {position} is message {record.queue_offset}")
                 position += 1
                 key = decode_properties(record.properties).get(Property.UNIQ_KEY, "")
-                messages.append((key, record.store_timestamp, record.body_crc))
+                messages.append((key, record.store_timestamp, zlib.crc32(record.body)))
             if position != result.next_offset:
                 raise Broken(
                     f"{queue.topic}/{queue.queue_id}: a message between {position} and {result.next_offset} is missing"
@@ -254,9 +277,12 @@ def check_promises(running: Running, promises: Promises, *, all_delivered: bool)
             continue
         for key, stored_at, _ in messages:
             places.setdefault(key, []).append((topic, queue_id, stored_at))
-    for key in places:
-        if key not in promises.tried:
-            raise Broken(f"message {key!r} was never sent")
+    for messages in found.values():
+        for key, _, crc in messages:
+            if key not in promises.tried:
+                raise Broken(f"message {key!r} was never sent")
+            if crc != promises.body_crcs[key]:
+                raise Broken(f"message {key} has another body than was sent")
     for key, place in promises.plain.items():
         if [(topic, queue) for topic, queue, _ in places.get(key, [])] != [place]:
             raise Broken(f"acknowledged message {key} should be once in {place}, found {places.get(key)}")

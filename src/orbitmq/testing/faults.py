@@ -95,6 +95,11 @@ class RecordingFiles:
                 self._names.append(_NameChange("create", path, inode=inode))
         self._names_synced = len(self._names)
 
+    def revive(self, plan: Plan | None = None) -> None:
+        """A new process on the same machine: what the killed one had written, synced or not, is still there."""
+        self.killed = False
+        self.plan = plan
+
     # --- planned failures -------------------------------------------------------------------------------------------
 
     def ask(self, kind: str, path: Path, size: int = 0) -> Killed | None:

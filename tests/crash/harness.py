@@ -1,0 +1,172 @@
+"""One crash from one seed: a life, its end, and the judgement of what it left.
+
+Ends
+    kill    the process dies at a call; everything it had written is there, the call itself happened in part
+    power   the machine dies: of what was not synced any subset is lost
+    both    the process dies, another one lives on the same machine, then the machine dies
+
+Rules of this file
+1. A seed repeats a run in every detail.
+2. With asynchronous flush a power failure may take what was not yet synced; nothing else may be missing.
+"""
+
+from __future__ import annotations
+
+import enum
+import gc
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.crash.workload import START_MS, Life, Promises, examine
+
+from orbitmq.clock import ManualClock
+from orbitmq.store.files import OsFiles
+from orbitmq.store.settings import FlushDiskType
+from orbitmq.testing.faults import Call, Killed, Plan, RecordingFiles
+
+CALLS_MAX = 1_000
+"""A life of `TURNS` turns makes about this many calls."""
+
+TURNS = 300
+
+
+class End(enum.Enum):
+    KILL = "kill"
+    POWER = "power"
+    BOTH = "both"
+
+
+class Verdict(NamedTuple):
+    seed: int
+    problem: Exception | None
+    calls: int
+    acknowledged: int
+    ended_in: str
+    """Kind of call and file at which the process died; empty when it lived on."""
+
+
+def kill_at(number: int) -> Plan:
+    def plan(call: Call) -> Killed | None:
+        return Killed() if call.number == number else None
+
+    return plan
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory in memory where there is one: the tests judge calls, not the disk."""
+    memory = Path("/dev/shm")
+    base = Path(tempfile.mkdtemp(prefix="orbitmq-crash-", dir=memory if memory.is_dir() else None))
+    try:
+        yield base
+    finally:
+        shutil.rmtree(base)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Lives full of trouble log a lot; what counts is the verdict."""
+    logger = logging.getLogger("orbitmq")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class Crashed(NamedTuple):
+    """What a life left behind."""
+
+    root: Path
+    files: RecordingFiles
+    """What recorded the life; its journal is complete."""
+    promises: Promises
+    clock: ManualClock
+    boot: str
+
+
+def live_until(files: RecordingFiles, root: Path, seed: int | str, flush: FlushDiskType, turns: int = TURNS) -> Crashed:
+    """Live until the plan of `files` ends the process, or for `turns` turns and then as if killed."""
+    return _live(files, root, seed, flush, Promises(), ManualClock(START_MS), turns)[0]
+
+
+def _live(
+    files: RecordingFiles,
+    root: Path,
+    seed: int | str,
+    flush: FlushDiskType,
+    promises: Promises,
+    clock: ManualClock,
+    turns: int,
+) -> tuple[Crashed, int]:
+    synced_end = 0
+    life: Life | None = None
+    try:
+        life = Life(root, files, seed, flush, promises, clock)
+        life.live(turns)
+    except Killed:
+        pass
+    if life is not None:
+        synced_end = life.running.store.log.synced_end
+        life.running.die()
+    life = None
+    gc.collect()  # a life that ended while opening leaves its lock to the garbage collector
+    return Crashed(root, files, promises, clock, files.boot), synced_end
+
+
+def crash(base: Path, end: End, flush: FlushDiskType, seed: int, *, keep: float | None = None) -> Crashed:
+    """Live and die by `seed`; `keep` is the chance of an unsynced page to survive the power failure."""
+    rng = random.Random(seed * 7 + 1)
+    root = base / "store"
+    root.mkdir()
+    files = RecordingFiles(OsFiles(), root, plan=kill_at(rng.randint(1, CALLS_MAX)))
+    promises, clock = Promises(), ManualClock(START_MS)
+    crashed, synced_end = _live(files, root, seed, flush, promises, clock, TURNS)
+    if end is End.BOTH:
+        files.revive(kill_at(len(files.calls) + rng.randint(1, CALLS_MAX // 2)))
+        crashed, again = _live(files, root, f"{seed}+", flush, promises, clock, TURNS)
+        synced_end = max(synced_end, again)
+    if end is End.KILL:
+        return crashed
+    left = base / "after"
+    files.power_cut(left, rng, keep=keep)
+    if flush is FlushDiskType.ASYNC_FLUSH:
+        promises = promises.up_to(synced_end)
+    return Crashed(left, files, promises, clock, "next boot")
+
+
+def judge(
+    end: End,
+    flush: FlushDiskType,
+    seed: int,
+    *,
+    keep: float | None = None,
+    recovered: Callable[[Crashed], None] | None = None,
+) -> Verdict:
+    """Run one seed. An exception of any kind, in the life or after it, is the problem of the verdict."""
+    with scratch() as base, quiet():
+        calls = acknowledged = 0
+        where = ""
+        problem: Exception | None = None
+        try:
+            crashed = crash(base, end, flush, seed, keep=keep)
+            calls = len(crashed.files.calls)
+            acknowledged = len(crashed.promises.plain) + len(crashed.promises.delayed)
+            if crashed.files.killed:
+                last = crashed.files.calls[-1]
+                where = f"{last.kind} {last.path.name}"
+            if recovered is not None:
+                recovered(crashed)
+            files = RecordingFiles(OsFiles(), crashed.root, boot=crashed.boot)
+            examine(crashed.root, files, crashed.promises, crashed.clock, flush)
+        except Exception as error:
+            problem = error
+        gc.collect()
+        return Verdict(seed, problem, calls, acknowledged, where)

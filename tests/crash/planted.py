@@ -1,0 +1,173 @@
+"""Bugs to plant: a checker that does not catch them checks nothing.
+
+Each is a context manager that breaks one rule of the store while it is active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+from orbitmq.protocol.records import check_record
+from orbitmq.store import recovery
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.consume_queue import UNIT, ConsumeQueue
+from orbitmq.store.dispatch import Derived
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.saving import Saving
+from orbitmq.store.segments import SegmentSequence
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.release import LevelRelease
+
+
+@contextmanager
+def progress_saved_before_fdatasync() -> Iterator[None]:
+    """The durable mark and the delay offsets are written first, the log is synced afterwards."""
+    correct = Saving.synced_job
+
+    def synced_job(
+        self: Saving, derived: Sequence[Derived], log: CommitLog, confirmed: int
+    ) -> Callable[[], None] | None:
+        job = correct(self, derived, log, confirmed)
+        if job is None:
+            return None
+
+        def early() -> None:
+            with mock.patch.object(CommitLog, "datasync"):
+                job()
+            log.datasync()
+
+        return early
+
+    with mock.patch.object(Saving, "synced_job", synced_job):
+        yield
+
+
+@contextmanager
+def acknowledged_before_written() -> Iterator[None]:
+    """Senders are answered before the write."""
+    correct = MessageStore.commit
+
+    def commit(self: MessageStore) -> None:
+        waiters, self._turn_waiters = self._turn_waiters, []
+        for _, _, told in waiters:
+            told(PutStatus.PUT_OK)
+        correct(self)
+
+    with mock.patch.object(MessageStore, "commit", commit):
+        yield
+
+
+@contextmanager
+def delivered_marked_at_taking() -> Iterator[None]:
+    """A delayed message counts as delivered when it is taken, not when its delivery is in the log."""
+    correct = LevelRelease._take_due
+
+    def take_due(self: LevelRelease, now_ms: int) -> list[tuple[int, int, int]]:
+        taken = correct(self, now_ms)
+        for physical, _, _ in taken:
+            self._finish(physical)
+        return taken
+
+    with mock.patch.object(LevelRelease, "_take_due", take_due):
+        yield
+
+
+@contextmanager
+def torn_record_accepted() -> Iterator[None]:
+    """Recovery believes the sizes of a record and does not look whether all of it was written."""
+
+    def check(buffer: Any, at: int, end: int, **options: Any) -> Any:
+        with mock.patch("orbitmq.protocol.records._runs_out", return_value=False):
+            return check_record(buffer, at, end, **options | {"crc": False})
+
+    with (
+        mock.patch.object(recovery, "check_record", check),
+        mock.patch.object(recovery, "_has_lost_page", return_value=False),
+    ):
+        yield
+
+
+@contextmanager
+def queue_offset_kept_after_a_failed_write() -> Iterator[None]:
+    """Messages whose write failed keep their places in their queues."""
+
+    class Stuck(ConsumeQueue):
+        __slots__ = ("_highest",)
+
+        @property
+        def next_offset(self) -> int:  # type: ignore[override]
+            return self._highest
+
+        @next_offset.setter
+        def next_offset(self, value: int) -> None:
+            if value >= getattr(self, "_highest", 0) or value == self.max_offset:
+                self._highest = max(value, getattr(self, "_highest", 0))
+
+    with mock.patch("orbitmq.store.queues.ConsumeQueue", Stuck):
+        yield
+
+
+@contextmanager
+def consume_queue_gap_closed_up() -> Iterator[None]:
+    """Consume queues are not synced before the mark speaks of them, and a unit that would leave a gap is put after the
+    last one, as RocketMQ does."""
+    correct = ConsumeQueue.put
+
+    def put(self: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        if queue_offset > self.max_offset:
+            self._tail += UNIT.pack(physical_offset, size, tags_code)
+            self.max_offset += 1
+            self.next_offset = max(self.next_offset, self.max_offset)
+            self.max_physical = physical_offset + size
+            return True
+        return correct(self, queue_offset, physical_offset, size, tags_code)
+
+    with mock.patch.object(ConsumeQueue, "put", put), mock.patch.object(ConsumeQueues, "datasync"):
+        yield
+
+
+@contextmanager
+def torn_end_not_zeroed() -> Iterator[None]:
+    """Cutting moves the end and leaves the old bytes behind it."""
+    with mock.patch.object(SegmentSequence, "cut"):
+        yield
+
+
+@contextmanager
+def sources_forgotten() -> Iterator[None]:
+    """Recovery does not look which delayed messages the records in the log deliver."""
+    correct = LevelRelease.apply
+
+    def apply(self: LevelRelease, entries: Sequence[Any]) -> None:
+        if self._store is not None:
+            correct(self, entries)
+        else:
+            with mock.patch.object(LevelRelease, "_finish"):
+                correct(self, entries)
+
+    with mock.patch.object(LevelRelease, "apply", apply):
+        yield
+
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    bug.__name__: bug
+    for bug in (
+        progress_saved_before_fdatasync,
+        acknowledged_before_written,
+        delivered_marked_at_taking,
+        torn_record_accepted,
+        queue_offset_kept_after_a_failed_write,
+        consume_queue_gap_closed_up,
+        torn_end_not_zeroed,
+        sources_forgotten,
+    )
+}
+
+
+def planted(name: str | None) -> AbstractContextManager[None]:
+    """The named bug; with None nothing is broken."""
+    return nullcontext() if name is None else PLANTED[name]()
