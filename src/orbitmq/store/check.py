@@ -260,11 +260,7 @@ class _Check:
         path = self._root / MARK_FILE
         if not self._files.exists(path):
             return
-        file = self._files.open(path, writable=False)
-        try:
-            mark = MarkFile(file).load("")
-        finally:
-            file.close()
+        mark = MarkFile(self._files, self._root).load("")
         checkpoint = read_checkpoint(self._files, self._root / "checkpoint") or Checkpoint()
         if mark is None or checkpoint.digest() not in mark.checkpoints:
             return

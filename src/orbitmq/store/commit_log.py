@@ -165,6 +165,7 @@ class CommitLog:
 
     def drop_beyond(self, end: int) -> None:
         """As `set_end` when nothing but zeros lies beyond `end`: only whole files are removed."""
+        self.sequence.remove_leftover()
         while len(self.sequence.segments) > 1 and self.sequence.segments[-1].base >= end:
             self.sequence.drop_last()
         self.end = self.written_end = end

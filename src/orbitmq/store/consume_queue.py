@@ -16,7 +16,7 @@ from pathlib import Path
 from struct import Struct
 
 from orbitmq.store.files import Files
-from orbitmq.store.segments import SegmentSequence
+from orbitmq.store.segments import Segment, SegmentSequence
 
 UNIT = Struct(">qiq")
 UNIT_BYTES = 20
@@ -28,7 +28,17 @@ FILLER_SIZE = 0x7FFFFFFF
 class ConsumeQueue:
     """The units of one (topic, queue)."""
 
-    __slots__ = ("_sequence", "_tail", "max_offset", "max_physical", "min_offset", "next_offset", "queue_id", "topic")
+    __slots__ = (
+        "_sequence",
+        "_tail",
+        "forgotten",
+        "max_offset",
+        "max_physical",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "topic",
+    )
 
     def __init__(self, files: Files, directory: Path, segment_bytes: int, topic: str, queue_id: int) -> None:
         self._sequence = SegmentSequence(files, directory, segment_bytes)
@@ -43,11 +53,13 @@ class ConsumeQueue:
         """Queue offset of the next message to be appended; ahead of `max_offset` while messages await dispatch."""
         self.max_physical = 0
         """End of the last record that has a unit here."""
+        self.forgotten = False
+        """Its topic was deleted; the files have moved."""
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def load(self, log_end: int) -> None:
-        """Take up the files; keep the units of records that end at or before `log_end`, cut what follows them.
+        """Take up the files and know the units of records that end at or before `log_end`; changes nothing on disk.
 
         Cost: a few reads per queue (binary search), whatever its length.
         """
@@ -55,14 +67,15 @@ class ConsumeQueue:
         self._settle(log_end)
 
     def cut(self, log_end: int) -> None:
-        """Drop the units of records beyond `log_end`."""
+        """Drop the units of records beyond `log_end`, and whatever lies behind the last unit."""
         self.write_tail()
         self._settle(log_end)
+        self._sequence.remove_leftover()
+        if self._sequence.segments:
+            self._cut_units(self.max_offset)
 
     def _settle(self, log_end: int) -> None:
         end = self._search_end(log_end)
-        if self._sequence.segments:
-            self._cut_units(end)
         self.max_offset = self.next_offset = end
         self.max_physical = 0
         if end > self._first_unit():
@@ -120,13 +133,16 @@ class ConsumeQueue:
         shift every later message.
         """
         if queue_offset != self.max_offset:
-            if physical_offset + size <= self.max_physical or queue_offset < self.max_offset:
+            if physical_offset + size <= self.max_physical or 0 < queue_offset < self.max_offset:
                 return False
-            if self.max_offset or self._sequence.segments:
+            if queue_offset == 0:
+                self._begin_again()
+            elif self.max_offset != self._first_unit() or self._tail:
                 raise ValueError(
                     f"{self.topic}/{self.queue_id}: unit {queue_offset} does not follow unit {self.max_offset - 1}"
                 )
-            self._begin_at(queue_offset)
+            else:
+                self._begin_at(queue_offset)
         elif physical_offset < self.max_physical:
             return False
         self._tail += UNIT.pack(physical_offset, size, tags_code)
@@ -136,8 +152,17 @@ class ConsumeQueue:
         self.max_physical = physical_offset + size
         return True
 
+    def _begin_again(self) -> None:
+        """Recovery meets a later message number 0: the topic was deleted and used again before the crash."""
+        self._tail.clear()
+        while self._sequence.segments:
+            self._sequence.drop_last()
+        self.min_offset = self.max_offset = self.next_offset = 0
+
     def _begin_at(self, queue_offset: int) -> None:
         """An empty queue whose first retained message is not number 0: RocketMQ wants the file filled up to there."""
+        while self._sequence.segments:  # without a unit: left by a crash
+            self._sequence.drop_last()
         segment = self._sequence.grow(queue_offset * UNIT_BYTES)
         count = queue_offset - segment.base // UNIT_BYTES
         segment.file.pwrite(UNIT.pack(0, FILLER_SIZE, 0) * count, 0)
@@ -159,10 +184,14 @@ class ConsumeQueue:
     def has_tail(self) -> bool:
         return bool(self._tail)
 
-    def distrust_disk(self) -> None:
-        """Take the last two files for unsynced."""
-        for segment in self._sequence.segments[-2:]:
-            segment.dirty = segment.unsynced_name = True
+    def distrust_disk(self, synced_end: int) -> None:
+        """Take for unsynced what was written after the log was synced together with its queues up to `synced_end`."""
+
+        def was_synced(segment: Segment) -> bool:
+            physical, size, _ = self._read_unit(segment.end // UNIT_BYTES - 1)
+            return size > 0 and (size == FILLER_SIZE or physical + size <= synced_end)
+
+        self._sequence.distrust_disk(was_synced)
 
     def datasync(self) -> None:
         """Make the written units durable. Blocks; may run beside `put`."""
@@ -185,10 +214,31 @@ class ConsumeQueue:
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Physical offset, size, tags code; None outside the queue."""
-        if not self.min_offset <= queue_offset < self.max_offset:
+        return self.kept_unit(queue_offset) if queue_offset >= self.min_offset else None
+
+    def kept_unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """As `unit`, also while the unit is still there although its record is gone from the log."""
+        if not 0 <= queue_offset < self.max_offset:
             return None
         units = self.units(queue_offset, 1)
         return UNIT.unpack(units) if len(units) == UNIT_BYTES else None
+
+    def first_kept(self, queue_offset: int) -> int:
+        """The first offset from `queue_offset` on whose unit is still there."""
+        return max(queue_offset, self._first_unit())
+
+    def offset_of(self, physical_offset: int) -> int | None:
+        """Offset of the unit of the record at a log position, None when there is none. Cost: one binary search."""
+        low, high = self._first_unit(), self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.kept_unit(middle)
+            if unit is not None and (unit[1] == FILLER_SIZE or unit[0] < physical_offset):
+                low = middle + 1
+            else:
+                high = middle
+        found = self.kept_unit(low)
+        return low if found is not None and found[0] == physical_offset and found[1] != FILLER_SIZE else None
 
     def scan(self, queue_offset: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Units `queue_offset` to `end`, each as (physical offset, size, tags code)."""
@@ -206,15 +256,15 @@ class ConsumeQueue:
 
     # --- retention --------------------------------------------------------------------------------------------------
 
-    def expired_files(self, log_start: int) -> list[Path]:
+    def expired_segments(self, log_start: int) -> list[Segment]:
         """Forget the files all of whose records are gone from the log; the caller removes them. Never the last one."""
-        expired = []
+        expired: list[Segment] = []
         while len(self._sequence.segments) > 1:
             first = self._sequence.segments[0]
             physical, size, _ = self._read_unit(first.end // UNIT_BYTES - 1)
             if size != FILLER_SIZE and physical >= log_start:
                 break
-            expired.append(self._sequence.drop_first().path)
+            expired.append(self._sequence.drop_first())
         return expired
 
     def close(self) -> None:

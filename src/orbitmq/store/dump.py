@@ -29,7 +29,7 @@ from orbitmq.store.inspection import (
     read_sequence,
     walk_log,
 )
-from orbitmq.store.mark import MARK_FILE, MarkFile
+from orbitmq.store.mark import MarkFile
 
 
 def dump_records(
@@ -161,12 +161,5 @@ def dump_checkpoint(files: Files, root: Path) -> dict[str, int]:
 
 def dump_mark(files: Files, root: Path) -> dict[str, Any] | None:
     """The newest synced recovery mark of orbitmq; None when there is none."""
-    path = root / MARK_FILE
-    if not files.exists(path):
-        return None
-    file = files.open(path, writable=False)
-    try:
-        mark = MarkFile(file).load("")
-    finally:
-        file.close()
+    mark = MarkFile(files, root).load("")
     return None if mark is None else msgspec.to_builtins(mark)

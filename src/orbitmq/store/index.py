@@ -251,6 +251,13 @@ class IndexService:
         if self.index_files:
             self.index_files[-1].write()
 
+    def distrust_disk(self, synced_end: int) -> None:
+        """After a crash: take for unsynced every file with keys of records from `synced_end` on."""
+        self._names_unsynced = bool(self.index_files)
+        for file in self.index_files:
+            if file.end_offset >= synced_end:
+                file.writes += 1
+
     def begin_sync(self) -> None:
         """Note what the next `datasync` has to cover: everything written so far."""
         self._syncing = [file for file in self.index_files if file.is_dirty]

@@ -53,51 +53,43 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 class MarkFile:
     """The file with the three slots."""
 
-    __slots__ = ("_file", "_next_synced_slot", "serial")
+    __slots__ = ("_files", "_handle", "_next_synced_slot", "_path", "serial", "synced")
 
-    def __init__(self, file: File) -> None:
-        self._file = file
+    def __init__(self, files: Files, root: Path) -> None:
+        """Nothing is created before the first save."""
+        self._files = files
+        self._path = root / MARK_FILE
+        self._handle: File | None = None
         self._next_synced_slot = 1
         self.serial = 0
+        self.synced: Mark | None = None
+        """The newest synced mark that `load` found."""
 
-    @classmethod
-    def open(cls, files: Files, root: Path) -> MarkFile:
-        file = files.open(root / MARK_FILE, create=True)
-        if file.size() < _SLOTS * SLOT_BYTES:
-            file.truncate(_SLOTS * SLOT_BYTES)
-        return cls(file)
+    @property
+    def _file(self) -> File:
+        if self._handle is None:
+            self._handle = self._files.open(self._path, create=True)
+            if self._handle.size() < _SLOTS * SLOT_BYTES:
+                self._handle.truncate(_SLOTS * SLOT_BYTES)
+        return self._handle
 
     def load(self, boot: str) -> Mark | None:
         """The best mark that can be believed in this boot; None when there is none."""
+        content = self._files.read_bytes(self._path) if self._files.exists(self._path) else b""
         believed: list[tuple[int, Mark]] = []
         for slot in range(_SLOTS):
-            mark = self._read(slot)
+            mark = _read_slot(content[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
             if mark is not None and (slot > 0 or mark.boot == boot):
                 believed.append((slot, mark))
             if mark is not None:
                 self.serial = max(self.serial, mark.serial)
         if not believed:
             return None
-        newest_synced = max((m.serial, s) for s, m in believed if s) if any(s for s, _ in believed) else None
-        if newest_synced is not None:
-            self._next_synced_slot = 3 - newest_synced[1]
+        synced = max(((m.serial, s, m) for s, m in believed if s), key=lambda found: found[0], default=None)
+        if synced is not None:
+            self._next_synced_slot = 3 - synced[1]
+            self.synced = synced[2]
         return max((m for _, m in believed), key=lambda m: m.serial)
-
-    def _read(self, slot: int) -> Mark | None:
-        head = self._file.pread(_HEAD.size, slot * SLOT_BYTES)
-        if len(head) < _HEAD.size:
-            return None
-        crc, length = _HEAD.unpack(head)
-        if not 0 < length <= SLOT_BYTES - _HEAD.size:
-            return None
-        payload = self._file.pread(length, slot * SLOT_BYTES + _HEAD.size)
-        if zlib.crc32(payload) != crc:
-            return None
-        try:
-            mark = msgspec.json.decode(payload, type=Mark)
-        except msgspec.MsgspecError:
-            return None
-        return mark if mark.version == _VERSION else None
 
     def _write(self, slot: int, mark: Mark) -> None:
         payload = msgspec.json.encode(mark)
@@ -117,4 +109,20 @@ class MarkFile:
         self._next_synced_slot = 3 - self._next_synced_slot
 
     def close(self) -> None:
-        self._file.close()
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+
+def _read_slot(slot: bytes) -> Mark | None:
+    if len(slot) < _HEAD.size:
+        return None
+    crc, length = _HEAD.unpack_from(slot)
+    payload = slot[_HEAD.size : _HEAD.size + length]
+    if not payload or len(payload) != length or zlib.crc32(payload) != crc:
+        return None
+    try:
+        mark = msgspec.json.decode(payload, type=Mark)
+    except msgspec.MsgspecError:
+        return None
+    return mark if mark.version == _VERSION else None

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. The lock comes first: nothing is read for recovery, let alone changed, while another process holds the directory.
-2. The end of the log is judged before the log is changed; derived structures are fed from good records only.
+2. The end of the log is judged before anything but the lock file is changed; what is derived is fed good records only.
 3. Opening twice changes nothing the second time.
 """
 
@@ -17,7 +17,7 @@ from typing import Protocol
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError
 from orbitmq.protocol.schedule import DelayLevels
-from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.checkpoint import Checkpoint, CheckpointFile, read_checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
 from orbitmq.store.files import Files
@@ -25,7 +25,18 @@ from orbitmq.store.index import IndexService, Trust
 from orbitmq.store.index_file import IndexShape
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.recovery import LogScan, Origin, Plan, Report, feed_in_batches, judge_end, plan_recovery
+from orbitmq.store.reading import store_timestamp_of
+from orbitmq.store.recovery import (
+    LogScan,
+    Origin,
+    Plan,
+    Report,
+    damage_at,
+    feed_in_batches,
+    find_end,
+    judge_end,
+    plan_recovery,
+)
 from orbitmq.store.saving import ABORT_FILE, CHECKPOINT_FILE, LOCK_FILE, Saving
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
@@ -70,7 +81,7 @@ def open_store(
 ) -> MessageStore:
     """Lock, recover and open the store in `root`, creating it when there is none.
 
-    Raises StoreLockedError, StoreDamagedError (nothing of the log was changed), OSError.
+    Raises StoreLockedError, StoreDamagedError (nothing was changed), OSError.
     """
     files.make_dirs(root)
     lock = files.lock(root / LOCK_FILE)
@@ -108,12 +119,23 @@ class _Opening:
     ) -> MessageStore:
         files, root, log = self.files, self.root, self.log
         abort_exists = files.exists(root / ABORT_FILE)
-        mark_file = MarkFile.open(files, root)
-        checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
+        mark_file = MarkFile(files, root)
         mark = mark_file.load(files.boot_id())
+        page = read_checkpoint(files, root / CHECKPOINT_FILE) or Checkpoint()
         log.sequence.load()
-        plan = plan_recovery(log, mark, checkpoint.value, abort_exists, self._load_queues(mark, checkpoint))
-        report = self._recover(plan, others, abort_exists, checkpoint.value.index_msg_timestamp)
+        trusted = mark is not None and page.digest() in mark.checkpoints
+        limit = mark.positions.get(self.queues.name, 0) if trusted and mark else log.sequence.end_offset
+        self.queues.load(limit)
+        plan = plan_recovery(log, mark, page, abort_exists, self.queues.highest_physical(), files.boot_id())
+        end = find_end(log, plan.start)
+        torn = judge_end(log, end, plan)
+        checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
+        self.queues.cut(min(limit, end))
+        report = self._recover(plan, others, abort_exists, page.index_msg_timestamp, end)
+        report.torn_bytes = torn
+        self._settle(report, mark_file.synced, plan)
+        for other in others:
+            other.finish_restore()
         saving = make_saving(mark_file, checkpoint)
         if self.index is not None:
             index = self.index
@@ -123,19 +145,15 @@ class _Opening:
         )
         files.write_atomic(root / ABORT_FILE, str(os.getpid()).encode())
         store.begin(plan.origin)
+        if files.exists(self.queues.removed_directory):
+            store.remove_paths([self.queues.removed_directory])
         logger.info("%s", report.text())
         return store
 
-    def _load_queues(self, mark: Mark | None, checkpoint: CheckpointFile) -> int:
-        """Load the consume queues as far as they can be trusted; answers the end of the last record they know."""
-        trusted = mark is not None and checkpoint.value.digest() in mark.checkpoints
-        limit = mark.positions.get(self.queues.name, 0) if trusted and mark else self.log.sequence.end_offset
-        self.queues.load(limit)
-        return self.queues.highest_physical()
-
     def _recover(
-        self, plan: Plan, others: Sequence[Recoverable], abort_exists: bool, index_msg_timestamp: int
+        self, plan: Plan, others: Sequence[Recoverable], abort_exists: bool, index_msg_timestamp: int, end: int
     ) -> Report:
+        """Give everything derived what it lacks up to `end`, where the log's good part ends."""
         log, mark = self.log, plan.mark
         start = plan.start
         log.expose_files()
@@ -151,7 +169,9 @@ class _Opening:
             position = mark.positions.get(other.name) if mark else None
             needed = other.restore(log, self.queues, state, position)
             start = min(start, max(needed, log.start))
-        scan = LogScan(log, start, self.due_time)
+        if start < plan.start and find_end(log, start) < plan.start:
+            raise damage_at(log, find_end(log, start), f"the log was good up to {plan.start}")
+        scan = LogScan(log, start, self.due_time, sound_until=end)
         everything: list[Derived] = [self.queues, *([self.index] if self.index else []), *others]
 
         def feed(entries: list[Dispatched]) -> None:
@@ -165,14 +185,13 @@ class _Opening:
                 raise StoreError(f"consume queues cannot be rebuilt: {error}") from error
             logger.warning("consume queues have gaps (%s): rebuilding them from the whole log", error)
             self.queues.cut(log.start)
-            scan = LogScan(log, log.start, self.due_time)
-            feed_in_batches(scan, self.queues.apply)
-        torn = judge_end(log, scan.position, plan)
-        report = Report(plan.origin, start, scan.position, scan.records, torn)
-        self._settle(scan, report, torn, clean=plan.mark is not None and plan.mark.clean)
-        for other in others:
-            other.finish_restore()
-        return report
+            start = log.start
+            scan = LogScan(log, start, self.due_time)
+            feed_in_batches(scan, feed)
+            if scan.position != end:
+                raise damage_at(log, scan.position, f"the log was good up to {end}") from error
+        log.last_store_timestamp = scan.last_store_timestamp
+        return Report(plan.origin, start, end, scan.records)
 
     def _trust(self, plan: Plan, abort_exists: bool) -> Trust:
         if plan.origin is Origin.OURS and plan.mark is not None:
@@ -181,30 +200,55 @@ class _Opening:
             return Trust.PROCESS_ENDED if plan.mark.boot == self.files.boot_id() else Trust.POWER_FAILED
         return Trust.FOREIGN_CRASH if abort_exists else Trust.COMPLETE
 
-    def _settle(self, scan: LogScan, report: Report, torn: int, *, clean: bool) -> None:
+    def _settle(self, report: Report, synced: Mark | None, plan: Plan) -> None:
         """Make the place where the scan ended the end of everything."""
-        log, end = self.log, scan.position
+        log, end = self.log, report.log_end
         if not log.sequence.segments:
+            log.sequence.remove_leftover()
             return
         before = len(log.sequence.segments)
-        if torn:
+        if report.torn_bytes:
             log.set_end(end)
         else:
             log.drop_beyond(end)
         report.removed_files = before - len(log.sequence.segments)
-        log.last_store_timestamp = scan.last_store_timestamp
         self.queues.cut(end)
         if self.index is not None:
             self.index.cut(end)
         self.queues.correct_min_offsets(log.start)
-        if clean:
+        if not report.scanned_records:
+            log.last_store_timestamp = self._newest_store_timestamp()
+        if plan.mark is not None and plan.mark.clean:
             log.synced_end = end
             return
-        for segment in log.sequence:  # what the stopped process wrote may never have reached the disk
-            segment.dirty = segment.dirty or segment.end > report.scanned_from
-        self.queues.distrust_disk()
+        self._distrust_disk(synced, plan)
         if self.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             log.datasync()  # nothing may be read that is not safe
             log.synced_end = end
+
+    def _distrust_disk(self, synced: Mark | None, plan: Plan) -> None:
+        """What the stopped process wrote after its last durable save may never have reached the disk, whatever is
+        there now: the next save has to sync it before it vouches for it. RocketMQ stopped in order syncs everything;
+        after its crash its checkpoint vouches for the log and for nothing that is derived."""
+        log = self.log
+        if plan.origin is Origin.OURS:
+            log_synced = derived_synced = synced.lowest_position() if synced is not None else 0
+        elif plan.origin is Origin.FOREIGN_CLEAN:
+            log_synced = derived_synced = log.end
         else:
-            log.synced_end = report.scanned_from
+            log_synced, derived_synced = plan.start, 0
+        log.sequence.distrust_disk(lambda segment: segment.end <= log_synced)
+        self.queues.distrust_disk(derived_synced)
+        if self.index is not None:
+            self.index.distrust_disk(derived_synced)
+        log.synced_end = min(log_synced, log.end)
+
+    def _newest_store_timestamp(self) -> int:
+        """Store timestamp of the newest record that a consume queue knows: no later one may be older."""
+        last = self.queues.highest_physical()
+        for queue in self.queues:
+            unit = queue.unit(queue.max_offset - 1) if last and queue.max_physical == last else None
+            record = self.log.view(unit[0], unit[1]) if unit is not None else None
+            if record is not None:
+                return store_timestamp_of(record)
+        return 0

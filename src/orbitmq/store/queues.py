@@ -14,6 +14,7 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.store.consume_queue import UNIT_BYTES, ConsumeQueue
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import Files
+from orbitmq.store.segments import Segment
 
 TAIL_TOTAL_BYTES_MAX = 1024 * 1024
 """Units of all queues that may wait in memory; then they are written whether a save is due or not."""
@@ -33,13 +34,18 @@ class ConsumeQueues:
         self._unsynced: set[ConsumeQueue] = set()
         self._syncing: set[ConsumeQueue] = set()
         self._waiting_bytes = 0
+        self._deleted: dict[str, int] = {}
+        """Topic -> log position below which its messages count no more, until dispatch has passed it."""
+        self.removed_directory = directory.with_name(directory.name + ".removed")
+        """Queues of deleted topics, until the worker has removed them."""
+        self._removed_count = 0
         self.ignored_count = 0
         """Entries that were there already; only recovery meets any."""
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def load(self, log_end: int) -> None:
-        """Open every queue on disk and keep the units of records that end at or before `log_end`."""
+        """Open every queue on disk; units of records beyond `log_end` do not count. Changes nothing on disk."""
         for topic in self._files.list_dir(self._directory):
             for name in self._files.list_dir(self._directory / topic):
                 if not (name.isascii() and name.isdigit()):
@@ -82,6 +88,8 @@ class ConsumeQueues:
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
         queues, with_tail = self._queues, self._with_tail
+        if self._deleted and entries:
+            entries = self._without_deleted(entries)
         for entry in entries:
             queue = queues.get((entry.topic, entry.queue_id)) or self.for_append(entry.topic, entry.queue_id)
             if entry.sys_flag & 0xC and not entry.has_queue_unit:
@@ -94,6 +102,12 @@ class ConsumeQueues:
         if self._waiting_bytes >= TAIL_TOTAL_BYTES_MAX:
             self.write()
 
+    def _without_deleted(self, entries: Sequence[Dispatched]) -> list[Dispatched]:
+        kept = [entry for entry in entries if entry.physical_offset >= self._deleted.get(entry.topic, 0)]
+        if entries[-1].physical_offset >= max(self._deleted.values()):
+            self._deleted.clear()
+        return kept
+
     def write(self) -> None:
         while self._with_tail:
             queue = next(iter(self._with_tail))
@@ -102,10 +116,10 @@ class ConsumeQueues:
             self._unsynced.add(queue)
         self._waiting_bytes = 0
 
-    def distrust_disk(self) -> None:
-        """After a crash: the newest files were perhaps never synced; the next durable save has to cover them."""
+    def distrust_disk(self, synced_end: int) -> None:
+        """After a crash: what is younger than the last durable save was perhaps never synced; the next one covers it."""
         for queue in self._queues.values():
-            queue.distrust_disk()
+            queue.distrust_disk(synced_end)
             self._unsynced.add(queue)
 
     def begin_sync(self) -> None:
@@ -115,7 +129,11 @@ class ConsumeQueues:
 
     def datasync(self) -> None:
         for queue in self._syncing:
-            queue.datasync()
+            try:
+                queue.datasync()
+            except FileNotFoundError:
+                if not queue.forgotten:
+                    raise
         self._syncing = set()
 
     def state(self) -> object:
@@ -123,21 +141,32 @@ class ConsumeQueues:
 
     # --- removal ----------------------------------------------------------------------------------------------------
 
-    def forget_topic(self, topic: str) -> Path | None:
-        """Drop the topic's queues; returns its directory for the caller to remove, None when there is none."""
+    def forget_topic(self, topic: str, log_end: int) -> list[ConsumeQueue]:
+        """Drop the topic's queues; what was appended below `log_end` gets no place any more, what follows begins anew.
+
+        The files move to `removed_directory`, so that new ones can take their names at once. Returns the queues for the
+        caller to close, on the worker: it may be syncing them.
+        """
+        forgotten = []
         for queue_id in self.ids_of(topic):
             queue = self._queues.pop((topic, queue_id))
             self._with_tail.discard(queue)
             self._unsynced.discard(queue)
-            queue.close()
+            queue.forgotten = True
+            forgotten.append(queue)
+        self._deleted[topic] = log_end
         directory = self._directory / topic
-        return directory if self._files.exists(directory) else None
+        if self._files.exists(directory):
+            self._files.make_dirs(self.removed_directory)
+            self._files.rename(directory, self.removed_directory / f"{log_end}-{self._removed_count}")
+            self._removed_count += 1
+        return forgotten
 
-    def expired_files(self, log_start: int) -> list[Path]:
-        expired: list[Path] = []
+    def expired_segments(self, log_start: int) -> list[Segment]:
+        expired: list[Segment] = []
         for queue in self._queues.values():
             queue.correct_min_offset(log_start)
-            expired += queue.expired_files(log_start)
+            expired += queue.expired_segments(log_start)
         return expired
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ it short. Otherwise RocketMQ wrote last (or the mark is lost) and its rule appli
 that holds the last indexed record, after a crash from the newest file that is older than the checkpoint.
 
 Rules of this file
-1. Nothing is changed before the whole scan is done and judged.
+1. Nothing is changed before the end is found and judged; records are read a second time to feed what is derived.
 2. A record counts only if it is sound *and* says that it lies where it lies: bytes left over from an earlier, longer log
    are not records.
 3. Where the log is known to have been good, or good records follow, a bad one is damage: reported and refused, never cut.
@@ -61,6 +61,8 @@ class Plan(NamedTuple):
     sound_until: int
     """Up to here the log was good; a bad record before it is damage."""
     mark: Mark | None
+    same_boot: bool = False
+    """The machine has been up since the mark was written: no page of the log was lost."""
 
 
 class Report(msgspec.Struct):
@@ -83,14 +85,23 @@ class Report(msgspec.Struct):
 
 
 def plan_recovery(
-    log: CommitLog, mark: Mark | None, checkpoint: Checkpoint, abort_exists: bool, highest_indexed: int
+    log: CommitLog, mark: Mark | None, checkpoint: Checkpoint, abort_exists: bool, highest_indexed: int, boot: str
 ) -> Plan:
-    """Decide where to scan from. `highest_indexed` is the end of the last record that any consume queue knows."""
+    """Decide where to scan from. `highest_indexed` is the end of the last record that any consume queue knows.
+
+    Raises StoreDamagedError when the log is gone although the mark speaks of it.
+    """
+    ours = mark is not None and checkpoint.digest() in mark.checkpoints
     if not log.sequence.segments:
+        if ours and mark is not None and mark.end > 0:
+            raise StoreDamagedError(
+                f"{log.sequence.directory} holds no file, the log reached offset {mark.end}",
+                remedy="nothing was changed; bring the files back, or remove the whole store directory",
+            )
         return Plan(Origin.NEW, 0, 0, None)
-    if mark is not None and checkpoint.digest() in mark.checkpoints:
+    if ours and mark is not None:
         start = max(min(mark.lowest_position(), mark.end), log.start)
-        return Plan(Origin.OURS, start, mark.end, mark)
+        return Plan(Origin.OURS, start, mark.end, mark, mark.boot == boot)
     if not abort_exists:
         segment = log.sequence.find(max(highest_indexed - 1, 0)) or log.sequence.segments[0]
         return Plan(Origin.FOREIGN_CLEAN, segment.base, 0, None)
@@ -109,14 +120,36 @@ def _first_store_timestamp(segment: Segment) -> int | None:
     return decode_record(segment.view, 0, body=False).store_timestamp or None
 
 
+def find_end(log: CommitLog, start: int) -> int:
+    """The position from `start` on where the first thing stands that is no sound record. Reads, changes nothing."""
+    position = start
+    while (segment := log.sequence.find(position)) is not None:
+        view, base, size = segment.view, segment.base, segment.size
+        at = position - base
+        while at < size:
+            outcome = check_record(view, at, size, expect_physical_offset=base + at)
+            if outcome.status is CheckStatus.BLANK:
+                at = size
+            elif outcome.status is CheckStatus.VALID and not _has_lost_page(view, at, outcome.size):
+                at += outcome.size
+            else:
+                return base + at
+        position = segment.end
+    return position
+
+
 class LogScan:
-    """Walks the records of a log from a position on; afterwards `position` is where the good part ends."""
+    """Walks the records of a log from a position on; afterwards `position` is where the good part ends.
 
-    __slots__ = ("_due_time", "_log", "last_store_timestamp", "position", "records")
+    Below `sound_until` records are known to be sound and not checked again.
+    """
 
-    def __init__(self, log: CommitLog, start: int, due_time: DueTime) -> None:
+    __slots__ = ("_due_time", "_log", "_sound_until", "last_store_timestamp", "position", "records")
+
+    def __init__(self, log: CommitLog, start: int, due_time: DueTime, *, sound_until: int = 0) -> None:
         self._log = log
         self._due_time = due_time
+        self._sound_until = sound_until
         self.position = start
         self.records = 0
         self.last_store_timestamp = 0
@@ -129,15 +162,21 @@ class LogScan:
                 at = self.position - segment.base
                 if at >= segment.size:
                     break
-                outcome = check_record(view, at, segment.size, expect_physical_offset=self.position)
+                outcome = check_record(
+                    view,
+                    at,
+                    segment.size,
+                    crc=self.position >= self._sound_until,
+                    expect_physical_offset=self.position,
+                )
                 if outcome.status is CheckStatus.BLANK:
                     self.position = segment.end
                     break
                 if outcome.status is not CheckStatus.VALID:
                     return
-                record = decode_record(view, at, body=False)
-                if _has_lost_page(record.properties, self.position + outcome.size):
+                if self.position >= self._sound_until and _has_lost_page(view, at, outcome.size):
                     return
+                record = decode_record(view, at, body=False)
                 entry = dispatched_from_record(record, self.position, self._due_time)
                 self.position += outcome.size
                 self.records += 1
@@ -145,11 +184,15 @@ class LogScan:
                 yield entry
 
 
-def _has_lost_page(properties: bytes, end: int) -> bool:
-    """Whether the properties, which end at log position `end`, contain a page of zeros.
+def _has_lost_page(view: memoryview, at: int, size: int) -> bool:
+    """Whether the properties of the sound record at `at` contain a page of zeros; files begin at a page.
 
     Only the body is covered by a checksum. A power failure may lose one page of a record and keep those around it.
     """
+    end = at + size
+    if at // PAGE_BYTES == (end - 1) // PAGE_BYTES:
+        return False
+    properties = decode_record(view, at, body=False).properties
     begin = end - len(properties)
     first = (begin // PAGE_BYTES + 1) * PAGE_BYTES
     return any(
@@ -163,13 +206,13 @@ def judge_end(log: CommitLog, end: int, plan: Plan) -> int:
     Raises StoreDamagedError when `end` is not the end but a damaged place.
     """
     if end < plan.sound_until:
-        raise _damage(log, end, f"the log was good up to {plan.sound_until}")
-    if plan.origin in (Origin.FOREIGN_CLEAN, Origin.FOREIGN_CRASH):
-        # Without a mark of our own, good records behind a bad one are the sign of damage. After a power failure of our
-        # own broker they only mean that the disk kept later pages than some earlier, unsynced and unpromised one.
+        raise damage_at(log, end, f"the log was good up to {plan.sound_until}")
+    if plan.origin is not Origin.OURS or plan.same_boot:
+        # Good records behind a bad one are the sign of damage. Only after a power failure of our own broker they mean
+        # no more than that the disk kept later pages than some earlier, unsynced and unpromised one.
         following = find_record_after(log, end)
         if following is not None:
-            raise _damage(log, end, f"good records follow at {following}")
+            raise damage_at(log, end, f"good records follow at {following}")
     last = end
     for segment in log.sequence.segments:
         if segment.end > end:
@@ -177,7 +220,7 @@ def judge_end(log: CommitLog, end: int, plan: Plan) -> int:
     return last - end
 
 
-def _damage(log: CommitLog, end: int, why: str) -> StoreDamagedError:
+def damage_at(log: CommitLog, end: int, why: str) -> StoreDamagedError:
     segment = log.sequence.find(end)
     where = f"{segment.path} at {end - segment.base}" if segment else "a missing file"
     return StoreDamagedError(

@@ -136,10 +136,12 @@ class Saving:
         """Stop without saving: what is on disk is for recovery to judge."""
         logger.warning("the store is left as after a crash; the next start recovers it")
 
-    def remove_later(self, worker: Worker, paths: Sequence[Path]) -> None:
-        """Remove files or directories on the worker."""
+    def remove_later(self, worker: Worker, paths: Sequence[Path], releases: Sequence[Callable[[], None]]) -> None:
+        """On the worker, call `releases`, which close files, and remove files or directories."""
 
         def job() -> None:
+            for release in releases:
+                release()
             for path in paths:
                 if self._files.is_dir(path):
                     self._files.remove_tree(path)

@@ -11,7 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orbitmq.errors import StoreDamagedError
@@ -66,7 +66,7 @@ class Segment:
 class SegmentSequence:
     """The segments of one directory, in order of their offsets, without gaps."""
 
-    __slots__ = ("_by_number", "_directory_made", "_files", "directory", "segment_size", "segments")
+    __slots__ = ("_by_number", "_directory_made", "_files", "_leftover", "directory", "segment_size", "segments")
 
     def __init__(self, files: Files, directory: Path, segment_size: int) -> None:
         self._files = files
@@ -75,11 +75,11 @@ class SegmentSequence:
         self.segments: list[Segment] = []
         self._by_number: dict[int, Segment] = {}
         self._directory_made = False
+        self._leftover: Path | None = None
 
     def load(self) -> None:
-        """Take up the files that are there. Raises StoreDamagedError for a stranger, a wrong size or a gap.
-
-        An empty last file, left by a crash between creation and sizing, is removed.
+        """Take up the files that are there; changes nothing. Raises StoreDamagedError for a stranger, a wrong size or a
+        gap. An empty last file, left by a crash between creation and sizing, is ignored until `remove_leftover`.
         """
         names = [n for n in self._files.list_dir(self.directory) if not self._files.is_dir(self.directory / n)]
         self._directory_made = bool(names)
@@ -87,7 +87,7 @@ class SegmentSequence:
             path = self.directory / name
             size = self._files.file_size(path)
             if size == 0 and position == len(names) - 1:
-                self._files.remove(path)
+                self._leftover = path
                 continue
             if not (len(name) == NAME_DIGITS and name.isascii() and name.isdigit()):
                 raise StoreDamagedError(
@@ -105,6 +105,12 @@ class SegmentSequence:
             if base % size:
                 raise StoreDamagedError(f"{path} does not start at a multiple of the file size {size}")
             self._add(Segment(self._files, path, base, size))
+
+    def remove_leftover(self) -> None:
+        """Remove the empty last file that `load` met."""
+        if self._leftover is not None:
+            self._files.remove(self._leftover)
+            self._leftover = None
 
     def _add(self, segment: Segment) -> None:
         self.segments.append(segment)
@@ -149,8 +155,12 @@ class SegmentSequence:
         return segment
 
     def cut(self, end: int) -> None:
-        """Drop everything from `end` on: later files are removed, the rest of the file that holds it reads as zeros."""
-        while self.segments and self.segments[-1].base >= end and self.segments[-1].base > 0:
+        """Drop everything from `end` on: later files are removed, the rest of the file that holds it reads as zeros.
+
+        The first file stays, empty if need be: its name is what remembers where the sequence begins.
+        """
+        self.remove_leftover()
+        while len(self.segments) > 1 and self.segments[-1].base >= end:
             self.drop_last()
         segment = self.find(end)
         if segment is not None:
@@ -164,11 +174,19 @@ class SegmentSequence:
         self._files.remove(segment.path)
 
     def drop_first(self) -> Segment:
-        """Forget the first segment and return it; its file is still there, for the caller to remove."""
+        """Forget the first segment and return it, for the caller to release and its file to remove: on the worker,
+        which may be syncing it."""
         segment = self.segments.pop(0)
         del self._by_number[segment.base // self.segment_size]
-        segment.release()
         return segment
+
+    def distrust_disk(self, synced_until: Callable[[Segment], bool]) -> None:
+        """After a crash: take the newest files for unsynced, back to the first of which `synced_until` says that it was
+        synced to its end."""
+        for segment in reversed(self.segments):
+            if synced_until(segment):
+                return
+            segment.dirty = segment.unsynced_name = True
 
     def datasync(self) -> None:
         """Make all written bytes and the names of new files durable. Blocks."""

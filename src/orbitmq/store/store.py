@@ -120,6 +120,9 @@ class MessageStore:
         self._turn_waiters: list[tuple[int, bool, Told]] = []
         self._durability = Durability()
         self._refusals: dict[str, str] = {}
+        self._withheld: dict[str, str] = {}
+        self._retired: list[Callable[[], None]] = []
+        """Releases of files that are forgotten; for the worker, which may still be syncing them."""
         self._syncing = False
         self._topic_bytes: dict[str, bytes] = {}
         self._warm_from = log.written_end
@@ -158,7 +161,7 @@ class MessageStore:
         Raises StoreUnwritableError when the store takes no messages, RecordError when the message fits no record.
         Cost: about 4 us and a copy of the body.
         """
-        if self._refusals:
+        if self._refusals or (self._withheld and not accepted):
             raise StoreUnwritableError(self.unwritable_reason)
         topic = self._topic_bytes.get(message.topic) or self._encode_topic(message.topic)
         if accepted:
@@ -169,7 +172,7 @@ class MessageStore:
 
     def append_batch(self, messages: Sequence[NewMessage]) -> list[Appended]:
         """Append messages side by side in one file, with consecutive queue offsets and one store timestamp."""
-        if self._refusals:
+        if not self.writable:
             raise StoreUnwritableError(self.unwritable_reason)
         now_ms = self._clock.now_ms()
         topics = [self._encode_topic(message.topic) for message in messages]
@@ -305,12 +308,16 @@ class MessageStore:
 
     def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
         self.confirm_offset = confirmed
+        if self._unapplied:  # in log order, or not at all
+            self._unapplied += entries
+            return
         try:
             for derived in self._derived:
                 derived.apply(entries)
         except OSError as error:
             self._unapplied += entries
             self._write_failed(error)
+            return
         self._saving.touched(self.deadlines, self._clock.monotonic_ns())
         if self.arrival is not None:
             self.arrival(entries)
@@ -318,7 +325,7 @@ class MessageStore:
     # --- flushing ---------------------------------------------------------------------------------------------------
 
     def _start_sync(self) -> None:
-        if self._syncing or "fatal" in self._refusals or self.log.synced_end >= self.log.written_end:
+        if self._syncing or self._stopped or self.log.synced_end >= self.log.written_end:
             return
         self._syncing = True
         end = self.log.written_end
@@ -374,13 +381,16 @@ class MessageStore:
         except OSError as error:
             self._write_failed(error)
             return
-        self._unapplied.clear()
+        late, self._unapplied = self._unapplied, []
         self.allow("space")
+        self._saving.touched(self.deadlines, self._clock.monotonic_ns())
+        if late and self.arrival is not None:
+            self.arrival(late)
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def _save_written(self) -> None:
-        if "fatal" in self._refusals or self._unapplied:
+        if self._stopped or self._unapplied:
             return
         try:
             self._saving.save_written(self._derived, self.confirm_offset)
@@ -388,7 +398,7 @@ class MessageStore:
             self._write_failed(error)
 
     def _save_synced(self) -> None:
-        if "fatal" in self._refusals or self._unapplied:
+        if self._stopped or self._unapplied:
             return
         end = self.log.written_end
         try:
@@ -410,11 +420,21 @@ class MessageStore:
 
     @property
     def writable(self) -> bool:
+        """Whether new messages are taken."""
+        return not self._refusals and not self._withheld
+
+    @property
+    def writes_accepted(self) -> bool:
+        """Whether messages that were taken in before, such as delayed ones that are due, can be appended."""
         return not self._refusals
 
     @property
     def unwritable_reason(self) -> str:
-        return "; ".join(self._refusals.values())
+        return "; ".join([*self._refusals.values(), *self._withheld.values()])
+
+    @property
+    def _stopped(self) -> bool:
+        return "fatal" in self._refusals or "closed" in self._refusals
 
     def _refuse(self, name: str, reason: str) -> None:
         if name not in self._refusals:
@@ -422,11 +442,15 @@ class MessageStore:
         self._refusals[name] = reason
 
     def refuse(self, name: str, reason: str) -> None:
-        """Take no messages until `allow(name)`; `reason` is what senders are told."""
-        self._refuse(name, reason)
+        """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in
+        before are still appended: delivering what is pending is what lets its files go."""
+        if name not in self._withheld:
+            logger.error("no messages are accepted: %s", reason)
+        self._withheld[name] = reason
 
     def allow(self, name: str) -> None:
-        if self._refusals.pop(name, None) is not None and not self._refusals:
+        known = self._refusals.pop(name, None) or self._withheld.pop(name, None)
+        if known is not None and self.writable:
             logger.warning("messages are accepted again")
 
     @property
@@ -519,21 +543,27 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues; their records stay in the log until it is cleaned."""
-        directory = self.queues.forget_topic(topic)
-        if directory is not None:
-            self.remove_paths([directory])
+        self.commit()
+        forgotten = self.queues.forget_topic(topic, self.log.end)
+        self._retired += [queue.close for queue in forgotten]
+        self._save_written()  # recovery must not find the old messages and number the new ones after them
+        self._save_synced()
+        self.remove_paths([self.queues.removed_directory])
 
     def drop_first_segments(self, count: int) -> list[Path]:
         """Forget the oldest commit log files and what only speaks of them; answers the files to remove."""
-        paths = [self.log.sequence.drop_first().path for _ in range(count)]
-        paths += self.queues.expired_files(self.log.start)
+        gone = [self.log.sequence.drop_first() for _ in range(count)]
+        gone += self.queues.expired_segments(self.log.start)
+        self._retired += [segment.release for segment in gone]
+        paths = [segment.path for segment in gone]
         if self.index is not None:
             paths += self.index.take_expired(self.log.start)
         return paths
 
     def remove_paths(self, paths: Sequence[Path]) -> None:
         """Remove files or directories on the worker; a failure is reported."""
-        self._saving.remove_later(self._worker, paths)
+        retired, self._retired = self._retired, []
+        self._saving.remove_later(self._worker, paths, retired)
 
     def run_due(self, now_ns: int) -> None:
         """Periodic work whose time has come; see `deadlines`."""
@@ -543,14 +573,33 @@ class MessageStore:
         """Orderly stop: everything written, synced and marked clean, so that the next start scans nothing."""
         self.commit()
         self._worker.close()
-        if "fatal" in self._refusals or self._unapplied:
+        if not self._save_clean():
             self._saving.abandon()
-        else:
-            self._saving.save_clean(self._derived, self.log)
-            self._advance_synced(self.log.written_end)
         self._refusals["closed"] = "the store is closed"
+        self._durability.fail()
+        for release in self._retired:
+            release()
         for derived in self._derived:
             if (close := getattr(derived, "close", None)) is not None:
                 close()
         self.log.close()
         self._saving.release()
+
+    def _save_clean(self) -> bool:
+        """Sync and dispatch everything, then save it as the state after an orderly stop. False when that failed."""
+        if self._stopped:
+            return False
+        try:
+            self.log.datasync()
+        except OSError as error:
+            self._sync_failed(error)
+            return False
+        self._advance_synced(self.log.written_end)
+        if self._unapplied:
+            return False
+        try:
+            self._saving.save_clean(self._derived, self.log)
+        except OSError as error:
+            logger.error("the state of an orderly stop could not be saved: %s", error)
+            return False
+        return True

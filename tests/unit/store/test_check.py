@@ -253,12 +253,12 @@ def test_a_log_shorter_than_what_orbitmq_had_synced(golden_store: Unpack) -> Non
     root = golden_store("plain-torn").root
     checkpoint = read_checkpoint(FILES, root / "checkpoint")
     assert checkpoint is not None
-    mark = MarkFile.open(FILES, root)
+    mark = MarkFile(FILES, root)
     values = {"boot": "b", "positions": {}, "checkpoints": [checkpoint.digest()]}
     mark.save_synced(Mark(serial=1, end=488_389, **values))
     mark.close()
     assert check_store(root, FILES).sound
-    mark = MarkFile.open(FILES, root)
+    mark = MarkFile(FILES, root)
     mark.save_synced(Mark(serial=2, end=488_820, **values))
     mark.close()
     assert any("was on disk up to 488820" in text for text in findings(check_store(root, FILES)))

@@ -77,7 +77,7 @@ def test_checkpoint_and_mark_of_an_empty_directory(tmp_path: Path) -> None:
 
 
 def test_mark(tmp_path: Path) -> None:
-    file = MarkFile.open(FILES, tmp_path)
+    file = MarkFile(FILES, tmp_path)
     file.save_synced(Mark(serial=3, boot="b", end=77, positions={"queues": 77}))
     file.close()
     mark = dump_mark(FILES, tmp_path)
