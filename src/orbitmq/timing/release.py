@@ -26,7 +26,7 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched, DueTime
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import ColdRead, read_and_verify
+from orbitmq.store.reading import ColdRead, is_sound, read_and_verify
 from orbitmq.store.recovery import LogScan
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.level_offsets import LevelOffsets, deliveries_by_rocketmq
@@ -43,6 +43,9 @@ SLEEP_MAX_MS: Final = 1_000
 
 RETRY_MS: Final = 200
 """Pause before trying again when the store takes no messages."""
+
+STATE_INTERVALS_MAX: Final = 2_000
+"""Pending intervals of all levels in one recovery mark: 50 KB at most."""
 
 NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "delay-levels"
@@ -93,28 +96,38 @@ class LevelRelease:
     def _due_at(self, level: int, offset: int) -> int:
         assert self._queues is not None
         queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
-        unit = queue.unit(offset) if queue is not None else None
-        if unit is None:
-            raise LookupError(f"delay level {level} has no unit {offset} although it is pending")
-        return unit[2]
+        unit = queue.kept_unit(offset) if queue is not None else None
+        return unit[2] if unit is not None else 0  # a unit that is gone is due at once: to be reported
 
     def _finish(self, physical_offset: int) -> None:
         known = self._in_flight.pop(physical_offset, None)
+        if known is None:
+            known = self._find_source(physical_offset)
         if known is not None:
             self._level(known[0]).finish(known[1])
-            return
+
+    def _find_source(self, physical_offset: int) -> tuple[int, int] | None:
+        """Level and queue offset of the delayed message at a log position: by its record, or by its unit when the
+        record is damaged or gone."""
         assert self._log is not None
-        source = self._log.record_view(physical_offset)
-        if source is None:
-            return
-        record = decode_record(source, body=False)
-        if record.topic == SCHEDULE_TOPIC:
-            self._level(record.queue_id + 1).finish(record.queue_offset)
+        assert self._queues is not None
+        view = self._log.record_view(physical_offset)
+        if view is not None and is_sound(view, physical_offset):
+            record = decode_record(view, body=False)
+            return (record.queue_id + 1, record.queue_offset) if record.topic == SCHEDULE_TOPIC else None
+        for queue_id in self._queues.ids_of(SCHEDULE_TOPIC):
+            queue = self._queues.get(SCHEDULE_TOPIC, queue_id)
+            offset = queue.offset_of(physical_offset) if queue is not None else None
+            if offset is not None:
+                return queue_id + 1, offset
+        return None
 
     def state(self) -> object:
         """Level -> pending intervals of queue offsets."""
+        limit = STATE_INTERVALS_MAX // max(len(self._levels), 1)
         return {
-            str(level): {"pending": runs.intervals(), "next": runs.next_offset} for level, runs in self._levels.items()
+            str(level): {"pending": runs.intervals(limit), "next": runs.next_offset}
+            for level, runs in self._levels.items()
         }
 
     def write(self) -> None:
@@ -127,8 +140,14 @@ class LevelRelease:
         }
 
     def datasync(self) -> None:
-        """Write the offsets that RocketMQ reads. Runs after the log was synced, so they never lead it."""
-        self._offsets.save(self._saved_table)
+        """Write the offsets that RocketMQ reads. Runs after the log was synced, so they never lead it.
+
+        They may lag: what cannot be written now is written by a later save, and our own state is in the mark.
+        """
+        try:
+            self._offsets.save(self._saved_table)
+        except OSError as error:
+            logger.error("the offsets of the delay levels were not saved, RocketMQ would repeat deliveries: %s", error)
 
     # --- recovery (Recoverable) -------------------------------------------------------------------------------------
 
@@ -145,6 +164,9 @@ class LevelRelease:
             if queue is not None:
                 runs = self._level(queue_id + 1)
                 start = max(min(runs.next_offset, queue.max_offset), queue.min_offset)
+                if start > runs.next_offset > 0:
+                    lost = start - runs.next_offset
+                    logger.error("delay level %d: the records of %d messages still to deliver are gone", level, lost)
                 runs.next_offset = start
                 runs.add_range(start, (unit[2] for unit in queue.scan(start, queue.max_offset)))
         return log.end_of_files
@@ -157,8 +179,13 @@ class LevelRelease:
             queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
             for start, end in saved["pending"]:
                 runs.next_offset = start
-                if queue is not None:
-                    runs.add_range(start, (unit[2] for unit in queue.scan(start, min(end, queue.max_offset))))
+                if queue is None:
+                    logger.error("delay level %d: the queue of %d pending messages is gone", level, end - start)
+                    continue
+                first = queue.first_kept(start)
+                if first > start:
+                    logger.error("delay level %d: the units of %d pending messages are gone", level, first - start)
+                runs.add_range(first, (unit[2] for unit in queue.scan(first, min(end, queue.max_offset))))
             runs.next_offset = saved["next"]
 
     def finish_restore(self) -> None:
@@ -237,7 +264,7 @@ class LevelRelease:
         store = self._store
         if store is None or self.paused or self._reading_cold:
             return
-        if not store.writable:
+        if not store.writes_accepted:
             self._arm(soonest_ms=RETRY_MS)
             return
         taken = self._take_due(self._clock.now_ms())
@@ -260,9 +287,11 @@ class LevelRelease:
             queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
             share = max(RELEASE_BATCH_MAX // len(ready), 1)
             while share > 0 and queue is not None and (offset := runs.take_due(now_ms)) is not None:
-                unit = queue.unit(offset)
+                unit = queue.kept_unit(offset)
                 if unit is None:
-                    raise LookupError(f"delay level {level} has no unit {offset} although it is pending")
+                    logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
+                    runs.finish(offset)
+                    continue
                 taken.append(unit)
                 self._in_flight[unit[0]] = (level, offset)
                 share -= 1
@@ -284,24 +313,35 @@ class LevelRelease:
             self._reading_cold = False
             if isinstance(found, BaseException):
                 logger.error("delayed messages could not be read, trying again: %s", found)
-                self._untake()
-            elif store.writable:
+                self._untake([unit[0] for unit in taken])
+            elif store.writes_accepted:
                 self._release(store, found)
                 store.commit()
             else:
-                self._untake()
+                self._untake([unit[0] for unit in taken])
 
         store.run_blocking(job, done)
 
     def _release(self, store: MessageStore, found: Sequence[tuple[int, memoryview | bytes | None]]) -> None:
         last_end = 0
-        try:
-            for physical, data in found:
+        appended: list[int] = []
+        for physical, data in found:
+            try:
                 last_end = self._append(store, physical, data)
-        except StoreUnwritableError:
-            self._untake()
-            return
-        store.wait_durable(last_end, False, self._committed)
+            except StoreUnwritableError:
+                break
+            appended.append(physical)
+        if len(appended) < len(found):
+            self._untake([physical for physical, _ in found[len(appended) :]])
+
+        def committed(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                self._arm()
+            else:
+                self._untake(appended)
+
+        if appended:
+            store.wait_durable(last_end, False, committed)
 
     def _append(self, store: MessageStore, physical: int, data: memoryview | bytes | None) -> int:
         record: Record | None = None
@@ -311,20 +351,29 @@ class LevelRelease:
             record = decode_record(data)
             end = store.append(restore_message(record), accepted=True).end_offset
             self.released_count += 1
+        except StoreUnwritableError:
+            raise
         except (Undeliverable, RecordError) as error:
-            logger.error("the delayed message at %d goes to quarantine: %s", physical, error)
-            end = store.append(quarantine_message(record, physical, str(error)), accepted=True).end_offset
-            self.quarantined_count += 1
+            end = self._quarantine(store, record, physical, str(error))
+        except Exception as error:  # whatever it is: one record stops neither its level nor the others
+            logger.exception("restoring the delayed message at %d failed", physical)
+            end = self._quarantine(store, record, physical, f"{type(error).__name__}: {error}")
         return end
 
-    def _committed(self, status: PutStatus) -> None:
-        if status is not PutStatus.PUT_OK:
-            self._untake()
-        else:
-            self._arm()
+    def _quarantine(self, store: MessageStore, record: Record | None, physical: int, reason: str) -> int:
+        logger.error("the delayed message at %d goes to quarantine: %s", physical, reason)
+        try:
+            end = store.append(quarantine_message(record, physical, reason), accepted=True).end_offset
+        except RecordError as error:  # with the reason it fits nowhere: the reason alone always does
+            logger.error("only the reason is kept: %s", error)
+            end = store.append(quarantine_message(None, physical, reason), accepted=True).end_offset
+        self.quarantined_count += 1
+        return end
 
-    def _untake(self) -> None:
-        self._in_flight.clear()
-        for runs in self._levels.values():
-            runs.untake()
+    def _untake(self, sources: Sequence[int]) -> None:
+        """What was taken from these log positions did not reach the log."""
+        for physical in sources:
+            known = self._in_flight.pop(physical, None)
+            if known is not None:
+                self._level(known[0]).untake(known[1])
         self._arm(soonest_ms=RETRY_MS)

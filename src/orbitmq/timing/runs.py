@@ -15,8 +15,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final
 
-RUNS_MAX: Final = 1_000
-"""Runs of one level. A clock that steps back more often than this makes messages late (counted), never early."""
+RUNS_MAX: Final = 100
+"""Runs of one level. A clock that steps back more often than this makes messages late (counted), never early. All
+levels together must fit in a slot of the recovery mark."""
 
 DueAt = Callable[[int], int]
 """Queue offset of a unit in the level's queue -> its due time in milliseconds."""
@@ -101,24 +102,24 @@ class LevelRuns:
             best.head_due_ms = self._due_at(best.taken)
         return offset
 
-    def untake(self) -> None:
-        """What was taken and not finished is pending again."""
-        for run in self._runs:
-            if run.taken != run.done:
-                run.taken = run.done
-                run.head_due_ms = self._due_at(run.taken)
+    def untake(self, offset: int) -> None:
+        """A unit that was taken, and those of its run taken after it, are to be taken again."""
+        run = self._find(offset)
+        if run is not None and run.taken > offset:
+            run.taken = offset
+            run.head_due_ms = self._due_at(offset)
 
     def finish(self, offset: int) -> bool:
         """The unit is delivered (or given up, or replaced). False when it was not pending."""
-        index = bisect_right(self._runs, offset, key=lambda run: run.start) - 1
-        if index < 0:
+        run = self._find(offset)
+        if run is None:
             return False
-        run = self._runs[index]
-        if not run.done <= offset < run.end:
-            return False
-        if offset > run.done:  # units between were finished by another program: split what is left
+        if offset > run.done:  # finished out of order, by another program: split what is left
             rest = Run(run.done, offset, self._due_at(run.done), self._due_at(offset - 1))
-            self._runs.insert(index, rest)
+            rest.taken = min(run.taken, offset)
+            if run.done < rest.taken < offset:
+                rest.head_due_ms = self._due_at(rest.taken)
+            self._runs.insert(self._runs.index(run), rest)
         run.start = run.done = offset + 1
         if run.taken < run.done:
             run.taken = run.done
@@ -127,6 +128,12 @@ class LevelRuns:
         if run.done == run.end:
             self._runs.remove(run)
         return True
+
+    def _find(self, offset: int) -> Run | None:
+        """The run in which the unit is pending."""
+        index = bisect_right(self._runs, offset, key=lambda run: run.start) - 1
+        run = self._runs[index] if index >= 0 else None
+        return run if run is not None and run.done <= offset < run.end else None
 
     def trim(self, end: int) -> None:
         """Forget units from `end` on: the log was cut there."""
@@ -149,9 +156,14 @@ class LevelRuns:
     def pending_count(self) -> int:
         return sum(run.end - run.done for run in self._runs)
 
-    def intervals(self) -> list[tuple[int, int]]:
-        """Pending offsets as (first, end) pairs, ascending."""
-        return [(run.done, run.end) for run in self._runs]
+    def intervals(self, limit: int) -> list[tuple[int, int]]:
+        """Pending offsets as at most `limit` pairs (first, end), ascending.
+
+        Where there are more, which only deliveries by another program bring about, the newest are joined over the
+        finished units between them: after a restart those come a second time.
+        """
+        pairs = [(run.done, run.end) for run in self._runs]
+        return pairs if len(pairs) <= limit else [*pairs[: limit - 1], (pairs[limit - 1][0], pairs[-1][1])]
 
     def pending_offsets(self) -> Iterator[int]:
         for run in self._runs:
