@@ -6,6 +6,7 @@ and runs what is due. Nothing polls: without armed names nothing wakes. Every wa
 Rules of this file
 1. Deadlines are monotonic nanoseconds.
 2. A name is armed at most once; arming it again keeps the earlier deadline.
+3. An action that raises loses its own deadline only; the others stay armed.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Deadlines:
     def run_due(self, now_ns: int) -> None:
         """Run every action whose time has come, each once; an action may arm names again."""
         due = sorted((at, name) for name, at in self._due_ns.items() if at <= now_ns)
-        for _, name in due:
-            del self._due_ns[name]
-        for _, name in due:
-            self.wakeups[name] += 1
-            self._actions[name]()
+        for at, name in due:
+            if self._due_ns.get(name) == at:  # not disarmed by an action before it
+                del self._due_ns[name]
+                self.wakeups[name] += 1
+                self._actions[name]()
