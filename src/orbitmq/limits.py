@@ -189,11 +189,25 @@ WRITE_LOW_WATER_BYTES: Final = 262_144
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes of a connection at which it is cut: answers to requests that were accepted before it blocked fit."""
 
-PARTIAL_FRAMES_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of frames that have not arrived whole, of all connections of a listener: sixteen frames of the largest size."""
+HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of frames that have not arrived whole, and of requests whose senders take no answers, of all connections of a
+listener: sixteen frames of the largest size."""
 
 REQUESTS_TO_PEER_MAX: Final = 256
 """Requests of ours to one client that wait for its answer; RocketMQ allows 64 for a whole server."""
+
+WAITING_REQUESTS_MAX: Final = UNANSWERED_SENDS_MAX
+"""Requests that were read and wait to be handled, of all connections, together with sends that wait for their flush."""
+
+WAITING_REQUESTS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the requests that wait to be handled: sixteen bodies of the largest size, or 10,000 of 6 KiB."""
+
+TURN_SLICE_MS: Final = 20
+"""How long a loop turn reads and handles before what it did is written and answered; under a flood reading and handling
+take slices of this length in turn, so a small request waits for about two of them."""
+
+HANDLED_AT_ONCE_MAX: Final = 64
+"""Requests of one read that are handled without a look at the clock; more of them wait in the line."""
 
 STOP_GRACE_MS: Final = 1_000
 """Time that connections get at an orderly stop to take the answers already written."""

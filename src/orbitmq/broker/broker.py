@@ -58,6 +58,8 @@ RequestHandler = Callable[[Command, Peer], Command | None]
 TABLE_RETRY_NS = 5_000_000_000
 """After a table could not be saved, how long to wait before trying again without a change."""
 
+SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+
 OFFSETS, CLIENTS, HELD, TABLES = "consumer offsets", "client expiry", "held pulls", "configuration tables"
 """Names of the periodic work."""
 
@@ -259,6 +261,12 @@ class Broker:
                 logger.exception("request code %d from %s failed", request.code, peer.address)
                 answer = response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         return None if request.flag & FLAG_ONEWAY else answer
+
+    def handle_excess(self, request: Command, peer: Peer) -> Command | None:
+        """The answer to a request that finds too many waiting: sends are refused, everything else is served."""
+        if request.code in SENDS:
+            return self.sends.refuse_excess(request)
+        return self.handle(request, peer)
 
     def end_turn(self) -> None:
         """Save changed tables, write the log, answer what became safe, and arm what is due later."""

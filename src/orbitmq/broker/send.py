@@ -188,11 +188,17 @@ class SendProcessor:
                 f"[TIMEOUT_CLEAN_QUEUE]broker busy: the request waited {waited_ns // 1_000_000} ms, "
                 f"more than {self._wait_limit_ns // 1_000_000} ms; {self.unanswered_count} sends are unanswered",
             )
+        return self._overload(f"{self.unanswered_count} sends are unanswered")
+
+    def refuse_excess(self, command: Command) -> Command | None:
+        """The answer to a send that finds the line of waiting requests full."""
+        return self._refuse(command, self._overload("too many requests wait"))
+
+    def _overload(self, what: str) -> Refusal:
         self._statistics.busy_count += 1
         return Refusal(
             ResponseCode.SYSTEM_BUSY,
-            f"[OVERLOAD]broker busy: {self.unanswered_count} sends are unanswered, "
-            f"at most {self._unanswered_max} may be; try later",
+            f"[OVERLOAD]broker busy: {what}, at most {self._unanswered_max} may be; try later",
         )
 
     def _refuse(self, command: Command, refusal: Refusal) -> Command | None:

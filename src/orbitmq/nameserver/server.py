@@ -98,6 +98,10 @@ class NameServer:
                 _log.info("broker %s at %s left: its connection closed", live.group, key.address)
                 self._remove(live)
 
+    def handle_excess(self, request: Command, peer: Peer) -> Command | None:
+        """As `handle`: nothing here is worth refusing, an answer costs less than its repetition."""
+        return self.handle(request, peer)
+
     def end_turn(self) -> None:
         """Make the turn's key-value changes durable and answer them."""
         if not self._unsaved:

@@ -7,6 +7,8 @@ Rules of this file
    handled, what was already read waits; below the low-water mark it goes on; at the hard cap the connection is cut.
 3. A malformed frame: the whole commands before it are handled, their answers written, then the connection closes.
 4. Every request of ours to the peer is called back exactly once.
+5. Requests are handled as they are read, or wait in the line of the turn while it is behind. A connection ends only
+   after its waiting requests: what was sent before a bad frame or a farewell counts.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.errors import FrameError, OrbitError
-from orbitmq.limits import REQUESTS_TO_PEER_MAX
+from orbitmq.limits import HANDLED_AT_ONCE_MAX, REQUESTS_TO_PEER_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Buffer, Command, encode_head, response
+from orbitmq.server.turn import SLICE_NS
 
 if TYPE_CHECKING:
     from orbitmq.server.listener import Listener
@@ -39,25 +42,29 @@ class AcceptedPeer(asyncio.Protocol):
     """A client, broker or tool connected to one of our ports."""
 
     __slots__ = (
+        "_abandoned",
         "_address",
         "_backlog",
+        "_backlog_bytes",
         "_blocked",
         "_closed",
         "_closing",
         "_connection",
         "_dirty",
         "_ending",
+        "_held_bytes",
         "_host",
         "_listener",
         "_out",
         "_out_bytes",
         "_out_large",
-        "_partial_bytes",
         "_reading",
+        "_said_farewell",
         "_transport",
         "_transport_full",
         "_unanswered",
         "_waiting",
+        "_waiting_in_line",
         "active_ns",
         "attachments",
         "received_ns",
@@ -79,8 +86,12 @@ class AcceptedPeer(asyncio.Protocol):
         self._ending = False  # what is collected is still written, nothing more is read
         self._closing = False
         self._closed = False
-        self._backlog: deque[tuple[int, Command]] = deque()
-        self._partial_bytes = 0
+        self._abandoned = False  # the peer is gone, but requests of it wait in the line
+        self._said_farewell = False  # the peer sends nothing more
+        self._waiting_in_line = 0
+        self._backlog: deque[tuple[int, Command, int]] = deque()
+        self._backlog_bytes = 0
+        self._held_bytes = 0
         self._unanswered = 0
         self._waiting: dict[int, tuple[Answered, asyncio.TimerHandle]] = {}
         self.attachments: dict[str, object] = {}
@@ -167,7 +178,7 @@ class AcceptedPeer(asyncio.Protocol):
     def _end(self) -> None:
         """Read nothing more; close with the end of the turn, after the answers that it brings."""
         self._ending = True
-        self._backlog.clear()
+        self._forget_backlog()
         self._stop_reading()
         if not self._dirty:
             self._dirty = True
@@ -271,12 +282,14 @@ class AcceptedPeer(asyncio.Protocol):
         if self._backlog:
             self._listener.turn.schedule()
         while self._backlog and not self._blocked and not self._ending:
-            self.received_ns, command = self._backlog.popleft()
+            self.received_ns, command, size = self._backlog.popleft()
+            self._backlog_bytes -= size
             self._take(command)
+        self._count_held()
         if self._blocked or self._ending:
             return
-        if self._connection.failure is not None:
-            self._end_after_bad_frame()
+        if self._connection.failure is not None or self._said_farewell:
+            self._end_after_last()
         elif not self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
@@ -309,44 +322,67 @@ class AcceptedPeer(asyncio.Protocol):
         if self._ending:
             return
         listener = self._listener
-        self.received_ns = self.active_ns = listener.clock.monotonic_ns()
+        turn = listener.turn
+        self.received_ns = self.active_ns = now_ns = listener.clock.monotonic_ns()
+        if not turn.started_ns:
+            turn.started_ns = now_ns
         listener.traffic.bytes_in += len(data)
         connection = self._connection
+        held_before = connection.pending_bytes
         try:
             commands = connection.receive_data(data)
         except FrameError:
-            self._end_after_bad_frame()
+            self._end_after_last()
             return
-        for command in commands:
-            if self._blocked:
-                self._backlog.append((self.received_ns, command))
-            else:
-                self._take(command)
         if commands:
-            listener.turn.schedule()
-        if connection.failure is not None and not self._backlog:
-            self._end_after_bad_frame()
+            is_late = now_ns - turn.started_ns > SLICE_NS
+            if is_late or turn.line or self._blocked or len(commands) > HANDLED_AT_ONCE_MAX:
+                size = (held_before + len(data) - connection.pending_bytes) // len(commands)
+                for command in commands:
+                    self._queue(now_ns, command, size)
+                if is_late:
+                    turn.run()
+            else:
+                for command in commands:
+                    if self._blocked:
+                        self._put_back(now_ns, command, (held_before + len(data)) // len(commands))
+                    else:
+                        self._take(command)
+            turn.schedule()
+        if connection.failure is not None:
+            self._end_after_last()
             return
-        partial_bytes = connection.pending_bytes
-        if partial_bytes != self._partial_bytes:
-            self._count_partial(partial_bytes)
+        if connection.pending_bytes + self._backlog_bytes != self._held_bytes:
+            self._count_held()
+
+    def eof_received(self) -> bool:
+        """The peer sends nothing more: it gets the answers that are ready, then the connection ends."""
+        self._said_farewell = True
+        self._end_after_last()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._abandoned = bool(self._waiting_in_line) and not self._ending
         self._ending = self._closing = self._closed = True
-        listener = self._listener
-        listener.traffic.partial_bytes -= self._partial_bytes
-        listener.traffic.unanswered -= self._unanswered
-        self._partial_bytes = self._unanswered = 0
-        self._backlog.clear()
         self._forget_output()
+        self._forget_backlog()
+        self._listener.traffic.held_bytes -= self._held_bytes
+        self._held_bytes = 0
         for opaque in list(self._waiting):
             self._settle(opaque, None)
+        if not self._abandoned:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        listener = self._listener
+        listener.traffic.unanswered -= self._unanswered
+        self._unanswered = 0
         if self in listener.peers:
             listener.dismiss(self)
 
     # --- input ----------------------------------------------------------------------------------------------------
 
-    def _take(self, command: Command) -> None:
+    def _take(self, command: Command, *, excess: bool = False) -> None:
         """Handle one command. Nothing escapes from here."""
         listener = self._listener
         traffic = listener.traffic
@@ -365,7 +401,8 @@ class AcceptedPeer(asyncio.Protocol):
                 self.send(response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         try:
-            answer = listener.handler.handle(command, self)
+            handler = listener.handler
+            answer = handler.handle_excess(command, self) if excess else handler.handle(command, self)
         except Exception as error:
             traffic.handler_errors += 1
             _log.exception("%s: request code %d from %s failed", listener.name, command.code, self)
@@ -390,26 +427,74 @@ class AcceptedPeer(asyncio.Protocol):
             self._listener.traffic.handler_errors += 1
             _log.exception("%s: the answer of %s could not be used", self._listener.name, self)
 
-    def _end_after_bad_frame(self) -> None:
-        if not self._ending:
-            self._listener.traffic.bad_frames += 1
-            failure = self._connection.failure
-            _log.warning("%s: %s sent a malformed frame and is closed: %s", self._listener.name, self, failure)
-            self._end()
+    # --- requests that wait ---------------------------------------------------------------------------------------
 
-    def _count_partial(self, partial_bytes: int) -> None:
-        """Account for the held part of a frame; cut this connection when all of them together hold too much."""
+    def _queue(self, received_ns: int, command: Command, size: int) -> None:
+        """Let a request wait its turn; without room in the line the handler hears of it now."""
+        if self._blocked:
+            self._put_back(received_ns, command, size)
+        elif command.flag & FLAG_RESPONSE:
+            self._take(command)
+        elif self._listener.turn.line.join(self, received_ns, command, size):
+            self._waiting_in_line += 1
+        else:
+            self._take(command, excess=True)
+
+    def serve(self, received_ns: int, command: Command, size: int) -> None:
+        """Handle a request that waited in the line."""
+        self._waiting_in_line -= 1
+        if self._blocked and not self._ending:
+            self._put_back(received_ns, command, size)
+            self._count_held()
+        elif not self._ending or self._abandoned:
+            self.received_ns = received_ns
+            self._take(command)
+        if not self._waiting_in_line:
+            if self._abandoned:
+                self._abandoned = False
+                self._dismiss()
+            elif self._connection.failure is not None or self._said_farewell:
+                self._end_after_last()
+
+    def _put_back(self, received_ns: int, command: Command, size: int) -> None:
+        """Keep a request until the peer takes its answers."""
+        self._backlog.append((received_ns, command, size))
+        self._backlog_bytes += size
+
+    def _forget_backlog(self) -> None:
+        self._backlog.clear()
+        self._backlog_bytes = 0
+
+    def _end_after_last(self) -> None:
+        """Nothing more can be read: end when no request waits any longer. Each of them comes back here."""
+        if self._ending:
+            return
+        if self._waiting_in_line or self._backlog:
+            self._stop_reading()
+            return
+        failure = self._connection.failure
+        if failure is not None:
+            self._listener.traffic.bad_frames += 1
+            _log.warning("%s: %s sent a malformed frame and is closed: %s", self._listener.name, self, failure)
+        self._end()
+
+    def _count_held(self) -> None:
+        """Account for what is held of this connection; cut it when all of them together hold too much."""
+        if self._closed:
+            return
         listener = self._listener
         traffic = listener.traffic
-        traffic.partial_bytes += partial_bytes - self._partial_bytes
-        self._partial_bytes = partial_bytes
-        if traffic.partial_bytes > listener.limits.partial_frames_bytes_max:
+        held_bytes = self._connection.pending_bytes + self._backlog_bytes
+        traffic.held_bytes += held_bytes - self._held_bytes
+        is_more = held_bytes > self._held_bytes
+        self._held_bytes = held_bytes
+        if is_more and traffic.held_bytes > listener.limits.held_bytes_max:
             traffic.slow_cut += 1
             _log.warning(
-                "%s: frames that have not arrived whole hold %d bytes; %s with %d of them is cut",
+                "%s: unfinished frames and requests of clients that take no answers hold %d bytes; %s with %d is cut",
                 listener.name,
-                traffic.partial_bytes,
+                traffic.held_bytes,
                 self,
-                partial_bytes,
+                held_bytes,
             )
             self.cut()

@@ -26,6 +26,7 @@ from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address
 from orbitmq.server.alarm import Alarm
+from orbitmq.server.line import Line
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
 from orbitmq.server.outbound import Notices
 from orbitmq.server.properties_file import parse_properties
@@ -101,7 +102,8 @@ class ServerProcess:
         self.clock = clock or SystemClock()
         self.files = files or OsFiles()
         self.loop = asyncio.get_running_loop()
-        self.turn = Turn(self.loop)
+        self.line = Line(self.clock, settings.broker.send_thread_pool_queue_capacity)
+        self.turn = Turn(self.loop, self.clock, self.line)
         self.wakeups = Wakeups(self.loop)
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
@@ -286,6 +288,7 @@ class BrokerRole:
             refused_codes=SECOND_PORT_REFUSES,
             traffic=traffic,
         )
+        process.line.others_waiting = lambda: self.broker.sends.unanswered_count
         self._listening = False
 
     def _settings_changed(self, settings: ServerSettings) -> None:

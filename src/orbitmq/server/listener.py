@@ -10,8 +10,8 @@ Rules of this file
 2. No timer per connection. One coarse timer per listener looks for idle connections, and only while there are any.
 3. A connection that does not take its answers is not read any further, and its requests that were read already wait
    until it does; beyond `WRITE_BYTES_MAX` it is cut.
-4. Nothing is decided about load here. The handler gets the age of a request (`peer.received_ns`) and the number of
-   unanswered ones (`traffic.unanswered`) and answers SYSTEM_BUSY itself.
+4. Nothing is decided about load here. The handler gets the age of a request (`peer.received_ns`), or is told that too
+   many wait (`handle_excess`), and answers SYSTEM_BUSY itself.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from orbitmq.limits import (
     CONNECTION_IDLE_MS,
     CONNECTIONS_MAX,
     FRAME_BYTES_MAX,
+    HELD_BYTES_MAX,
     IDLE_SWEEP_MS,
     LISTEN_BACKLOG,
-    PARTIAL_FRAMES_BYTES_MAX,
     STOP_GRACE_MS,
     WRITE_BYTES_MAX,
     WRITE_HIGH_WATER_BYTES,
@@ -66,6 +66,10 @@ class Handler(Protocol):
         """The answer, or None when it comes later through `peer.send` (or never, for a oneway request)."""
         ...
 
+    def handle_excess(self, request: Command, peer: Peer) -> Command | None:
+        """As `handle`, for a request that finds the line of waiting requests full: refuse it if it can be repeated."""
+        ...
+
     def peer_closed(self, peer: Peer) -> None:
         """The connection is gone; called once for every peer that `handle` may have seen."""
         ...
@@ -86,12 +90,12 @@ class ListenerLimits(msgspec.Struct, frozen=True):
     write_high_water_bytes: int = WRITE_HIGH_WATER_BYTES
     write_low_water_bytes: int = WRITE_LOW_WATER_BYTES
     write_bytes_max: int = WRITE_BYTES_MAX
-    partial_frames_bytes_max: int = PARTIAL_FRAMES_BYTES_MAX
+    held_bytes_max: int = HELD_BYTES_MAX
     backlog: int = LISTEN_BACKLOG
 
 
 class Traffic(msgspec.Struct):
-    """Counters of one listener since its start; `unanswered`, `partial_bytes` are the present state."""
+    """Counters of one listener since its start; `unanswered`, `held_bytes` are the present state."""
 
     connections_accepted: int = 0
     connections_refused: int = 0
@@ -107,7 +111,8 @@ class Traffic(msgspec.Struct):
     """Requests handed to the handler whose answer has not been given yet."""
     late_answers: int = 0
     """Answers of clients to requests of ours that nobody waited for any longer."""
-    partial_bytes: int = 0
+    held_bytes: int = 0
+    """Frames that have not arrived whole, and requests of connections that do not take their answers."""
 
 
 class Listener:
@@ -177,6 +182,8 @@ class Listener:
         if self._server is not None:
             self._server.close()
         self.turn.run()
+        while self.turn.line:
+            self.turn.run()
         for peer in list(self.peers):
             peer.close(f"{self.name} stops")
         if self.peers:

@@ -5,6 +5,9 @@ do with them is left open (appended, not yet written; answered, not yet sent) un
 pass: first every `end_turn` callable (the broker writes its log here), then every dirty connection is flushed, each
 with one write. So a burst over many connections costs one file write and one socket write per connection.
 
+A pass over many busy sockets may take long. When it has lasted a slice, the turn ends in the middle of it: requests go
+into the `Line` from then on, and the turn handles a slice of them, writes, answers, and lets reading go on.
+
 Rules of this file
 1. A turn is scheduled at most once, by whoever first leaves work behind, and never when there is none.
 2. An `end_turn` callable that fails stops neither the others nor the flushing: it is logged with its traceback
@@ -18,7 +21,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.limits import TURN_SLICE_MS
+from orbitmq.server.line import Line
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +56,9 @@ class Wakeups:
         callback()
 
 
+SLICE_NS: Final = TURN_SLICE_MS * 1_000_000
+
+
 class Flushable(Protocol):
     """A connection with collected output."""
 
@@ -58,10 +68,23 @@ class Flushable(Protocol):
 class Turn:
     """End-of-turn work of one event loop; shared by all listeners of the process."""
 
-    __slots__ = ("_dirty", "_end_turn", "_finishing", "_loop", "_scheduled", "failures", "turns")
+    __slots__ = (
+        "_dirty",
+        "_end_turn",
+        "_finishing",
+        "_loop",
+        "_scheduled",
+        "failures",
+        "line",
+        "started_ns",
+        "turns",
+    )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock | None = None, line: Line | None = None) -> None:
         self._loop = loop
+        self.line = line if line is not None else Line(clock or SystemClock())
+        self.started_ns = 0
+        """When the first bytes of this turn were read; 0 before that."""
         self._end_turn: dict[Callable[[], None], int] = {}
         self._dirty: list[Flushable] = []
         self._scheduled = False
@@ -93,10 +116,17 @@ class Turn:
             self._loop.call_soon(self.run)
 
     def run(self) -> None:
-        """Finish the turn now. Also called directly at shutdown, so that nothing collected is lost."""
+        """Finish the turn now, with at most a slice of what waits in the line.
+
+        Also called directly, by a pass that has lasted its slice and at shutdown, so that nothing collected is lost.
+        """
+        if self._finishing:
+            return
         self._scheduled = False
         self._finishing = True
         self.turns += 1
+        if self.line:
+            self.line.serve(SLICE_NS)
         for end_turn in list(self._end_turn):
             try:
                 end_turn()
@@ -111,3 +141,6 @@ class Turn:
             except Exception:
                 self.failures += 1
                 _log.exception("writing to %r failed", connection)
+        self.started_ns = 0
+        if self.line:
+            self.schedule()

@@ -67,6 +67,9 @@ class EchoHandler:
             peer.close("asked to")
         return None
 
+    def handle_excess(self, request: Command, peer: Peer) -> Command | None:
+        return response(request, ResponseCode.SYSTEM_BUSY, "full")
+
     def peer_closed(self, peer: Peer) -> None:
         self.closed.append(peer)
         self.changed.set()
@@ -251,14 +254,14 @@ def test_frames_cut_anywhere(run: Run) -> None:
                 await raw.writer.drain()
                 raw.writer.write(frame[cut:])
                 assert (await raw.read()).body == b"body"
-            assert rig.listener.traffic.partial_bytes == 0
+            assert rig.listener.traffic.held_bytes == 0
 
     run(test)
 
 
 def test_partial_frames_are_bounded_together(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        async with Rig(ListenerLimits(partial_frames_bytes_max=1_000)) as rig:
+        async with Rig(ListenerLimits(held_bytes_max=1_000)) as rig:
             small = await rig.connect()
             small.writer.write(struct.pack(">ii", 5_000, 100) + b"{" * 400)
             await asyncio.sleep(0)
