@@ -1,0 +1,228 @@
+"""What the documents print is run: Python snippets against a server in this process, configuration keys against the table.
+
+A fenced block that begins with ```python is run, in the order of its page, on one event loop; blocks of a page share their names, and
+`localhost:9876` means the test's own server, whose delay levels are one second long. Other blocks are looked at for
+commands of ours: every command and every option that a document names must exist.
+
+Rules of this file
+1. A document needs nothing special for its snippets to be found; a new page is a new parameter by itself.
+2. A snippet must end by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from orbitmq.cli.main import app
+from orbitmq.clock import ManualClock
+from orbitmq.server.lifecycle import ServerProcess
+from orbitmq.server.settings import Overrides, Role, load_settings
+from orbitmq.store.files import OsFiles
+from orbitmq.store.opening import open_store
+from orbitmq.store.settings import StoreSettings
+from orbitmq.store.store import NewMessage
+from orbitmq.store.worker import InlineWorker
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NAMED_ADDRESS = "localhost:9876"
+SNIPPET_LIMIT_S = 30
+
+
+class Block(NamedTuple):
+    """A fenced block: its page, the line it begins at, its language and its text."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    content = page.read_text(encoding="utf-8")
+    return [
+        Block(page, content.count("\n", 0, found.start()) + 2, found[1], found[2]) for found in FENCE.finditer(content)
+    ]
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if any(block.language == language for block in blocks(page))]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+class Running(NamedTuple):
+    """A server on a thread of its own."""
+
+    address: str
+    data: Path
+
+
+def free_ports() -> tuple[int, int]:
+    """Two free ports; the one below the second by two is free as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+            name_port, port = int(first.getsockname()[1]), int(second.getsockname()[1])
+            try:
+                socket.create_server(("127.0.0.1", port - 2)).close()
+            except OSError:
+                continue
+            return name_port, port
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    name_port, port = free_ports()
+    settings = load_settings(
+        roles=[Role.NAMESERVER, Role.BROKER],
+        flags=["messageDelayLevel=" + " ".join(["1s"] * 18), "maxHashSlotNum=1000", "maxIndexNum=4000"],
+        overrides=Overrides(data=tmp_path / "data", nameserver_port=name_port, broker_port=port),
+    )
+    ready, stop = threading.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+    failures: list[BaseException] = []
+
+    async def life() -> None:
+        process = ServerProcess(settings)
+        await process.start()
+        loops.append(asyncio.get_running_loop())
+        ready.set()
+        await stop.wait()
+        await process.stop()
+
+    def body() -> None:
+        try:
+            asyncio.run(life())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=body, name="server of the snippets", daemon=True)
+    thread.start()
+    assert ready.wait(SNIPPET_LIMIT_S)
+    if failures:
+        raise failures[0]
+    yield Running(f"127.0.0.1:{name_port}", tmp_path / "data")
+    loops[0].call_soon_threadsafe(stop.set)
+    thread.join(SNIPPET_LIMIT_S)
+    assert not failures, failures
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def test_python_snippets_run(page: Path, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(server.data)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with asyncio.Runner() as runner:
+        for block in blocks(page):
+            if block.language == "python":
+                run_block(block, server, names, runner)
+
+
+def test_the_printed_reader_of_the_mark_finds_the_confirmed_offset(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks(ROOT / "docs" / "files.md"):
+        if block.language == "python":
+            exec(compile(block.text, "docs/files.md", "exec"), names)
+    clock = ManualClock(1_790_000_000_000)
+    settings = StoreSettings(mapped_file_size_commit_log=1 << 20, message_index_enable=False)
+    store = open_store(tmp_path, settings, OsFiles(), clock, notify=lambda call: call(), worker=InlineWorker())
+    assert names["confirmed_offset"](tmp_path) == 0
+    end = store.append(NewMessage("T", 0, b"body", b"")).end_offset
+    store.commit()
+    clock.advance(1_000)
+    store.run_due(clock.monotonic_ns())
+    assert names["confirmed_offset"](tmp_path) == end
+    end = store.append(NewMessage("T", 0, b"body", b"")).end_offset
+    store.close()
+    assert names["confirmed_offset"](tmp_path) == end
+    (tmp_path / "checkpoint").write_bytes(b"as another program leaves it".ljust(4096, b"\0"))
+    assert names["confirmed_offset"](tmp_path) is None
+
+
+def run_block(block: Block, server: Running, names: dict[str, Any], runner: asyncio.Runner) -> None:
+    text = "\n" * (block.line - 1) + block.text.replace(NAMED_ADDRESS, server.address)
+    code = compile(text, str(block.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    if not code.co_flags & inspect.CO_COROUTINE:
+        exec(code, names)
+        return
+
+    async def limited() -> None:
+        async with asyncio.timeout(SNIPPET_LIMIT_S):
+            await eval(code, names)
+
+    runner.run(limited())
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """(place, line) of every line in a block without language or of a shell that calls `orbitmq`."""
+    found = []
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language not in ("", "sh", "bash", "shell", "console"):
+                continue
+            for number, line in enumerate(block.text.splitlines(), start=block.line):
+                words = line.strip().removeprefix("$ ")
+                if words.startswith("orbitmq ") and not words.startswith("orbitmq serves "):
+                    found.append((f"{name(page)}:{number}", words))
+    return found
+
+
+@pytest.mark.parametrize(("place", "line"), command_lines(), ids=lambda value: str(value)[:60])
+def test_commands_and_options_exist(place: str, line: str) -> None:
+    line = re.sub(r"\[(.*?)\]", r"\1", line)  # optional parts count as given
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    while words and hasattr(command, "commands"):
+        head = words.pop(0)
+        assert head in command.commands, f"{place}: there is no command {head!r}"
+        command = command.commands[head]
+    options = {text for parameter in command.params for text in [*parameter.opts, *parameter.secondary_opts]}
+    for word in words:
+        if word in ("&", "|", ">", ";", "&&"):
+            break
+        if word.startswith("-"):
+            assert word.partition("=")[0] in options | {"--help"}, f"{place}: {command.name} has no option {word}"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    wrong = [
+        f"{name(page)}: make {target}"
+        for page in PAGES
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        if target not in targets
+    ]
+    assert wrong == []
+
+
+def test_decisions_are_numbered_once_and_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert len({record[:4] for record in records}) == len(records), "two records with one number"
+    listed = re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == records
