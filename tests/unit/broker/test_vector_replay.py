@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import lzma
-import os
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,14 +21,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import orbitmq.cli
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.remoting.bodies import CheckClientBody, SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "remoting"
-COVERAGE = Path(orbitmq.cli.__file__).parent / "coverage.json"
 
 DIFFERENT = {
     "empty queue": "a group without an offset begins an empty queue at 0, so that no message can be skipped",
@@ -253,19 +251,9 @@ def test_what_is_not_served_is_answered_not_supported(make_rig, exchange):
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_coverage_file_is_up_to_date():
+def test_coverage_file_is_up_to_date(check_coverage):
     """Agreed exchanges per code, as counted by the tests above (which fail where one does not agree)."""
-    agreed: dict[str, dict[str, int]] = {}
-    for exchange in REPLAYED:
-        if difference(exchange) is None:
-            entry = agreed.setdefault(str(exchange.request.code), {"replayed": 0})
-            entry["replayed"] += 1
-    kept = json.loads(COVERAGE.read_bytes()) if COVERAGE.exists() else {}
-    current = {code: entry for code, entry in kept.items() if int(code) not in SERVED} | agreed
-    current = dict(sorted(current.items(), key=lambda item: int(item[0])))
-    if os.environ.get("ORBITMQ_WRITE_COVERAGE") == "1":
-        COVERAGE.write_text(json.dumps(current, indent=2) + "\n")
-    assert json.loads(COVERAGE.read_bytes()) == current, "renew it with ORBITMQ_WRITE_COVERAGE=1"
+    check_coverage(SERVED, Counter(one.request.code for one in REPLAYED if difference(one) is None))
 
 
 def test_codes_without_a_recorded_exchange_are_known():

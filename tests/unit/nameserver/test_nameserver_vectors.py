@@ -2,6 +2,8 @@
 
 Each request gets a name server that knows what the captured registrations and key-value changes say; code, ext fields
 and shape of the body of its answer must be those that the Java name server gave.
+
+How many exchanges of each code agreed is kept in `orbitmq/cli/coverage.json`; ORBITMQ_WRITE_COVERAGE=1 renews it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import base64
 import json
 import lzma
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,6 +197,12 @@ def test_the_vectors_cover_the_name_server() -> None:
     # Heartbeats have no answers; the captured answers to PUT_KV_CONFIG stand without their requests.
     assert SERVED_CODES - replayed == {RequestCode.BROKER_HEARTBEAT, RequestCode.PUT_KV_CONFIG}
     assert len(EXCHANGES) >= 40
+
+
+def test_coverage_file_is_up_to_date(check_coverage: Callable[[Collection[int], Counter[int]], None]) -> None:
+    """Agreed exchanges per code, as counted by the test above (which fails where one does not agree)."""
+    codes = (exchange.request.code for exchange in EXCHANGES)
+    check_coverage(SERVED_CODES, Counter(code for code in codes if code in SERVED_CODES))
 
 
 def test_oneway_requests_of_java_brokers_are_taken() -> None:
