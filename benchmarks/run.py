@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def circumstances(scale: Scale, began: float) -> str:
+def circumstances(scale: Scale, began: float, benches: Mapping[Kind, Bench]) -> str:
     """What has to stand beside figures."""
     cpu = next(
         (
@@ -65,12 +65,14 @@ def circumstances(scale: Scale, began: float) -> str:
         "?",
     )
     java = os.popen("java -version 2>&1").readline().strip()
+    runs = [numbers for bench in benches.values() for found in bench.found.values() for numbers in found]
+    others = max((numbers.get("other_cores", 0.0) for numbers in runs), default=0.0)
     sentences = (
         "Asynchronous flush unless said otherwise, 1 KB bodies, 8 queues, index on; connections x requests in flight.",
         f"Runs per row: {scale.repeat}, the median counts; Java warmed up with {scale.warm:,} sends; CPU of all server processes.",
         f"{time.strftime('%d %b %Y')}, {os.cpu_count()} cores ({cpu}),",
-        f"Linux {platform.release()}, Python {platform.python_version()}, {java};",
-        f"load average {began:.2f} before, {os.getloadavg()[0]:.2f} after (the brokers' own work counts in it).",
+        f"Linux {platform.release()}, Python {platform.python_version()}, {java}.",
+        f"Load average {began:.2f} before; other programs used at most {others:.2f} cores during a row.",
         "Made by `benchmarks/run.py`.",
     )
     return " ".join(sentences)
@@ -106,7 +108,7 @@ def main() -> int:
         if options.json:
             options.json.write_text(json.dumps(report(benches), indent=1))
         shutil.rmtree(folder, ignore_errors=True)
-    text = comparison(benches, circumstances(scale, began))
+    text = comparison(benches, circumstances(scale, began, benches))
     print(text)
     if options.write_readme:
         write_into(README, text)

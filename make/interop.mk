@@ -1,0 +1,14 @@
+# Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
+.PHONY: interop interop-control bench bench-quick
+
+interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js)
+	@$(BIN)/python -m pytest tests/interop $(ARGS)
+
+interop-control: $(STAMP) ## The same tests against RocketMQ's own broker: the control of the tests
+	@INTEROP_BROKERS=java $(BIN)/python -m pytest tests/interop $(ARGS)
+
+bench: $(STAMP) ## Compare with the Java broker and write the table of README.md (about 20 minutes, nothing else running)
+	@$(BIN)/python benchmarks/run.py --write-readme $(ARGS)
+
+bench-quick: $(STAMP) ## A quick look at the comparison
+	@$(BIN)/python benchmarks/run.py --quick $(ARGS)
