@@ -362,6 +362,8 @@ class AcceptedPeer(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._ending:
+            self._report_cut_frame()
         self._abandoned = bool(self._waiting_in_line) and not self._ending
         self._ending = self._closing = self._closed = True
         self._forget_output()
@@ -476,7 +478,20 @@ class AcceptedPeer(asyncio.Protocol):
         if failure is not None:
             self._listener.traffic.bad_frames += 1
             _log.warning("%s: %s sent a malformed frame and is closed: %s", self._listener.name, self, failure)
+        else:
+            self._report_cut_frame()
         self._end()
+
+    def _report_cut_frame(self) -> None:
+        pending_bytes = self._connection.pending_bytes
+        if pending_bytes:
+            self._listener.traffic.bad_frames += 1
+            _log.warning(
+                "%s: %s sent a malformed frame: it ends after %d bytes, in the middle",
+                self._listener.name,
+                self,
+                pending_bytes,
+            )
 
     def _count_held(self) -> None:
         """Account for what is held of this connection; cut it when all of them together hold too much."""

@@ -1,0 +1,58 @@
+"""Servers for system tests, and their own record of figures."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from server_process import ServedProcess
+
+_FIGURES: list[str] = []
+
+# A small store: its files are created in no time, and rolled in tests.
+SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxIndexNum": 200_000}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., ServedProcess]]:
+    """Starts servers that do not outlive the test: `serve("name", settings={...})`."""
+    started: list[ServedProcess] = []
+
+    def start(name: str = "server", **options: object) -> ServedProcess:
+        settings = {**SMALL, **options.pop("settings", {})}  # type: ignore[dict-item]
+        process = ServedProcess(tmp_path / name, settings=settings, **options)  # type: ignore[arg-type]
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    """One server for the tests of a module, stopped in order at its end whatever they did to it."""
+    process = ServedProcess(tmp_path_factory.mktemp("server"), settings=SMALL)
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def figure() -> Callable[[str], None]:
+    """Adds a line to the figures printed at the end of the run."""
+    return _FIGURES.append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _FIGURES:
+        terminalreporter.section("figures of the system tests")
+        for line in _FIGURES:
+            terminalreporter.write_line(line)
