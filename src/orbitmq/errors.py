@@ -76,7 +76,11 @@ class RequestTimeoutError(ClientError):
     """No answer within the time allowed. The request may or may not have been carried out."""
 
 
-class RouteNotFoundError(ClientError):
+class NotFoundError(ClientError):
+    """The cluster, broker, group or topic asked for does not exist."""
+
+
+class RouteNotFoundError(NotFoundError):
     """The name servers know no broker for a topic."""
 
 

@@ -28,19 +28,22 @@ BrokerOption = Annotated[
 ClusterOption = Annotated[
     str | None, typer.Option("--cluster", help="Only brokers of this cluster.", show_default=False)
 ]
+DEFAULT_TIMEOUT_MS = 5_000
 TimeoutOption = Annotated[int, typer.Option("--timeout-ms", min=1, max=600_000, help="Time limit of one call.")]
 
 Result = TypeVar("Result")
 
 
-def run(work: Callable[[Client], Awaitable[Result]], namesrv: str, timeout_ms: int = 3_000) -> Result:
+def run(work: Callable[[Client], Awaitable[Result]], namesrv: str, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Result:
     """Run `work` with a client of the cluster and close its connections."""
     import asyncio
 
     from orbitmq.client import ClientOptions, connect
 
     async def inside() -> Result:
-        options = ClientOptions(connect_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms)
+        options = ClientOptions(
+            connect_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms, admin_timeout_ms=timeout_ms
+        )
         async with connect(namesrv, options=options) as client:
             return await work(client)
 

@@ -12,10 +12,11 @@ import enum
 from orbitmq.errors import (
     ConfigurationError,
     ConnectionLostError,
+    MessageIllegalError,
+    NotFoundError,
     OrbitError,
     RemoteError,
     RequestTimeoutError,
-    RouteNotFoundError,
     StoreLockedError,
 )
 
@@ -28,7 +29,7 @@ class ExitCode(enum.IntEnum):
     FAILED = 1
     """A check has findings, or the command could not do its work."""
     USAGE = 2
-    """The command line or the configuration is wrong; nothing was done."""
+    """The command line, the configuration or a message is wrong; nothing was done."""
     UNREACHABLE = 3
     """No server answered in time."""
     REFUSED = 4
@@ -44,11 +45,11 @@ class ExitCode(enum.IntEnum):
 def exit_code_of(error: OrbitError) -> ExitCode:
     """The exit code for an error that reached the command line."""
     match error:
-        case ConfigurationError():
+        case ConfigurationError() | MessageIllegalError():
             return ExitCode.USAGE
         case ConnectionLostError() | RequestTimeoutError():
             return ExitCode.UNREACHABLE
-        case RouteNotFoundError():
+        case NotFoundError():
             return ExitCode.NOT_FOUND
         case RemoteError():
             return ExitCode.REFUSED

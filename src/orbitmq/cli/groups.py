@@ -8,13 +8,14 @@ import typer
 
 from orbitmq.cli.cluster_access import (
     DEFAULT_NAMESRV,
+    DEFAULT_TIMEOUT_MS,
     BrokerOption,
     ClusterOption,
     NamesrvOption,
     TimeoutOption,
     run,
 )
-from orbitmq.cli.output import Output, OutputOption, note, show_record, show_rows
+from orbitmq.cli.output import Output, OutputOption, note, show_done, show_record, show_rows
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
@@ -29,7 +30,7 @@ def list_groups(
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     all_groups: Annotated[bool, typer.Option("--all", help="Also the system's own groups.")] = False,
     cluster: ClusterOption = None,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the consumer groups that the brokers have."""
@@ -52,7 +53,7 @@ def show(
     name: NameArgument,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", show_default=False)] = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a group's settings, its members and how far it is behind on every queue."""
@@ -82,7 +83,8 @@ def create(
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a group on every master meant; one that exists gets these settings."""
     from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
@@ -99,7 +101,8 @@ def create(
         brokers = await client.admin.create_group(name, settings=settings, cluster=cluster, broker=broker)
         return [target.name for target in brokers]
 
-    note(f"group {name} is on {', '.join(run(work, namesrv, timeout_ms))}")
+    brokers = run(work, namesrv, timeout_ms)
+    show_done(f"group {name} is on {', '.join(brokers)}", {"group": name, "brokers": brokers}, output)
 
 
 @app.command()
@@ -109,7 +112,8 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     cluster: ClusterOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete a group with its retry and dead-letter topics from every master."""
     if not yes:
@@ -119,18 +123,18 @@ def delete(
         await client.admin.delete_group(name, clean_offsets=not keep_offsets, cluster=cluster)
 
     run(work, namesrv, timeout_ms)
-    note(f"group {name} is deleted")
+    show_done(f"group {name} is deleted", {"group": name, "deleted": True}, output)
 
 
 async def _read_group(client: Client, name: str, topic: str | None) -> dict[str, Any]:
     import msgspec
 
     from orbitmq.cli.instants import instant
-    from orbitmq.errors import RouteNotFoundError
+    from orbitmq.errors import NotFoundError
 
     settings = (await client.admin.groups()).get(name)
     if settings is None:
-        raise RouteNotFoundError(f"no broker has group {name!r}", remedy=f"create it: orbitmq group create {name}")
+        raise NotFoundError(f"no broker has group {name!r}", remedy=f"create it: orbitmq group create {name}")
     connections = await client.admin.group_connections(name)
     progress = await client.admin.group_progress(name, topic)
     return {

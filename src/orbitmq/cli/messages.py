@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, BrokerOption, NamesrvOption, TimeoutOption, run
+from orbitmq.cli.cluster_access import (
+    DEFAULT_NAMESRV,
+    DEFAULT_TIMEOUT_MS,
+    BrokerOption,
+    NamesrvOption,
+    TimeoutOption,
+    run,
+)
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import Output, OutputOption, note, show_record, show_rows
 
@@ -41,7 +48,7 @@ def show(
     count: Annotated[int, typer.Option("--count", min=1, max=64, help="Most messages from one broker.")] = 32,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     broker: BrokerOption = None,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the messages found by exactly one of --id, --unique-key, --key, or --queue with --offset."""
@@ -50,7 +57,9 @@ def show(
         raise typer.BadParameter("give one of --id, --unique-key, --key, or --queue with --offset")
     if by_offset and (queue is None or offset is None):
         raise typer.BadParameter("--queue and --offset belong together")
-    if message_id is None and topic is None:
+    if message_id is not None:
+        _check_offset_id(message_id)
+    elif topic is None:
         raise typer.BadParameter("name the TOPIC")
 
     async def work(client: Client) -> Sequence[StoredMessage]:
@@ -65,6 +74,16 @@ def show(
         return await _from_offset(client, topic, broker, queue or 0, offset or 0, count)
 
     _show(run(work, namesrv, timeout_ms), output)
+
+
+def _check_offset_id(text: str) -> None:
+    from orbitmq.errors import ProtocolError
+    from orbitmq.protocol.ids import decode_offset_id
+
+    try:
+        decode_offset_id(text)
+    except ProtocolError as error:
+        raise typer.BadParameter(f"--id: {error}") from error
 
 
 async def _from_offset(

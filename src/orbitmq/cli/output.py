@@ -1,7 +1,8 @@
 """Showing results: a table for people, JSON for programs.
 
 Rules of this file
-1. Results go to standard output, everything else to standard error; JSON output is one document.
+1. Results go to standard output, everything else to standard error. JSON output is one document; of commands that go
+   on for long (`tail`, `store dump`) it is one document a line.
 2. The JSON form has every field, with the protocol's own values; the table may leave out and shorten.
 3. rich is imported only when a table is drawn.
 """
@@ -49,6 +50,14 @@ def show_record(record: Mapping[str, object], output: Output) -> None:
         _draw(("field", "value"), [[name, _cell(value)] for name, value in record.items()])
 
 
+def show_done(text: str, record: Mapping[str, object], output: Output) -> None:
+    """A change that was made: a line for people, or what it was about for programs."""
+    if output is Output.JSON:
+        print_json(dict(record))
+    else:
+        note(text)
+
+
 def print_json(value: Any) -> None:
     """One JSON document, indented, UTF-8."""
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
@@ -65,6 +74,8 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, msgspec.Struct):
+        value = {name: part for name, part in msgspec.structs.asdict(value).items() if part is not None}
     if isinstance(value, Mapping):
         return " ".join(f"{name}={part}" for name, part in value.items())
     if isinstance(value, list | tuple | set | frozenset):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, NamesrvOption, TimeoutOption, run
+from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, DEFAULT_TIMEOUT_MS, NamesrvOption, TimeoutOption, run
 from orbitmq.cli.output import Output, OutputOption, show_rows
+from orbitmq.cli.pairs import parse_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,15 +37,16 @@ def send(
     ] = None,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "orbitmq-cli",
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Send one message, or one for every line of standard input, and print where it was stored."""
-    pairs = dict(_pair(text) for text in properties or [])
+    pairs = parse_pairs("--property", properties)
     bodies = [body.encode()] if body is not None else _lines()
 
-    async def work(client: Client) -> list[dict[str, object]]:
-        rows: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
+
+    async def work(client: Client) -> None:
         async with client.producer(group) as producer:
             for data in bodies:
                 receipt = await producer.send(
@@ -68,9 +70,14 @@ def send(
                         "offset_message_id": receipt.offset_message_id,
                     }
                 )
-        return rows
 
-    show_rows(run(work, namesrv, timeout_ms), output, columns=COLUMNS, empty="nothing to send")
+    try:
+        run(work, namesrv, timeout_ms)
+    except BaseException:
+        if rows:  # these are stored, whatever stopped the rest
+            show_rows(rows, output, columns=COLUMNS)
+        raise
+    show_rows(rows, output, columns=COLUMNS, empty="nothing to send")
 
 
 def _lines() -> Iterator[bytes]:
@@ -78,10 +85,3 @@ def _lines() -> Iterator[bytes]:
         data = line.rstrip(b"\r\n")
         if data:
             yield data
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--property {text!r} is not NAME=VALUE")
-    return name, value

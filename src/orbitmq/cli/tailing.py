@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, NamesrvOption, TimeoutOption, run
+from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, DEFAULT_TIMEOUT_MS, NamesrvOption, TimeoutOption, run
 from orbitmq.cli.output import Output, OutputOption
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def tail(
     ] = None,
     stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="End at what is there now; do not wait.")] = False,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print the messages of a topic as they arrive, until Ctrl-C. With JSON output each line is one message."""
-    wanted = _Wanted(topic, tags, from_beginning, count, stop_at_end, timeout_ms, output)
+    wanted = _Wanted(topic, tags, from_beginning, count, stop_at_end, output)
     run(lambda client: _tail(client, wanted), namesrv, timeout_ms)
 
 
@@ -54,7 +54,6 @@ class _Wanted:
         from_beginning: bool,
         count: int | None,
         stop_at_end: bool,
-        timeout_ms: int,
         output: Output,
     ) -> None:
         self.topic = topic
@@ -62,7 +61,6 @@ class _Wanted:
         self.from_beginning = from_beginning
         self.left = count
         self.stop_at_end = stop_at_end
-        self.timeout_ms = timeout_ms
         self.output = output
 
     @property
@@ -98,10 +96,14 @@ def print_message(record: Record, output: Output) -> None:
 async def _tail(client: Client, wanted: _Wanted) -> None:
     import asyncio
 
+    from orbitmq.errors import RouteNotFoundError
+
     route = await client.routes.get(wanted.topic)
     followers = [asyncio.create_task(_follow(client, wanted, queue)) for queue in route.subscribe_queues]
     if not followers:
-        return
+        raise RouteNotFoundError(
+            f"topic {wanted.topic!r} has no queue that can be read", remedy="check its permission: orbitmq topic route"
+        )
     try:
         if wanted.stop_at_end:
             await asyncio.gather(*followers)
@@ -121,49 +123,15 @@ async def _follow(client: Client, wanted: _Wanted, queue: MessageQueue) -> None:
 
     admin = client.admin
     offset = await (admin.min_offset(queue) if wanted.from_beginning else admin.max_offset(queue))
+    hold_ms = 0 if wanted.stop_at_end else HOLD_MS
     loop = asyncio.get_running_loop()
     while not wanted.done:
         asked_at = loop.time()
-        records, offset, max_offset = await _pull(client, wanted, queue, offset)
-        for record in records:
+        read = await admin.read_records(queue, offset, tags=wanted.tags, hold_ms=hold_ms)
+        offset = read.next_offset
+        for record in read.records:
             wanted.print(record)
-        if wanted.stop_at_end and offset >= max_offset:
+        if wanted.stop_at_end and offset >= read.max_offset:
             return
-        if not records and loop.time() - asked_at < EMPTY_ANSWER_PAUSE_S:
+        if not read.records and loop.time() - asked_at < EMPTY_ANSWER_PAUSE_S:
             await asyncio.sleep(EMPTY_ANSWER_PAUSE_S)
-
-
-async def _pull(client: Client, wanted: _Wanted, queue: MessageQueue, offset: int) -> tuple[list[Record], int, int]:
-    """Records from `offset` on, where to go on, and the end of the queue; held by the broker while there is nothing."""
-    from orbitmq.client.pull_plan import PULL_ANSWERS, PullFlag, PullStatus
-    from orbitmq.errors import RouteNotFoundError
-    from orbitmq.protocol.records import iter_records
-    from orbitmq.protocol.remoting.codes import RequestCode
-
-    address = client.routes.reader(queue.broker_name)
-    if address is None:
-        raise RouteNotFoundError(f"broker {queue.broker_name!r} of topic {queue.topic!r} is gone")
-    hold_ms = 0 if wanted.stop_at_end else HOLD_MS
-    answer = await client.network.request(
-        address,
-        RequestCode.PULL_MESSAGE,
-        {
-            "consumerGroup": "TOOLS_CONSUMER",  # every broker has it
-            "topic": queue.topic,
-            "queueId": str(queue.queue_id),
-            "queueOffset": str(offset),
-            "maxMsgNums": "32",
-            "sysFlag": str(int(PullFlag.SUBSCRIPTION | PullFlag.SUSPEND if hold_ms else PullFlag.SUBSCRIPTION)),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": str(hold_ms),
-            "subscription": wanted.tags,
-            "subVersion": "0",
-            "expressionType": "TAG",
-            "bname": queue.broker_name,
-        },
-        timeout_ms=wanted.timeout_ms + hold_ms,
-        doing=f"reading {queue.topic} {queue.broker_name}/{queue.queue_id}",
-        accept=PULL_ANSWERS,
-    )
-    records = list(iter_records(answer.body)) if answer.code == PullStatus.FOUND.value else []
-    return records, answer.integer("nextBeginOffset", offset), answer.integer("maxOffset")

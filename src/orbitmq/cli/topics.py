@@ -8,13 +8,15 @@ import typer
 
 from orbitmq.cli.cluster_access import (
     DEFAULT_NAMESRV,
+    DEFAULT_TIMEOUT_MS,
     BrokerOption,
     ClusterOption,
     NamesrvOption,
     TimeoutOption,
     run,
 )
-from orbitmq.cli.output import Output, OutputOption, note, show_rows
+from orbitmq.cli.output import Output, OutputOption, show_done, show_rows
+from orbitmq.cli.pairs import parse_pairs
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
@@ -33,7 +35,7 @@ SETTINGS = ("broker", "read_queues", "write_queues", "perm", "ordered", "attribu
 def list_topics(
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     all_topics: Annotated[bool, typer.Option("--all", help="Also system, retry and dead-letter topics.")] = False,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the topics that the name server knows."""
@@ -60,7 +62,7 @@ def list_topics(
 def show(
     name: NameArgument,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a topic's settings on each of its brokers."""
@@ -84,12 +86,13 @@ def create(
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a topic on every master meant; one that exists gets these settings."""
     from orbitmq.protocol.names import Perm
 
-    attributes = dict(_pair(text) for text in attribute or [])
+    attributes = _attributes(attribute)
 
     async def work(client: Client) -> list[str]:
         brokers = await client.admin.create_topic(
@@ -104,7 +107,8 @@ def create(
         )
         return [target.name for target in brokers]
 
-    note(f"topic {name} is on {', '.join(run(work, namesrv, timeout_ms))}")
+    brokers = run(work, namesrv, timeout_ms)
+    show_done(f"topic {name} is on {', '.join(brokers)}", {"topic": name, "brokers": brokers}, output)
 
 
 @app.command()
@@ -122,7 +126,7 @@ def update(
     attribute: AttributeOption = None,
     broker: BrokerOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change a topic on the brokers that have it; what is not given stays.
@@ -131,7 +135,7 @@ def update(
     """
     from orbitmq.protocol.names import Perm
 
-    attributes = dict(_pair(text) for text in attribute or [])
+    attributes = _attributes(attribute)
 
     async def work(client: Client) -> list[dict[str, object]]:
         for broker_name, present in (await _settings(client, name)).items():
@@ -156,20 +160,21 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     cluster: ClusterOption = None,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete a topic with its messages from every master, and its route."""
     if not yes:
         typer.confirm(f"Delete topic {name} and all its messages?", abort=True, err=True)
     run(lambda client: client.admin.delete_topic(name, cluster=cluster), namesrv, timeout_ms)
-    note(f"topic {name} is deleted")
+    show_done(f"topic {name} is deleted", {"topic": name, "deleted": True}, output)
 
 
 @app.command()
 def route(
     name: NameArgument,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show which brokers serve a topic, as clients see it."""
@@ -197,7 +202,7 @@ def route(
 def stats(
     name: NameArgument,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = 3_000,
+    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the offsets of every queue of a topic."""
@@ -219,8 +224,8 @@ def stats(
 
 
 async def _settings(client: Client, name: str) -> dict[str, TopicConfig]:
-    """The topic's settings by broker name; RouteNotFoundError when no master has it."""
-    from orbitmq.errors import RouteNotFoundError
+    """The topic's settings by broker name; NotFoundError when no master has it."""
+    from orbitmq.errors import NotFoundError
 
     found: dict[str, TopicConfig] = {}
     for broker in (await client.admin.topic_route(name)).broker_datas:
@@ -229,7 +234,7 @@ async def _settings(client: Client, name: str) -> dict[str, TopicConfig]:
         if config is not None:
             found[broker.broker_name] = config
     if not found:
-        raise RouteNotFoundError(f"no master broker has topic {name!r}", remedy="see: orbitmq topic route")
+        raise NotFoundError(f"no master broker has topic {name!r}", remedy="see: orbitmq topic route")
     return dict(sorted(found.items()))
 
 
@@ -245,8 +250,6 @@ def _settings_row(broker: str, config: TopicConfig) -> dict[str, object]:
     }
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"--attribute {text!r} is not KEY=VALUE")
-    return name.lstrip("+"), value
+def _attributes(texts: list[str] | None) -> dict[str, str]:
+    """RocketMQ's tools write a plus before the key; here it may stand and may be left out."""
+    return {name.lstrip("+"): value for name, value in parse_pairs("--attribute", texts).items()}

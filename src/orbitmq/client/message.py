@@ -90,7 +90,7 @@ def check_topic(topic: str) -> None:
     """Raise `MessageIllegalError` when programs may not send to `topic`."""
     problem = topic_name_problem(topic)
     if problem is not None:
-        raise MessageIllegalError(f"topic {topic!r}: {problem}")
+        raise MessageIllegalError(problem)
     if is_send_forbidden(topic):
         raise MessageIllegalError(
             f"topic {topic!r} belongs to the broker; programs may not send to it", remedy="choose another topic name"

@@ -39,6 +39,8 @@ class Codec(Enum):
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one client: its network and its timers.
 
+    request_timeout_ms: for a request to a name server, a heartbeat, and the like.
+    admin_timeout_ms: for one call of `Client.admin` to a broker, which may have to search its disk.
     instance_name: makes the client id `<ip>@<instance_name>` unique; None draws `<pid>#<nanoseconds>`.
     unit_name: appended to the client id, for clusters that run in units.
     """
@@ -47,6 +49,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     unit_name: str | None = None
     connect_timeout_ms: int = 3_000
     request_timeout_ms: int = 3_000
+    admin_timeout_ms: int = 9_000
     route_refresh_ms: int = 30_000
     heartbeat_ms: int = 30_000
     offset_persist_ms: int = 5_000
@@ -55,6 +58,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_range(self, "connect_timeout_ms", 1, 600_000)
         _check_range(self, "request_timeout_ms", 1, 600_000)
+        _check_range(self, "admin_timeout_ms", 1, 600_000)
         _check_range(self, "route_refresh_ms", 100, 3_600_000)
         _check_range(self, "heartbeat_ms", 1_000, 100_000)  # the broker forgets a client after 120 s
         _check_range(self, "offset_persist_ms", 100, 3_600_000)

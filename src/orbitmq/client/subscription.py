@@ -36,7 +36,7 @@ def subscribe(topic: str, expression: str, version: int) -> Subscription:
     """Raises `ConfigurationError` for an illegal topic name or an expression without any tag in it."""
     problem = topic_name_problem(topic)
     if problem is not None:
-        raise ConfigurationError(f"cannot subscribe to topic {topic!r}: {problem}")
+        raise ConfigurationError(f"cannot subscribe: {problem}")
     try:
         tag_filter = TagFilter.parse(expression.strip())
     except ProtocolError as error:

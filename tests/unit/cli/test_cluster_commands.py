@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -133,6 +136,41 @@ def test_a_refusal_is_exit_code_4_with_the_remark(orbitmq: Run, cluster: Scripte
     assert "not you" in ran.err
 
 
+def test_the_port_of_a_broker_is_not_taken_for_a_name_server(orbitmq: Run, server: ScriptedServer) -> None:
+    ran = orbitmq("topic", "list", "-n", server.address)  # answers "not supported", as a broker does
+    assert ran.code == 4
+    assert f"is {server.address} a name server?" in ran.err
+
+
+def test_changes_can_be_told_as_json(orbitmq: Run, cluster: ScriptedServer) -> None:
+    def told(*arguments: str) -> object:
+        ran = orbitmq(*arguments, "-n", cluster.address, "-o", "json")
+        assert ran.code == 0
+        return json.loads(ran.out)
+
+    assert told("topic", "create", "new") == {"topic": "new", "brokers": ["broker-a"]}
+    assert told("topic", "delete", "new", "-y") == {"topic": "new", "deleted": True}
+    assert told("group", "create", "g") == {"group": "g", "brokers": ["broker-a"]}
+    assert told("group", "delete", "g", "-y") == {"group": "g", "deleted": True}
+
+
+@pytest.mark.parametrize("option", ["--broker", "--cluster"])
+def test_an_unknown_broker_or_cluster_is_exit_code_5(orbitmq: Run, cluster: ScriptedServer, option: str) -> None:
+    ran = orbitmq("topic", "create", "new", option, "nobody", "-n", cluster.address)
+    assert ran.code == 5
+    assert "nobody" in ran.err
+    assert cluster.fields_of(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
+
+
+def test_the_time_limit_holds_for_calls_to_brokers(orbitmq: Run, cluster: ScriptedServer) -> None:
+    never = threading.Event()
+    cluster.answers[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = lambda _: (never.wait(30), (0, None, {}, b""))[1]
+    began = time.monotonic()
+    ran = orbitmq("group", "list", "-n", cluster.address, "--timeout-ms", 200)
+    never.set()
+    assert (ran.code, time.monotonic() - began < 4) == (3, True)
+
+
 def test_topic_stats(orbitmq: Run, cluster: ScriptedServer) -> None:
     bounds = TopicOffset(min_offset=3, max_offset=10, last_update_timestamp=1_700_000_000_123)
     cluster.on(RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable(offset_table={QUEUE: bounds}).encode())
@@ -197,7 +235,13 @@ def test_message_by_offset(orbitmq: Run, cluster: ScriptedServer) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("orders",), ("--key", "k"), ("orders", "--key", "k", "--id", "x"), ("orders", "--queue", "1")],
+    [
+        ("orders",),
+        ("--key", "k"),
+        ("--id", "no hex"),
+        ("orders", "--key", "k", "--id", "x"),
+        ("orders", "--queue", "1"),
+    ],
 )
 def test_message_show_wants_one_way_of_finding(orbitmq: Run, arguments: tuple[str, ...]) -> None:
     assert orbitmq("message", "show", *arguments).code == 2
@@ -213,6 +257,18 @@ def test_tail_to_the_end(orbitmq: Run, cluster: ScriptedServer) -> None:
         "2023-11-14T22:13:20.123Z orders/0@0 [paid] one",
         "2023-11-14T22:13:20.123Z orders/0@1 [paid] two lines",
     ]
+
+
+def test_tail_of_a_topic_that_cannot_be_read_says_so(orbitmq: Run, cluster: ScriptedServer) -> None:
+    broker = BrokerData(broker_name="broker-a", broker_addrs={0: cluster.address}, cluster="Main")
+    unreadable = QueueData(broker_name="broker-a", read_queue_nums=1, write_queue_nums=1, perm=2)
+    cluster.on(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        TopicRouteData(queue_datas=[unreadable], broker_datas=[broker]).encode(),
+    )
+    ran = orbitmq("tail", "orders", "-n", cluster.address)
+    assert ran.code == 5
+    assert "no queue that can be read" in ran.err
 
 
 def test_tail_ends_after_the_messages_wanted(orbitmq: Run, cluster: ScriptedServer) -> None:
@@ -237,6 +293,24 @@ def test_send(orbitmq: Run, cluster: ScriptedServer) -> None:
     (sent,) = [command for command in cluster.asked if command.code == RequestCode.SEND_MESSAGE_V2]
     assert bytes(sent.body) == b"hello"
     assert all(part in sent.fields["i"] for part in ("TAGS\x01paid", "DELAY\x013", "city\x01Genf"))
+
+
+def test_what_was_sent_before_a_failure_is_told(
+    orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([0, ResponseCode.MESSAGE_ILLEGAL])
+    fields = {"msgId": "7F00000100002A9F0000000000001000", "queueId": "0", "queueOffset": "5"}
+    cluster.answers[RequestCode.SEND_MESSAGE_V2] = lambda _: (next(answers), "no", fields, b"")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    ran = orbitmq("send", "orders", "-n", cluster.address, "-o", "json")
+    assert ran.code == 4
+    assert [row["queue_offset"] for row in json.loads(ran.out)] == [5]
+
+
+def test_a_message_that_breaks_a_rule_is_a_usage_error(orbitmq: Run, cluster: ScriptedServer) -> None:
+    ran = orbitmq("send", "orders", "", "-n", cluster.address)
+    assert ran.code == 2
+    assert "body is empty" in ran.err
 
 
 def test_a_property_without_a_value_is_a_usage_error(orbitmq: Run) -> None:

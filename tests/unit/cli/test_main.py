@@ -66,6 +66,8 @@ def test_usage_errors(orbitmq: Run, arguments: tuple[str, ...]) -> None:
         (errors.RequestTimeoutError("x"), 3),
         (errors.RemoteError(16, "x"), 4),
         (errors.RouteNotFoundError("x"), 5),
+        (errors.NotFoundError("x"), 5),
+        (errors.MessageIllegalError("x"), 2),
         (errors.StoreLockedError("x"), 6),
         (errors.StoreDamagedError("x"), 1),
         (errors.OrbitError("x"), 1),

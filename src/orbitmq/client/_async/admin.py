@@ -15,7 +15,7 @@ from orbitmq.client._async.reading import records_of, restore_body
 from orbitmq.client.pull_plan import PULL_ANSWERS, PullFlag, PullStatus
 from orbitmq.client.route import MASTER_ID, Route
 from orbitmq.client.stored import StoredMessage
-from orbitmq.errors import ClientError, ConfigurationError, RouteNotFoundError
+from orbitmq.errors import ClientError, ConfigurationError, NotFoundError, RouteNotFoundError
 from orbitmq.protocol.ids import decode_offset_id, host_text
 from orbitmq.protocol.names import (
     AUTO_CREATE_TOPIC,
@@ -54,8 +54,6 @@ LOOK_UP_GROUP: Final = "TOOLS_CONSUMER"
 """Group under which messages are looked at; every broker has it."""
 
 KEY_MATCHES_MAX: Final = 64
-_ADMIN_TIMEOUT_MS: Final = 5_000
-_QUERY_TIMEOUT_MS: Final = 9_000
 _FOUND_OR_NOT: Final = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 _FOREVER_MS: Final = 2**63 - 1
 
@@ -71,6 +69,15 @@ class Broker(NamedTuple):
     @property
     def is_master(self) -> bool:
         return self.broker_id == MASTER_ID
+
+
+class ReadRecords(NamedTuple):
+    """Stored records of a queue from some offset on; `next_offset` is where to go on reading."""
+
+    records: list[Record]
+    next_offset: int
+    min_offset: int
+    max_offset: int
 
 
 class Peeked(NamedTuple):
@@ -99,7 +106,7 @@ class Admin:
         """All broker processes (of one cluster), ordered by cluster, name and id."""
         info = await self.cluster()
         if cluster is not None and cluster not in info.cluster_addr_table:
-            raise ClientError(
+            raise NotFoundError(
                 f"there is no cluster {cluster!r}", remedy=f"known are {sorted(info.cluster_addr_table) or 'none'}"
             )
         found = [
@@ -113,10 +120,10 @@ class Admin:
         return sorted(found)
 
     async def masters(self, cluster: str | None = None) -> list[Broker]:
-        """Masters, at least one; `ClientError` when none is registered."""
+        """Masters, at least one; `NotFoundError` when none is registered."""
         masters = [broker for broker in await self.brokers(cluster) if broker.is_master]
         if not masters:
-            raise ClientError("no master broker is registered at the name servers", remedy="start a broker")
+            raise NotFoundError("no master broker is registered at the name servers", remedy="start a broker")
         return masters
 
     async def broker_runtime(self, address: str) -> dict[str, str]:
@@ -176,7 +183,7 @@ class Admin:
         """
         problem = topic_name_problem(topic)
         if problem is not None:
-            raise ConfigurationError(f"topic {topic!r}: {problem}")
+            raise ConfigurationError(problem)
         fields = {
             "topic": topic,
             "defaultTopic": AUTO_CREATE_TOPIC,
@@ -245,7 +252,7 @@ class Admin:
         """Create a consumer group or change its settings. `settings` gives all of them and wins over `retry_max_times`."""
         problem = group_name_problem(group)
         if problem is not None:
-            raise ConfigurationError(f"group {group!r}: {problem}")
+            raise ConfigurationError(problem)
         config = settings or SubscriptionGroupConfig(retry_max_times=retry_max_times)
         config.group_name = group
         targets = await self._targets(cluster, broker)
@@ -320,6 +327,15 @@ class Admin:
 
     async def peek(self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*") -> Peeked:
         """Messages of a queue from `offset` on, at most `count`; at once, without waiting for new ones."""
+        read = await self.read_records(queue, offset, count=count, tags=tags)
+        messages = [await _stored(record, queue) for record in read.records]
+        return Peeked(messages, read.next_offset, read.min_offset, read.max_offset)
+
+    async def read_records(
+        self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*", hold_ms: int = 0
+    ) -> ReadRecords:
+        """As `peek`, but records as they are stored. The broker holds the request for up to `hold_ms` while there are none."""
+        flags = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND if hold_ms else PullFlag.SUBSCRIPTION
         address = await self._reader(queue)
         answer = await self._ask(
             address,
@@ -330,9 +346,9 @@ class Admin:
                 "queueId": str(queue.queue_id),
                 "queueOffset": str(offset),
                 "maxMsgNums": str(count),
-                "sysFlag": str(int(PullFlag.SUBSCRIPTION)),
+                "sysFlag": str(int(flags)),
                 "commitOffset": "0",
-                "suspendTimeoutMillis": "0",
+                "suspendTimeoutMillis": str(hold_ms),
                 "subscription": tags,
                 "subVersion": "0",
                 "expressionType": "TAG",
@@ -340,12 +356,10 @@ class Admin:
             },
             doing=f"looking at {queue.topic} {queue.broker_name}/{queue.queue_id}",
             accept=PULL_ANSWERS,
+            more_ms=hold_ms,
         )
-        messages: list[StoredMessage] = []
-        if answer.code == PullStatus.FOUND.value:
-            messages = [await _stored(record, queue) for record in records_of(answer.body)]
-        return Peeked(
-            messages,
+        return ReadRecords(
+            list(records_of(answer.body)) if answer.code == PullStatus.FOUND.value else [],
             answer.integer("nextBeginOffset", offset),
             answer.integer("minOffset"),
             answer.integer("maxOffset"),
@@ -426,7 +440,6 @@ class Admin:
                 },
                 doing=f"searching topic {topic!r} for {key!r}",
                 accept=_FOUND_OR_NOT,
-                timeout_ms=_QUERY_TIMEOUT_MS,
             )
             if answer.code == ResponseCode.SUCCESS:
                 for record in records_of(answer.body):
@@ -459,7 +472,7 @@ class Admin:
             return masters
         chosen = [master for master in masters if broker in (master.name, master.address)]
         if not chosen:
-            raise ClientError(
+            raise NotFoundError(
                 f"there is no master broker {broker!r}", remedy=f"known are {[master.name for master in masters]}"
             )
         return chosen
@@ -473,8 +486,10 @@ class Admin:
         *,
         doing: str,
         accept: tuple[int, ...] | frozenset[int] = (ResponseCode.SUCCESS,),
-        timeout_ms: int = _ADMIN_TIMEOUT_MS,
+        more_ms: int = 0,
     ) -> Command:
+        """One call to a broker; `more_ms` is time that the broker may take on purpose."""
+        timeout_ms = self._client.options.admin_timeout_ms + more_ms
         return await self._client.network.request(
             address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
         )

@@ -336,6 +336,6 @@ def connect(
 def _check_group(group: str, kind: str) -> None:
     problem = group_name_problem(group)
     if problem is None and group in (DEFAULT_PRODUCER_GROUP, DEFAULT_CONSUMER_GROUP, CLIENT_INNER_PRODUCER_GROUP):
-        problem = "this name is reserved"
+        problem = f"the group name {group!r} is reserved"
     if problem is not None:
-        raise ConfigurationError(f"{kind} group {group!r}: {problem}", remedy="choose a name of your own")
+        raise ConfigurationError(f"no {kind} can be made: {problem}", remedy="choose a name of your own")

@@ -9,8 +9,8 @@ from collections.abc import Container
 
 from orbitmq.client._async.network import SUCCESS_ONLY, Network
 from orbitmq.client.addresses import NameServerChoice
-from orbitmq.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.errors import ConnectionLostError, RemoteError, RequestTimeoutError
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 
 
@@ -42,8 +42,14 @@ class NameServers:
                 return await self._network.request(
                     address, code, fields, body, timeout_ms=timeout_ms or self._timeout_ms, doing=doing, accept=accept
                 )
+            except RemoteError as error:
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    error.remedy = (
+                        f"is {address} a name server? Brokers listen on a port of their own and do not know this"
+                    )
+                raise
             except (ConnectionLostError, RequestTimeoutError) as error:
-                failures.append(str(error))
+                failures.append(error.args[0])
                 self.choice.failed(address)
         raise ConnectionLostError(
             f"no name server answered while {doing}: {'; '.join(failures)}",
