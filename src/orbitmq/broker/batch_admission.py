@@ -21,12 +21,12 @@ from orbitmq.broker.admission import (
     level_of,
     topic_too_long,
 )
-from orbitmq.broker.message_properties import NEEDS_THOUGHT, exact_properties, is_true, waits_for_flush
+from orbitmq.broker.message_properties import NEEDS_THOUGHT, is_true, waits_for_flush
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
 from orbitmq.errors import RecordError
 from orbitmq.limits import BATCH_MESSAGES_MAX, TOPIC_BYTES_MAX
-from orbitmq.protocol.batches import BatchItem, decode_batch
+from orbitmq.protocol.batches import BatchRow, batch_rows
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
@@ -62,15 +62,15 @@ class BatchAdmission:
         _check_part(common)
         if len(sending.body) > admission.body_bytes_max:
             raise admission.body_too_large(len(sending.body), "batch")
-        items = _items(sending.body)
+        rows = _rows(sending.body)
         sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
         shared = {name: value for name, value in common.items() if name != Property.UNIQ_KEY}
-        messages = [self._message(item, topic, queue_id, sys_flag, shared, sending, origin) for item in items]
+        messages = [self._message(row, topic, queue_id, sys_flag, shared, sending, origin) for row in rows]
         return BatchPlacement(messages, queue_id, common.get(Property.UNIQ_KEY), waits_for_flush(common))
 
     def _message(
         self,
-        item: BatchItem,
+        row: BatchRow,
         topic: str,
         queue_id: int,
         sys_flag: int,
@@ -79,28 +79,26 @@ class BatchAdmission:
         origin: Origin,
     ) -> NewMessage:
         admission = self._admission
-        text = str(item.properties, "utf-8", "replace")
-        values = exact_properties(text)
+        flag, body, properties, values = row
+        unique_key = None
         if values is not None and NEEDS_THOUGHT.isdisjoint(values) and shared.keys() <= values.keys():
             unique_key = values.get(Property.UNIQ_KEY)
+        if values is not None and unique_key is not None:
+            properties += admission.own.encoded if properties.endswith(b"\x02") else b"\x02" + admission.own.encoded
         else:
-            values, unique_key = decode_properties(text), None
+            values = decode_properties(properties)
             _check_part(values)
-        if unique_key is not None:
-            separator = "" if text.endswith("\x02") else "\x02"
-            properties = f"{text}{separator}".encode() + admission.own.encoded
-        else:
             values = shared | values
             unique_key = values.get(Property.UNIQ_KEY) or admission.next_unique_key()
             values[Property.UNIQ_KEY] = unique_key
             properties = encode_properties(admission.own.complete(values))
-        admission.check_sizes(item.body, properties)
+        admission.check_sizes(body, properties)
         return NewMessage(
             topic,
             queue_id,
-            item.body,
+            body,
             properties,
-            item.flag,
+            flag,
             sys_flag,
             sending.born_timestamp,
             origin.host,
@@ -113,16 +111,16 @@ class BatchAdmission:
         )
 
 
-def _items(body: bytes) -> Sequence[BatchItem]:
+def _rows(body: bytes) -> Sequence[BatchRow]:
     try:
-        items = decode_batch(body)
+        rows = batch_rows(body)
     except RecordError as error:
         raise _illegal(f"the batch cannot be read: {error}") from error
-    if not items:
+    if not rows:
         raise _illegal("the batch holds no message")
-    if len(items) > BATCH_MESSAGES_MAX:
-        raise _illegal(f"the batch holds {len(items)} messages; at most {BATCH_MESSAGES_MAX} are allowed")
-    return items
+    if len(rows) > BATCH_MESSAGES_MAX:
+        raise _illegal(f"the batch holds {len(rows)} messages; at most {BATCH_MESSAGES_MAX} are allowed")
+    return rows
 
 
 def _check_part(values: dict[str, str]) -> None:

@@ -13,14 +13,14 @@ Rules of this file
 from __future__ import annotations
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
-from orbitmq.broker.message_properties import NEEDS_THOUGHT, BrokerProperties, exact_properties, is_true
+from orbitmq.broker.message_properties import NEEDS_THOUGHT, BrokerProperties, is_true
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.limits import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS
-from orbitmq.protocol.properties import Property
+from orbitmq.protocol.properties import Property, exact_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.protocol.sysflag import COMPRESSION_MASK, SysFlag
 from orbitmq.store.store import NewMessage

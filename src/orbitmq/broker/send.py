@@ -142,7 +142,7 @@ class SendProcessor:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
-        self._statistics.stored(sending.topic, len(appended), sum(one.size for one in appended))
+        self._statistics.stored(sending.topic, len(appended), appended[-1].end_offset - appended[0].physical_offset)
         if command.flag & FLAG_ONEWAY:
             return None
         prefix = self._id_prefix

@@ -21,7 +21,9 @@ import msgspec
 
 from orbitmq import limits
 from orbitmq.errors import RecordError
+from orbitmq.leaf import twin
 from orbitmq.protocol.checksum import body_crc
+from orbitmq.protocol.properties import exact_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import SysFlag
 
@@ -79,6 +81,23 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
         items.append(BatchItem(flag, bytes(body[body_at:body_end]), bytes(body[body_end + 2 : item_end])))
         at = item_end
     return items
+
+
+BatchRow = tuple[int, bytes, bytes, dict[str, str] | None]
+"""Flag, body and properties of an item, and what the properties say: None where they need tolerant reading."""
+
+
+@twin
+def batch_rows(body: bytes) -> list[BatchRow]:
+    """As `decode_batch`, with the properties read by `exact_properties`."""
+    return [(flag, data, properties, _exact(properties)) for flag, data, properties in decode_batch(body)]
+
+
+def _exact(properties: bytes) -> dict[str, str] | None:
+    try:
+        return exact_properties(properties.decode())
+    except UnicodeDecodeError:
+        return None
 
 
 def unwrap_inner_batch(record: Record) -> list[Record]:

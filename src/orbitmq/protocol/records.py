@@ -35,6 +35,7 @@ import msgspec
 
 from orbitmq import limits
 from orbitmq.errors import RecordError
+from orbitmq.leaf import twin
 from orbitmq.protocol.checksum import PropertyCrc, verify_property_crc
 
 ReadableBuffer = bytes | bytearray | memoryview | mmap.mmap
@@ -133,6 +134,7 @@ class RecordCheck(NamedTuple):
     problem: str = ""
 
 
+@twin
 def encode_stored(
     topic: bytes,
     queue_id: int,

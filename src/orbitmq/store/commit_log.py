@@ -59,6 +59,8 @@ class CommitLog:
 
         Raises RecordError when it fits in no file, OSError when the next file cannot be created.
         """
+        if self._gathered and self.end + size + BLANK_BYTES_MIN <= self._gathered[-1][0].end:
+            return self.end
         segment_bytes = self.sequence.segment_size
         if size + BLANK_BYTES_MIN > segment_bytes:
             raise RecordError(f"{size} bytes do not fit in a commit log file of {segment_bytes} bytes")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orbitmq.clock import Clock
+from orbitmq.leaf import twin
 from orbitmq.store.files import Files
 from orbitmq.store.index_batch import KeyHasher
 from orbitmq.store.index_file import IndexFile, IndexHeader, IndexShape
@@ -63,6 +64,7 @@ class IndexService:
         "_clock",
         "_directory",
         "_files",
+        "_hash_entries",
         "_hasher",
         "_names_unsynced",
         "_resume",
@@ -83,6 +85,7 @@ class IndexService:
         self._shape = shape
         self._clock = clock
         self._hasher = KeyHasher()
+        self._hash_entries = twin(self._hasher.hash_entries)
         self._names_unsynced = False
         self._sync_names = False
         self._syncing: list[IndexFile] = []
@@ -199,7 +202,7 @@ class IndexService:
         hashes: list[int] = []
         offsets: list[int] = []
         times: list[int] = []
-        self._hasher.hash_entries(entries, hashes, offsets, times)
+        self._hash_entries(entries, hashes, offsets, times)
         if self._resume is not None:
             hashes, offsets, times = self._without_known(hashes, offsets, times, entries[-1].physical_offset)
         if hashes:

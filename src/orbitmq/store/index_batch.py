@@ -1,7 +1,7 @@
 """Keys to index entries: the two inner loops of the key index.
 
-Everything per key happens here, in two functions over plain values, so that a compiled twin can take their place and
-be tested against them. The rest of the index works per batch or per file.
+Everything per key happens here, in two functions over plain values with compiled twins (`orbitmq.leaf`). The rest of
+the index works per batch or per file.
 
 Rules of this file
 1. No files and no clock. `link_entries` reads the slot table and never writes it; new chain heads go to `heads`.
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from orbitmq.leaf import twin
 from orbitmq.limits import INDEX_HASH_CHUNKS_MAX, INDEX_HASH_PREFIXES_MAX, INDEX_HASH_TOPICS_MAX
 from orbitmq.protocol.javahash import index_key_hash, java_hash
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
@@ -132,6 +133,7 @@ class KeyHasher:
                 times.append(entry.store_timestamp)
 
 
+@twin
 def link_entries(
     hashes: list[int],
     offsets: list[int],

@@ -168,19 +168,20 @@ class MessageStore:
             size = stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
         else:
             size = self._checked_size(topic, message)
-        return self._append_at(self._place(size), topic, message, self._clock.now_ms())
+        at = self._place(size)
+        return self._append_at(at, topic, message, self.log.stamp(self._clock.now_ms()))
 
     def append_batch(self, messages: Sequence[NewMessage]) -> list[Appended]:
         """Append messages side by side in one file, with consecutive queue offsets and one store timestamp."""
         if not self.writable:
             raise StoreUnwritableError(self.unwritable_reason)
-        now_ms = self._clock.now_ms()
         topics = [self._encode_topic(message.topic) for message in messages]
         sizes = [self._checked_size(topic, message) for topic, message in zip(topics, messages, strict=True)]
         at = self._place(sum(sizes))
+        stamp = self.log.stamp(self._clock.now_ms())
         placed = []
         for topic, size, message in zip(topics, sizes, messages, strict=True):
-            placed.append(self._append_at(at, topic, message, now_ms))
+            placed.append(self._append_at(at, topic, message, stamp))
             at += size
         return placed
 
@@ -211,11 +212,10 @@ class MessageStore:
             self._write_failed(error)
             raise StoreUnwritableError(self.unwritable_reason) from error
 
-    def _append_at(self, at: int, topic: bytes, message: NewMessage, now_ms: int) -> Appended:
+    def _append_at(self, at: int, topic: bytes, message: NewMessage, stamp: int) -> Appended:
         queue = self.queues.for_append(message.topic, message.queue_id)
         queue_offset = queue.next_offset
         crc = message.body_crc
-        stamp = self.log.stamp(now_ms)
         record = encode_stored(
             topic,
             message.queue_id,

@@ -1,0 +1,75 @@
+"""The compiled leaf: the few innermost loops of the server, as one optional extension module.
+
+A function that has a compiled twin carries the decorator `twin`. It is then a plain Python function where the extension
+was not built, and the compiled one where it was; nothing else differs. `make leaf` builds it in place.
+
+Rules of this package
+1. Plain values go in and come out. It knows bytes, text, numbers and lists, the limits and the errors, and no other part
+   of orbitmq.
+2. The plain function beside the decorator is the reference and says what the function promises. A twin does the same, or
+   answers None where its reference is allowed to, and leaves the work to it.
+3. `inner.py` is the source of the extension and is importable as it is: the tests run the reference, `inner.py`
+   interpreted, and the extension over the same inputs.
+4. Bounds checks stay on. No pointers, no unchecked casts.
+
+`ORBITMQ_LEAF=off` leaves the extension unused; `ORBITMQ_LEAF=required` refuses to run without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, TypeVar, cast
+
+from orbitmq.errors import ConfigurationError
+
+SWITCH: Final = "ORBITMQ_LEAF"
+EXTENSION: Final = "orbitmq.leaf.inner_compiled"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def load_extension() -> ModuleType | None:
+    """The extension module; None where it was never built. ImportError when it is there and cannot be loaded."""
+    try:
+        return importlib.import_module(EXTENSION)
+    except ModuleNotFoundError as error:
+        if error.name != EXTENSION:
+            raise
+        return None
+
+
+def _choose(switch: str) -> ModuleType | None:
+    if switch == "off":
+        return None
+    if switch not in ("", "auto", "required"):
+        raise ConfigurationError(f"{SWITCH} is {switch!r}", remedy="set it to auto, off or required")
+    module = load_extension()
+    if module is None and switch == "required":
+        raise ConfigurationError(f"{SWITCH} is 'required', but {EXTENSION} was not built", remedy="run `make leaf`")
+    return module
+
+
+_module: Final = _choose(os.environ.get(SWITCH, ""))
+
+IS_COMPILED: Final = _module is not None
+"""Whether the functions with a twin run compiled."""
+
+REFERENCES: Final[dict[str, Callable[..., Any]]] = {}
+"""The plain function of every twin that was imported, under its name."""
+
+
+def twin(plain: Function) -> Function:
+    """The compiled function of the same name, or `plain` where there is no extension."""
+    name = plain.__name__
+    REFERENCES[name] = plain
+    return plain if _module is None else cast(Function, getattr(_module, name))
+
+
+def description() -> str:
+    """Which of the two runs, for people."""
+    if IS_COMPILED:
+        return "compiled"
+    return "plain (switched off)" if os.environ.get(SWITCH) == "off" else "plain (not built)"

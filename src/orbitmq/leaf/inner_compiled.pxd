@@ -1,0 +1,73 @@
+# C types of `inner.py`. Only speed depends on this file: without it the extension does the same, slower.
+cimport cython
+
+cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
+cdef long long INDEX_HEADER_BYTES, ROLLBACK, ITEM_BYTES_MIN, PROPERTIES_MAX
+
+@cython.locals(character=cython.Py_UCS4, code=cython.ulonglong)
+cdef unsigned long long _hash_on(unsigned long long value, str text)
+
+cdef unsigned long long _index_form(unsigned long long value)
+
+@cython.locals(value=cython.longlong)
+cpdef long long java_hash(str text)
+
+cpdef unsigned long long index_key_hash(str topic, str key)
+
+@cython.locals(topic=str, unique_key=str, keys=str, word=str, topic_hash=cython.ulonglong, sys_flag=cython.longlong)
+cpdef hash_entries(entries, list hashes, list offsets, list times)
+
+@cython.locals(
+    table="const unsigned char[::1]", new_slots=cython.longlong, count=cython.Py_ssize_t, index=cython.Py_ssize_t,
+    at=cython.Py_ssize_t, key_hash=cython.longlong, offset=cython.longlong, difference=cython.longlong,
+    slot=cython.longlong, place=cython.Py_ssize_t, previous=cython.longlong,
+)
+cpdef long long link_entries(
+    list hashes, list offsets, list times, long long number, long long begin_timestamp, slots, long long slot_count,
+    dict heads, bytearray out,
+) except -1
+
+cdef int _put32(bytearray out, Py_ssize_t at, long long value) except -1
+cdef int _put64(bytearray out, Py_ssize_t at, long long value) except -1
+
+@cython.locals(index=cython.Py_ssize_t)
+cdef int _copy(bytearray out, Py_ssize_t at, bytes data) except -1
+
+@cython.locals(
+    topic_size=cython.Py_ssize_t, properties_size=cython.Py_ssize_t, body_size=cython.Py_ssize_t,
+    born_size=cython.Py_ssize_t, store_size=cython.Py_ssize_t, magic=cython.longlong, length_size=cython.Py_ssize_t,
+    head_size=cython.Py_ssize_t, size=cython.longlong, crc=cython.longlong, queue=cython.longlong,
+    flags=cython.longlong, system=cython.longlong, times=cython.longlong, logical=cython.longlong,
+    physical=cython.longlong, prepared=cython.longlong, born=cython.longlong, stored=cython.longlong,
+    at=cython.Py_ssize_t, head=bytearray, middle=bytearray,
+)
+cpdef bytes encode_stored(
+    bytes topic, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, bytes born_host,
+    store_timestamp, bytes store_host, reconsume_times, prepared_transaction_offset, bytes body, bytes properties,
+    body_crc,
+)
+
+@cython.locals(
+    at=cython.Py_ssize_t, end=cython.Py_ssize_t, stop=cython.Py_ssize_t, middle=cython.Py_ssize_t,
+    number_of_entries=cython.Py_ssize_t, values=dict,
+)
+cpdef dict exact_properties(str text)
+
+cdef unsigned long long _get32(bytes data, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF
+cdef long long _signed32(unsigned long long value)
+@cython.locals(high=cython.longlong)
+cdef long long _get64(bytes data, Py_ssize_t at) except? -1
+
+@cython.locals(
+    at=cython.Py_ssize_t, end=cython.Py_ssize_t, flag=cython.longlong, body_size=cython.longlong,
+    body_at=cython.longlong, body_end=cython.longlong, properties_size=cython.longlong, item_end=cython.longlong,
+    properties=bytes, rows=list,
+)
+cpdef list batch_rows(bytes body)
+
+@cython.locals(
+    magic=cython.longlong, data=bytes, properties=bytes, values=dict, end=cython.Py_ssize_t, body_size=cython.longlong,
+    length_at=cython.longlong, topic_size=cython.longlong, properties_at=cython.longlong, queue_text=str,
+    character=cython.Py_UCS4, digit=cython.longlong, queue_id=cython.longlong, entry=bytes, tags=str, due=str,
+)
+cpdef tuple delayed_values(record, str due_name)
