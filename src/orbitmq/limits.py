@@ -117,6 +117,9 @@ OFFSET_QUEUES_MAX: Final = 2_000_000
 CLIENT_GROUPS_PER_CONNECTION_MAX: Final = 2_048
 """Groups one connection may join; a client process has a handful."""
 
+REMARK_CHARS_MAX: Final = 1_000
+"""Longest remark of a refusal: it may quote a name that is a megabyte long."""
+
 HELD_PULLS_MAX: Final = 100_000
 """Pulls waiting for a message, of all connections; RocketMQ's bound for the same."""
 
@@ -126,8 +129,24 @@ HELD_PULLS_PER_QUEUE_MAX: Final = 4_096
 PULL_SUSPEND_MS_MAX: Final = 120_000
 """Longest wait of a held pull; a connection that is silent for longer is closed anyway."""
 
-QUEUE_LOCKS_PER_GROUP_MAX: Final = 65_536
-"""Queue locks of one group; an orderly group holds one per message queue."""
+CLIENT_ID_CHARS_MAX: Final = 1_024
+"""Client ids in heartbeats and queue locks; official clients make theirs of an address, a process and a unit."""
+
+CLIENT_SUBSCRIPTIONS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""What the subscriptions of all online groups may take together, as `clients` estimates it; an ordinary one takes less
+than a kilobyte, but a single heartbeat could bring a whole frame of tags."""
+
+GROUP_CONFIG_BYTES_MAX: Final = 65_536
+"""Encoded settings of one consumer group; all groups are in one file. Ordinary ones have 500 bytes."""
+
+FORBIDDEN_PAIRS_MAX: Final = 100_000
+"""Pairs of group and topic with a mark that reading is forbidden; they stand in the file of the groups."""
+
+BROKER_NAME_CHARS_MAX: Final = 512
+"""Names of brokers in message queues that clients lock; as long as the name server takes them."""
+
+QUEUE_LOCKS_MAX: Final = 262_144
+"""Queue locks of all groups; an orderly group holds one per message queue. Anybody may lock queues that do not exist."""
 
 UNANSWERED_SENDS_MAX: Final = 10_000
 """Default of `sendThreadPoolQueueCapacity`: sends waiting for their flush, beyond which SYSTEM_BUSY is answered."""

@@ -8,7 +8,9 @@ Rules of this file
    refused.
 3. A group has *changed* when a member joined or left, or the set of its topics differs. A new expression for the same
    topic updates the data without a notice.
-4. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
+4. What a connection may hold here is bounded, and so are the subscriptions of all together. A heartbeat that would pass a
+   bound is refused; what it said before that stays.
+5. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
    caller's decision (`wants_notice`).
 """
 
@@ -18,7 +20,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX
+from orbitmq.broker.refusal import Refusal
+from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX, CLIENT_SUBSCRIPTIONS_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import (
     ConsumeFromWhere,
     ConsumerData,
@@ -26,6 +29,7 @@ from orbitmq.protocol.remoting.bodies import (
     MessageModel,
     SubscriptionData,
 )
+from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.versions import Language
 
@@ -88,18 +92,21 @@ class ClientRegistry:
         """Per connection the groups it is in; True marks a consumer group. Makes closing cheap and bounds a heartbeat."""
         self._next_scan_ns: int | None = None
         self.expired_count = 0
-        self.refused_count = 0
+        self._subscribed_bytes = 0
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
     def producer_seen(self, group: str, who: Identity) -> None:
-        if self._enter(group, who, consumer=False):
-            _touch(self._producers.setdefault(group, {}), who)
+        """Raises `Refusal` beyond a bound."""
+        self._enter(group, who, consumer=False)
+        _touch(self._producers.setdefault(group, {}), who)
 
     def consumer_seen(self, data: ConsumerData, who: Identity) -> bool:
-        """Take in one group of a full heartbeat; whether the group has changed (its members are then told)."""
-        if not self._enter(data.group_name, who, consumer=True):
-            return False
+        """Take in one group of a full heartbeat; whether the group has changed (its members are then told).
+
+        Raises `Refusal` beyond a bound.
+        """
+        self._enter(data.group_name, who, consumer=True)
         group = self._group_of(data)
         changed = _touch(group.members, who)
         if self._subscribe(group, data.subscription_data_set):
@@ -110,8 +117,7 @@ class ClientRegistry:
 
     def consumer_alive(self, data: ConsumerData, who: Identity) -> bool:
         """As `consumer_seen` for a heartbeat without subscriptions: those that are known stay."""
-        if not self._enter(data.group_name, who, consumer=True):
-            return False
+        self._enter(data.group_name, who, consumer=True)
         group = self._group_of(data)
         changed = _touch(group.members, who)
         if changed:
@@ -191,16 +197,18 @@ class ClientRegistry:
         for group in self._consumers.values():
             yield from group.members.values()
 
-    def _enter(self, group: str, who: Identity, *, consumer: bool) -> bool:
+    def _enter(self, group: str, who: Identity, *, consumer: bool) -> None:
         groups = self._groups_of.setdefault(who.peer, set())
         if (group, consumer) not in groups:
             if len(groups) >= CLIENT_GROUPS_PER_CONNECTION_MAX:
-                self.refused_count += 1
-                return False
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"this connection is in {len(groups)} groups and cannot join {group!r} as well; "
+                    "spread the groups over several clients",
+                )
             groups.add((group, consumer))
         if self._next_scan_ns is None:
             self._next_scan_ns = who.now_ns + self._expiry_ns
-        return True
 
     def _group_of(self, data: ConsumerData) -> ConsumerGroup:
         group = self._consumers.get(data.group_name)
@@ -219,10 +227,18 @@ class ClientRegistry:
         known = group.subscriptions
         changed = wanted.keys() != known.keys()
         for topic in [topic for topic in known if topic not in wanted]:
-            del known[topic]
+            self._subscribed_bytes -= _size(known.pop(topic))
         for topic, subscription in wanted.items():
             current = known.get(topic)
             if current is None or subscription.sub_version > current.sub_version:
+                growth = _size(subscription) - (0 if current is None else _size(current))
+                if growth > 0 and self._subscribed_bytes + growth > CLIENT_SUBSCRIPTIONS_BYTES_MAX:
+                    raise Refusal(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"the subscription of group {group.name!r} to {topic[:127]!r} does not fit: those of all online "
+                        f"groups take {self._subscribed_bytes} of {CLIENT_SUBSCRIPTIONS_BYTES_MAX} bytes",
+                    )
+                self._subscribed_bytes += growth
                 known[topic] = subscription
         return changed
 
@@ -243,6 +259,7 @@ class ClientRegistry:
             self._tell(group)
         else:
             del self._consumers[name]
+            self._subscribed_bytes -= sum(map(_size, group.subscriptions.values()))
 
     def _forget(self, peer: Peer, group: str, *, consumer: bool) -> None:
         groups = self._groups_of.get(peer)
@@ -265,3 +282,9 @@ def _touch(members: dict[Peer, Member], who: Identity) -> bool:
     member.seen_ms = who.now_ms
     member.seen_ns = who.now_ns
     return False
+
+
+def _size(subscription: SubscriptionData) -> int:
+    """Rough memory of a subscription: its texts, each tag as a string of its own, its codes as numbers."""
+    tags = sum(64 + len(tag) for tag in subscription.tags_set)
+    return 512 + len(subscription.topic) + len(subscription.sub_string or "") + tags + 40 * len(subscription.code_set)

@@ -18,8 +18,8 @@ from orbitmq.broker.topics import TableFile
 from orbitmq.broker.versions import next_version
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import GROUPS_MAX
-from orbitmq.protocol.names import BUILT_IN_GROUPS, group_name_problem, is_system_group
+from orbitmq.limits import FORBIDDEN_PAIRS_MAX, GROUP_CONFIG_BYTES_MAX, GROUPS_MAX
+from orbitmq.protocol.names import BUILT_IN_GROUPS, group_name_problem, is_system_group, topic_name_problem
 from orbitmq.protocol.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.protocol.remoting.commands import ResponseCode
 
@@ -98,10 +98,16 @@ class GroupTable:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group. Raises `Refusal` for an illegal name, or beyond the bound."""
+        """Create or replace a group. Raises `Refusal` for an illegal name, or beyond a bound."""
         problem = group_name_problem(config.group_name)
         if problem is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
+        size = len(config.encode())
+        if size > GROUP_CONFIG_BYTES_MAX:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"the settings of group {config.group_name!r} have {size} bytes; at most {GROUP_CONFIG_BYTES_MAX} are kept",
+            )
         if config.group_name not in self._groups and len(self._groups) >= GROUPS_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
@@ -120,11 +126,22 @@ class GroupTable:
         return True
 
     def forbid_reading(self, group: str, topic: str, *, forbidden: bool) -> None:
-        """Set or clear the reading bit. Clearing the last bit of a mask drops the group's whole table, as RocketMQ does."""
+        """Set or clear the reading bit. Clearing the last bit of a mask drops the group's whole table, as RocketMQ does.
+
+        Raises `Refusal` for illegal names, or beyond the bound.
+        """
+        problem = group_name_problem(group) or topic_name_problem(topic)
+        if problem is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         table = dict(self._forbidden.get(group, {}))
         mask = table.get(topic, 0)
         mask = mask | READING_FORBIDDEN if forbidden else mask & ~READING_FORBIDDEN
         if mask:
+            if topic not in table and sum(map(len, self._forbidden.values())) >= FORBIDDEN_PAIRS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"reading is already forbidden for {FORBIDDEN_PAIRS_MAX} pairs of group and topic; allow some again",
+                )
             table[topic] = mask
             self._forbidden[group] = table
         else:

@@ -19,6 +19,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
+from orbitmq.limits import CLIENT_ID_CHARS_MAX, GROUP_CHARS_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.remoting.bodies import (
     CheckClientBody,
@@ -55,6 +56,13 @@ class MembershipProcessor:
         heartbeat = HeartbeatData.decode(bytes(command.body))
         if not heartbeat.client_id:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the heartbeat names no client (clientID)")
+        names = (producer.group_name for producer in heartbeat.producer_data_set)
+        if len(heartbeat.client_id) > CLIENT_ID_CHARS_MAX or any(len(name) > GROUP_CHARS_MAX for name in names):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"the heartbeat has a client id of more than {CLIENT_ID_CHARS_MAX} characters, "
+                f"or a producer group of more than {GROUP_CHARS_MAX}",
+            )
         who = Identity(
             peer,
             heartbeat.client_id,
@@ -132,6 +140,8 @@ class MembershipProcessor:
 
     def lock(self, command: Command, peer: Peer) -> Command:
         wanted = LockBatchRequest.decode(bytes(command.body))
+        if len(wanted.client_id) > CLIENT_ID_CHARS_MAX or len(wanted.consumer_group) > GROUP_CHARS_MAX:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "the client id or the consumer group is too long")
         granted = self._locks.lock(wanted.consumer_group, wanted.client_id, wanted.mq_set, self._clock.monotonic_ns())
         body = LockBatchResponse(lock_ok_mq_set=granted).encode()
         return response(command, ResponseCode.SUCCESS, None, None, body)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from orbitmq.limits import QUEUE_LOCKS_PER_GROUP_MAX
+from orbitmq.limits import BROKER_NAME_CHARS_MAX, QUEUE_LOCKS_MAX, RETRY_TOPIC_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 LOCK_LIFE_NS = 60_000_000_000
@@ -28,24 +28,22 @@ class _Owner(NamedTuple):
 class QueueLocks:
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Owner]] = {}
+        self._count = 0
+        self._sweep_from_ns = 0
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ns: int) -> list[MessageQueue]:
-        """The queues that `client_id` holds afterwards: those free, expired, or already its own."""
-        table = self._groups.setdefault(group, {})
+        """The queues that `client_id` holds afterwards: those free, expired, or already its own, as far as there is room."""
         granted: list[MessageQueue] = []
         for queue in queues:
+            table = self._groups.get(group, {})
             owner = table.get(queue)
             if owner is not None and owner.client_id != client_id and owner.expires_ns > now_ns:
                 continue
-            if owner is None and len(table) >= QUEUE_LOCKS_PER_GROUP_MAX:
-                self._drop_expired(group, now_ns)
-                table = self._groups.setdefault(group, {})
-                if len(table) >= QUEUE_LOCKS_PER_GROUP_MAX:
-                    continue
-            table[queue] = _Owner(client_id, now_ns + LOCK_LIFE_NS)
+            if owner is None and not self._has_room(queue, now_ns):
+                continue
+            self._count += owner is None
+            self._groups.setdefault(group, {})[queue] = _Owner(client_id, now_ns + LOCK_LIFE_NS)
             granted.append(queue)
-        if not table:
-            self._groups.pop(group, None)
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -57,6 +55,7 @@ class QueueLocks:
             owner = table.get(queue)
             if owner is not None and owner.client_id == client_id:
                 del table[queue]
+                self._count -= 1
         if not table:
             del self._groups[group]
 
@@ -66,11 +65,23 @@ class QueueLocks:
         return table is not None and any(owner.expires_ns > now_ns for owner in table.values())
 
     def drop_group(self, group: str) -> None:
-        self._groups.pop(group, None)
+        self._count -= len(self._groups.pop(group, ()))
 
-    def _drop_expired(self, group: str, now_ns: int) -> None:
-        alive = {queue: owner for queue, owner in self._groups[group].items() if owner.expires_ns > now_ns}
-        if alive:
-            self._groups[group] = alive
-        else:
-            del self._groups[group]
+    def _has_room(self, queue: MessageQueue, now_ns: int) -> bool:
+        if len(queue.topic) > RETRY_TOPIC_BYTES_MAX or len(queue.broker_name) > BROKER_NAME_CHARS_MAX:
+            return False
+        if self._count >= QUEUE_LOCKS_MAX and now_ns >= self._sweep_from_ns:
+            self._drop_expired(now_ns)
+        return self._count < QUEUE_LOCKS_MAX
+
+    def _drop_expired(self, now_ns: int) -> None:
+        """Forget what has expired; not before the next lock expires is it worth looking again."""
+        for group, table in list(self._groups.items()):
+            alive = {queue: owner for queue, owner in table.items() if owner.expires_ns > now_ns}
+            if alive:
+                self._groups[group] = alive
+            else:
+                del self._groups[group]
+        self._count = sum(map(len, self._groups.values()))
+        owners = (owner for table in self._groups.values() for owner in table.values())
+        self._sweep_from_ns = min((owner.expires_ns for owner in owners), default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.broker import groups
 from orbitmq.protocol.remoting.bodies import (
     ConsumeStats,
     GroupForbidden,
@@ -59,6 +60,25 @@ def test_groups_outlive_a_restart(rig):
     put(rig, "g", consume_enable=False)
     rig.reopen()
     assert rig.broker.groups.known("g").consume_enable is False
+
+
+def test_forbidding_is_bounded(rig, monkeypatch):
+    def forbid(topic, group="g", readable=False):
+        fields = {"group": group, "topic": topic, "readable": readable}
+        return rig.call(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields)
+
+    assert forbid("not legal").code == ResponseCode.INVALID_PARAMETER
+    assert forbid("T", group="g" * 256).code == ResponseCode.INVALID_PARAMETER
+    monkeypatch.setattr(groups, "FORBIDDEN_PAIRS_MAX", 2)
+    assert [forbid(topic).code for topic in ("A", "B", "A")] == [0, 0, 0]
+    assert "already forbidden for 2 pairs" in forbid("C").remark
+    assert forbid("A", readable=True).code == 0
+
+
+def test_settings_of_a_group_have_a_size(rig):
+    answer = put(rig, "g", attributes={"a": "x" * 70_000})
+    assert (answer.code, "at most 65536" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)
+    assert rig.broker.groups.known("g") is None
 
 
 def test_forbidding(rig):

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from orbitmq.broker import clients
 from orbitmq.protocol.remoting.bodies import (
     CheckClientBody,
     ConsumerConnection,
@@ -63,6 +64,29 @@ def test_broken_heartbeat_is_answered(rig):
     answer = rig.call(RequestCode.HEART_BEAT, None, b"{nonsense")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert rig.call(RequestCode.HEART_BEAT, None, b"{}").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_what_a_heartbeat_may_leave_behind_is_bounded(rig, monkeypatch):
+    refused = ResponseCode.SYSTEM_ERROR
+    assert rig.heartbeat(rig.peer(), "c" * 1_025, "g", ["T"]).code == refused
+    assert rig.heartbeat(rig.peer(), "c", "g", ["T"], producer="p" * 256).code == refused
+    assert members(rig).code == ResponseCode.SYSTEM_ERROR, "nothing of a refused heartbeat is kept"
+
+    monkeypatch.setattr(clients, "CLIENT_GROUPS_PER_CONNECTION_MAX", 2)
+    crowded = rig.peer()
+    assert rig.heartbeat(crowded, "c", "g", ["T"], producer="p").code == ResponseCode.SUCCESS
+    assert "2 groups" in rig.heartbeat(crowded, "c", "g2", ["T"]).remark
+    assert rig.heartbeat(crowded, "c", "g", ["T"], producer="p").code == ResponseCode.SUCCESS
+
+
+def test_subscriptions_of_all_groups_share_one_bound(rig, monkeypatch):
+    monkeypatch.setattr(clients, "CLIENT_SUBSCRIPTIONS_BYTES_MAX", 2_000)
+    first, second = rig.peer(), rig.peer()
+    assert rig.heartbeat(first, "c1", "g1", ["T"], sub_string="a" * 1_000).code == ResponseCode.SUCCESS
+    answer = rig.heartbeat(second, "c2", "g2", ["T"], sub_string="b" * 1_000)
+    assert (answer.code, "does not fit" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    rig.broker.peer_closed(first)
+    assert rig.heartbeat(second, "c2", "g2", ["T"], sub_string="b" * 1_000).code == ResponseCode.SUCCESS
 
 
 def test_members_are_told_of_a_newcomer(rig):
