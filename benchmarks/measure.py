@@ -34,6 +34,8 @@ import probe
 RUN_LIMIT_S: Final = 900
 SETTLE_S: Final = 3.0
 """After a start, before idle figures: class loading and the first registrations are over."""
+QUEUES: Final = 8
+"""What the load generator creates its topics with."""
 LONG_COUNT: Final = 4_000_000
 REBUILD_COUNT: Final = 1_000_000
 KEPT_ON_REBUILD: Final = {"commitlog", "config", "lock"}
@@ -218,17 +220,20 @@ class Bench:
 
     def _long(self) -> None:
         """Four million small messages in batches; kill -9, the first send after it; an orderly stop with all of them in the store."""
-        broker = self._server()
-        self._load(broker, "--mode", "batch", "--count", LONG_COUNT, "--size", 128, "--conns", 4, "--window", 4)
+        broker, topic = self._server(), next(self._topics)
+        self._load(
+            broker, "--mode", "batch", "--count", LONG_COUNT, "--size", 128, "--conns", 4, "--window", 4, topic=topic
+        )
         broker.kill()
         self._note("recovery", {"value": self._restarted(broker)})
+        self._expect_stored(broker, topic, LONG_COUNT)
         self._load(broker, "--count", self.scale.send, "--conns", 4, "--window", 32)
         self._note("stop-4m", {"value": broker.stop()})
 
     def _rebuild(self) -> None:
         """Everything but the log and the configuration deleted: consume queues, index, checkpoint and marks come from the log again."""
-        broker = self._server()
-        self._load(broker, "--mode", "batch", "--count", REBUILD_COUNT, "--conns", 4, "--window", 4)
+        broker, topic = self._server(), next(self._topics)
+        self._load(broker, "--mode", "batch", "--count", REBUILD_COUNT, "--conns", 4, "--window", 4, topic=topic)
         broker.stop()
         used = sum(file.stat().st_blocks * 512 for file in (broker.data / "commitlog").iterdir())
         for entry in broker.data.iterdir():
@@ -237,8 +242,16 @@ class Bench:
             elif entry.name not in KEPT_ON_REBUILD:
                 entry.unlink()
         seconds = self._restarted(broker)
+        self._expect_stored(broker, topic, REBUILD_COUNT)
         self._note("rebuild", {"value": seconds / (used / 2**30), "seconds": seconds})
         broker.kill()
+
+    def _expect_stored(self, broker: BrokerUnderTest, topic: str, count: int) -> None:
+        """Nothing is lost, and nothing is still being derived: the queues reach their ends at once. Raises `Invalid`."""
+        with broker.wire() as wire:
+            found = sum(wire.max_offset(topic, queue_id) for queue_id in range(QUEUES))
+        if found != count:
+            raise Invalid(f"{found:,} of {count:,} messages stand in the queues after the restart")
 
     def _restarted(self, broker: BrokerUnderTest) -> float:
         begin = time.time() * 1000
