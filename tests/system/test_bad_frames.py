@@ -39,6 +39,7 @@ BAD_FRAMES = {
     "header null": framed(b"null"),
     "header of deep JSON": framed(b'{"code":10,"extFields":' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}"),
     "header not UTF-8": framed(b'{"code":10,"remark":"\xff\xfe"}'),
+    "half a character": framed(b'{"code":310,"extFields":{"i":"\\ud800"}}'),
     "header of zeros": framed(bytes(64)),
     "code of text": framed(b'{"code":"ten"}'),
     "code beyond int32": framed(b'{"code":4294967296}'),

@@ -85,6 +85,10 @@ class TopicAdminProcessor:
         topic = command.text("topic")
         if not topic.strip():
             raise Refusal(ResponseCode.INVALID_PARAMETER, "the topic name is blank")
+        problem = topic_name_problem(topic)
+        # Only a name that cannot be a path is deleted; a retry topic of pop consumption is illegal but may be there.
+        if problem is not None and (self._topics.get(topic) is None or "/" in topic):
+            raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         self._topics.check_changeable(topic)
         self._topics.delete(topic)
         self._offsets.drop_topic(topic)

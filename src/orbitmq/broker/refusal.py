@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orbitmq.errors import OrbitError
+from orbitmq.limits import REMARK_CHARS_MAX
 from orbitmq.protocol.remoting.commands import ResponseCode
 
 
@@ -18,6 +19,8 @@ class Refusal(OrbitError):
     """`fields` are the response's header fields; most refusals have none."""
 
     def __init__(self, code: ResponseCode, remark: str, fields: Mapping[str, str] | None = None) -> None:
+        if len(remark) > REMARK_CHARS_MAX:
+            remark = f"{remark[: REMARK_CHARS_MAX // 2]} ... {remark[-REMARK_CHARS_MAX // 4 :]}"
         super().__init__(remark)
         self.code = code
         self.remark = remark

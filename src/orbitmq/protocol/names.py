@@ -82,9 +82,11 @@ SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
         QUARANTINE_TOPIC,
+        TIMER_TOPIC,
     }
 )
-"""Topics that only the broker itself writes to."""
+"""Topics that only the broker itself writes to. RocketMQ lets clients send to its timer topic; a record there that is
+no timer message would have to be explained at every start."""
 
 
 class SystemTopic(NamedTuple):
