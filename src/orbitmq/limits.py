@@ -95,6 +95,12 @@ NAMESERVER_NAME_CHARS_MAX: Final = 512
 """Names in a registration. The longest legal topic has 262 characters; together with the number of entries this
 bounds the memory that invented topics can take."""
 
+NAMESERVER_FILTER_SERVERS_MAX: Final = 64
+"""Filter servers of one broker; RocketMQ 4 started at most a handful beside it, later ones have none."""
+
+NAMESERVER_MAPPED_QUEUES_MAX: Final = 1_000_000
+"""Queues in the mappings of static topics, of all brokers; as many as the route table has entries."""
+
 NAMESERVER_KV_BYTES_MAX: Final = 16 * 1024 * 1024
 """Sum of all names, keys and values of the KV table; the whole table is one file, rewritten on a change."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from orbitmq.limits import NAMESERVER_NAME_CHARS_MAX
+from orbitmq.limits import NAMESERVER_FILTER_SERVERS_MAX, NAMESERVER_NAME_CHARS_MAX
 from orbitmq.nameserver.routes import Queues, Registration, RegistrationError, Version
 from orbitmq.protocol.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfigWrapper, TopicRouteData
 from orbitmq.protocol.remoting.frame import Command
@@ -37,7 +37,10 @@ def read_registration(command: Command) -> Registration:
         raise RegistrationError(f"broker id {broker_id} is negative: the broker has no role yet")
     content = _decode(body, command.version)
     wrapper = content.topic_config_serialize_wrapper
-    for name in (*(fields[field] for field in _NEEDED), *wrapper.topic_config_table):
+    if len(content.filter_server_list) > NAMESERVER_FILTER_SERVERS_MAX:
+        raise RegistrationError(f"the registration names {len(content.filter_server_list)} filter servers")
+    texts = (fields.get(field, "") for field in (*_NEEDED, "haServerAddr", "__ZONE_NAME"))
+    for name in (*texts, *content.filter_server_list, *wrapper.topic_config_table):
         if len(name) > NAMESERVER_NAME_CHARS_MAX:
             raise RegistrationError(f"the registration has a name of {len(name)} characters: {name[:40]!r}...")
     timeout_ms = command.optional_integer("heartbeatTimeoutMillis")
@@ -56,7 +59,11 @@ def read_registration(command: Command) -> Registration:
         acting_master=command.boolean("enableActingMaster") if "enableActingMaster" in fields else None,
         zone=fields.get("__ZONE_NAME"),
         filter_servers=content.filter_server_list,
-        mappings=wrapper.topic_queue_mapping_info_map,
+        mappings={
+            name: mapping
+            for name, mapping in wrapper.topic_queue_mapping_info_map.items()
+            if name in wrapper.topic_config_table
+        },
     )
 
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import NAMESERVER_BROKERS_MAX, NAMESERVER_TOPIC_ENTRIES_MAX
+from orbitmq.limits import NAMESERVER_BROKERS_MAX, NAMESERVER_MAPPED_QUEUES_MAX, NAMESERVER_TOPIC_ENTRIES_MAX
 from orbitmq.protocol.names import Perm
 from orbitmq.protocol.remoting.bodies import TopicQueueMappingInfo
 from orbitmq.protocol.remoting.peer import Peer
@@ -105,7 +105,7 @@ class Registration(msgspec.Struct):
     zone: str | None = None
     filter_servers: list[str] | None = None
     mappings: dict[str, TopicQueueMappingInfo] = {}
-    """Static topics: topic -> which queues live here; passed through."""
+    """Static topics among `topics`: topic -> which queues live here; passed through."""
 
 
 class MinimumChange(NamedTuple):
@@ -135,6 +135,7 @@ class RouteTable:
     __slots__ = (
         "_entries",
         "_group_topics",
+        "_mapped",
         "changes",
         "clusters",
         "filter_servers",
@@ -156,6 +157,7 @@ class RouteTable:
         """Static topic -> group -> mapping info."""
         self._group_topics: dict[str, set[str]] = {}
         self._entries = 0
+        self._mapped = 0
         self.changes = 0
 
     # --- registration ---------------------------------------------------------------------------------------------
@@ -221,6 +223,15 @@ class RouteTable:
         if self._entries + len(broker.topics) > NAMESERVER_TOPIC_ENTRIES_MAX:
             carried = self._group_topics.get(broker.group, set())
             self._check_entries(sum(1 for topic in broker.topics if topic not in carried))
+        if broker.mappings:
+            before = (self.mappings.get(topic, {}).get(broker.group) for topic in broker.mappings)
+            mapped = self._mapped + sum(map(_queues_in, broker.mappings.values())) - sum(map(_queues_in, before))
+            if mapped > NAMESERVER_MAPPED_QUEUES_MAX:
+                raise RegistrationError(
+                    f"the mappings of static topics would have {mapped} queues, at most {NAMESERVER_MAPPED_QUEUES_MAX} "
+                    "are kept",
+                    remedy="delete unused static topics or split the cluster",
+                )
 
     def _check_entries(self, new: int) -> None:
         if self._entries + new > NAMESERVER_TOPIC_ENTRIES_MAX:
@@ -259,7 +270,9 @@ class RouteTable:
                 self._set_queues(topic, broker.group, queues)
         if changed:
             for topic, mapping in broker.mappings.items():
-                self.mappings.setdefault(topic, {})[broker.group] = mapping
+                present = self.mappings.setdefault(topic, {})
+                self._mapped += _queues_in(mapping) - _queues_in(present.get(broker.group))
+                present[broker.group] = mapping
                 self.changes += 1
 
     def _answer(self, group: Group, broker_id: int, change: MinimumChange | None) -> Registered:
@@ -397,7 +410,12 @@ class RouteTable:
         self._group_topics[group].discard(topic)
         mappings = self.mappings.get(topic)
         if mappings is not None:
-            mappings.pop(group, None)
+            self._mapped -= _queues_in(mappings.pop(group, None))
         if not carriers:
             del self.topics[topic]
             self.mappings.pop(topic, None)
+
+
+def _queues_in(mapping: TopicQueueMappingInfo | None) -> int:
+    """What a mapping counts for; one without queues is not free either."""
+    return 0 if mapping is None else max(1, len(mapping.curr_id_map))

@@ -158,6 +158,7 @@ class NameServer:
     def _register_broker(self, command: Command, peer: Peer) -> Command:
         registration = read_registration(command)
         new = registration.group not in self.routes.groups
+        before = self.routes.live.get(BrokerKey(registration.cluster, registration.address))
         result = self.routes.register(
             registration,
             peer,
@@ -168,6 +169,8 @@ class NameServer:
         if result.ignored:
             return response(command, ResponseCode.SUCCESS, None, fields)
         live = self.routes.live[BrokerKey(registration.cluster, registration.address)]
+        if before is not None and before.owner is not peer:
+            _brokers_of(before.owner).discard(live.key)
         _brokers_of(peer).add(live.key)
         if new:
             _log.info("broker %s id %d registered from %s", live.group, live.broker_id, live.key.address)

@@ -140,6 +140,35 @@ def route(rig: Rig, topic: str = "T", **fields: str) -> Any:
 # --- registration -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("fields", "filters"),
+    [({"brokerName": "b" * 513}, 0), ({"haServerAddr": "h" * 513}, 0), ({"__ZONE_NAME": "z" * 513}, 0), ({}, 65)],
+)
+def test_names_that_would_fill_the_memory_are_refused(fields: dict[str, str], filters: int) -> None:
+    rig = Rig()
+    body = RegisterBrokerBody(wrapper(), [f"10.0.0.1:{number}" for number in range(filters)]).encode()
+    assert rig.register(body=body, **fields).code == ResponseCode.SYSTEM_ERROR
+    assert not rig.has_route()
+
+
+def test_a_mapping_of_a_topic_that_is_not_carried_is_not_kept() -> None:
+    rig = Rig()
+    topics = wrapper()
+    topics.topic_queue_mapping_info_map = {"elsewhere": TopicQueueMappingInfo("broker-a", "elsewhere")}
+    rig.register(body=RegisterBrokerBody(topics).encode())
+    assert rig.server.routes.mappings == {}
+
+
+def test_a_broker_belongs_to_the_connection_it_registered_over_last() -> None:
+    rig = Rig()
+    first, second = ListPeer(), ListPeer()
+    rig.register(first)
+    rig.register(second)
+    assert list(map(len, (first.attachments["nameserver.brokers"], second.attachments["nameserver.brokers"]))) == [0, 1]
+    rig.server.peer_closed(first)
+    assert rig.has_route()
+
+
 def test_registered_topics_have_routes() -> None:
     rig = Rig()
     answer = rig.register()

@@ -240,6 +240,21 @@ def test_tables_are_bounded(table: RouteTable, monkeypatch: pytest.MonkeyPatch) 
     assert limits.NAMESERVER_BROKERS_MAX > 1
 
 
+def test_mapped_queues_are_bounded_and_counted_once(table: RouteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "NAMESERVER_MAPPED_QUEUES_MAX", 3)
+
+    def mapped(count: int, version: int) -> Registration:
+        mapping = TopicQueueMappingInfo("broker-a", "T", curr_id_map={number: number for number in range(count)})
+        return master(mappings={"T": mapping}, version=Version(version, version))
+
+    register(table, mapped(2, 1))
+    register(table, mapped(3, 2))
+    with pytest.raises(RegistrationError, match="4 queues, at most 3"):
+        register(table, mapped(4, 3))
+    table.delete_topic("T")
+    register(table, mapped(3, 4))
+
+
 # --- life -----------------------------------------------------------------------------------------------------------
 
 
