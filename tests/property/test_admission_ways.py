@@ -61,6 +61,7 @@ NAMES = st.sampled_from(
     [
         *(Property.KEYS, Property.TAGS, Property.UNIQ_KEY, Property.WAIT, Property.DELAY, Property.POP_CK),
         *(Property.MSG_REGION, Property.TRAN_MSG, Property.TIMER_DELAY_SEC, Property.INNER_NUM, Property.DUE_MS),
+        *(Property.REAL_TOPIC, Property.REAL_QID),
         *("a", "b", "", "ü"),
     ]
 )
@@ -99,7 +100,7 @@ ORIGINS = st.sampled_from([Origin(pack_host("10.0.0.9", 5), 479), Origin(pack_ho
 @settings(max_examples=400, deadline=None)
 @given(SENDINGS, ORIGINS)
 def test_short_and_general_way_agree(sending, origin):
-    short = ADMISSION._plain.admit(sending, origin)
+    short = ADMISSION._plain.admit(sending, origin, 1_000)
     if short is None:
         return
     general = ADMISSION._admit(sending, origin, 1_000, 0)
@@ -113,16 +114,19 @@ def test_the_short_way_is_taken_by_what_clients_send():
     origin = Origin(pack_host("10.0.0.9", 5), 479)
     for properties in (text, text[:-1]):
         sending = Sending("plain", 1, b"x", properties)
-        assert ADMISSION._plain.admit(sending, origin) is not None
-    assert ADMISSION._plain.admit(Sending("plain", 1, b"x", text + "DELAY\x011\x02"), origin) is None
+        assert ADMISSION._plain.admit(sending, origin, 1_000) is not None
+    delayed = ADMISSION._plain.admit(Sending("plain", 1, b"x", text + "DELAY\x011\x02"), origin, 1_000)
+    assert delayed is not None
+    assert delayed.message.tags_code == 2_001
+    assert ADMISSION._plain.admit(Sending("plain", 1, b"x", text + "DELAY\x0199\x02"), origin, 1_000) is None
 
 
 def test_what_was_remembered_of_a_topic_goes_with_a_change():
     own = admission()
     origin = Origin(pack_host("10.0.0.9", 5), 479)
     sending = Sending("plain", 1, b"x", "UNIQ_KEY\x01k\x02")
-    assert own._plain.admit(sending, origin) is not None
+    assert own._plain.admit(sending, origin, 1_000) is not None
     own._topics.put(TopicConfig(topic_name="plain", read_queue_nums=1, write_queue_nums=1), {})
-    assert own._plain.admit(sending, origin) is None
+    assert own._plain.admit(sending, origin, 1_000) is None
     own._topics.delete("plain")
-    assert own._plain.admit(Sending("plain", 0, b"x", "UNIQ_KEY\x01k\x02"), origin) is None
+    assert own._plain.admit(Sending("plain", 0, b"x", "UNIQ_KEY\x01k\x02"), origin, 1_000) is None

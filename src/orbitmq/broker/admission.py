@@ -98,13 +98,13 @@ class Admission:
         self.body_bytes_max = body_bytes_max
         self._random_below = random_below
         self.own = BrokerProperties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
-        self._plain = PlainAdmission(settings, topics, self.own, store_host, body_bytes_max)
+        self._plain = PlainAdmission(settings, topics, self.levels, self.own, store_host, body_bytes_max)
 
     # --- front door -------------------------------------------------------------------------------------------------
 
     def admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement | Refusal:
         """Decide about one message. `now_ms` was read after its frame had arrived; `now_ns` is monotonic."""
-        placement = self._plain.admit(sending, origin)
+        placement = self._plain.admit(sending, origin, now_ms)
         if placement is not None:
             return placement
         try:
@@ -216,8 +216,7 @@ class Admission:
                 level = self.levels.max_level
                 self.clamped_count += 1
                 values[Property.DELAY] = str(level)
-            # The clock rounds down; the next millisecond is never before the moment of acceptance.
-            due_ms = now_ms + 1 + self.levels.delay_ms(level)
+            due_ms = self.levels.due_ms(level, now_ms)
             values[Property.REAL_TOPIC] = topic
             values[Property.REAL_QID] = str(queue_id)
             values[Property.DUE_MS] = str(due_ms)

@@ -1,8 +1,9 @@
 """The short way through admission, for the messages that nearly all senders send.
 
 A message takes it when its topic is an ordinary one that exists, its queue is there, and nothing in its flags or
-properties asks for more than storing it. It then skips every check that cannot fail for it. Whatever is not plain gets
-None here and goes through `Admission`, which is the reference: both place a plain message alike.
+properties asks for more than storing it, now or after one of the delay levels. It then skips every check that cannot
+fail for it. Whatever is not plain gets None here and goes through `Admission`, which is the reference: both place a plain
+message alike.
 
 Rules of this file
 1. No refusal is made here and nothing is created: doubt means None.
@@ -19,14 +20,17 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.limits import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import RETRY_PREFIX, SEND_FORBIDDEN_TOPICS
+from orbitmq.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN_TOPICS
 from orbitmq.protocol.properties import Property, exact_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
+from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.protocol.sysflag import COMPRESSION_MASK, SysFlag
 from orbitmq.store.store import NewMessage
 
 PLAIN_FLAGS = COMPRESSION_MASK | int(SysFlag.COMPRESSED)
 """Bits of the sender's flag that change nothing here; any other bit is not plain."""
+
+NOT_PLAIN = NEEDS_THOUGHT - {Property.DELAY}
 
 IPV4_HOST_BYTES = 8
 
@@ -36,11 +40,14 @@ class PlainAdmission:
         self,
         settings: BrokerSettings,
         topics: TopicTable,
+        levels: DelayLevels,
         own: BrokerProperties,
         store_host: bytes,
         body_bytes_max: int,
     ) -> None:
         self._topics = topics
+        self._levels = levels
+        self._level_of = {str(level): level for level in range(1, levels.max_level + 1)}
         self._own = own.encoded
         self._store_host = store_host
         self._body_bytes_max = body_bytes_max
@@ -49,7 +56,7 @@ class PlainAdmission:
         self._queues: dict[str, int] = {}
         self._version: DataVersion | None = None
 
-    def admit(self, sending: Sending, origin: Origin) -> Placement | None:
+    def admit(self, sending: Sending, origin: Origin, now_ms: int) -> Placement | None:
         """Where a plain message goes; None for any other. Cost: about 2 us."""
         topic = sending.topic
         queues = self._queues.get(topic)
@@ -62,18 +69,31 @@ class PlainAdmission:
             return None
         text = sending.properties
         values = exact_properties(text)
-        if values is None or not NEEDS_THOUGHT.isdisjoint(values):
+        if values is None or not NOT_PLAIN.isdisjoint(values):
             return None
         unique_key = values.get(Property.UNIQ_KEY)
         if unique_key is None:
             return None
         properties = (text if text[-1] == "\x02" else text + "\x02").encode() + self._own
+        delay = values.get(Property.DELAY)
+        if delay is None:
+            stored_topic, stored_queue, code = topic, queue_id, tags_code(values.get(Property.TAGS))
+        else:
+            level = self._level_of.get(delay)
+            if level is None or Property.REAL_TOPIC in values or Property.REAL_QID in values:
+                return None
+            stored_topic, stored_queue, code = SCHEDULE_TOPIC, level - 1, self._levels.due_ms(level, now_ms)
+            properties += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02ORBITMQ_DUE_MS\x01%d\x02" % (
+                topic.encode(),
+                queue_id,
+                code,
+            )
         if len(properties) > PROPERTIES_BYTES_MAX:
             return None
-        tag, wait = values.get(Property.TAGS), values.get(Property.WAIT)
+        wait = values.get(Property.WAIT)
         message = NewMessage(
-            topic,
-            queue_id,
+            stored_topic,
+            stored_queue,
             body,
             properties,
             sending.flag,
@@ -83,7 +103,7 @@ class PlainAdmission:
             self._store_host,
             sending.reconsume_times,
             0,
-            tags_code(tag) if tag is not None else 0,
+            code,
             unique_key,
             values.get(Property.KEYS),
         )

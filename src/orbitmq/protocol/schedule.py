@@ -54,6 +54,11 @@ class DelayLevels:
             raise ValueError(f"delay level {level} is outside 1..{self.max_level}")
         return self.delays_ms[level - 1]
 
+    def due_ms(self, level: int, accepted_ms: int) -> int:
+        """When a message accepted at `accepted_ms` falls due. A clock rounds down to the millisecond, and nothing may come
+        early: the wait begins with the next one."""
+        return accepted_ms + 1 + self.delay_ms(level)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DelayLevels) and self.delays_ms == other.delays_ms
 

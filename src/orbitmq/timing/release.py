@@ -21,7 +21,7 @@ from typing import Any, Final
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.names import SCHEDULE_TOPIC
-from orbitmq.protocol.records import Record, decode_record
+from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched, DueTime
 from orbitmq.store.durability import PutStatus
@@ -30,7 +30,7 @@ from orbitmq.store.reading import ColdRead, is_sound, read_and_verify
 from orbitmq.store.recovery import LogScan
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.level_offsets import LevelOffsets, deliveries_by_rocketmq
-from orbitmq.timing.restoring import Undeliverable, quarantine_message, restore_message, source_offset
+from orbitmq.timing.restoring import Undeliverable, quarantine_message, restore_stored, source_offset
 from orbitmq.timing.runs import LevelRuns
 
 logger = logging.getLogger("orbitmq.timing")
@@ -344,24 +344,26 @@ class LevelRelease:
             store.wait_durable(last_end, False, committed)
 
     def _append(self, store: MessageStore, physical: int, data: memoryview | bytes | None) -> int:
-        record: Record | None = None
         try:
             if data is None:
                 raise Undeliverable("its record in the commit log is damaged or gone")
-            record = decode_record(data)
-            end = store.append(restore_message(record), accepted=True).end_offset
+            end = store.append(restore_stored(data), accepted=True).end_offset
             self.released_count += 1
         except StoreUnwritableError:
             raise
         except (Undeliverable, RecordError) as error:
-            end = self._quarantine(store, record, physical, str(error))
+            end = self._quarantine(store, data, physical, str(error))
         except Exception as error:  # whatever it is: one record stops neither its level nor the others
             logger.exception("restoring the delayed message at %d failed", physical)
-            end = self._quarantine(store, record, physical, f"{type(error).__name__}: {error}")
+            end = self._quarantine(store, data, physical, f"{type(error).__name__}: {error}")
         return end
 
-    def _quarantine(self, store: MessageStore, record: Record | None, physical: int, reason: str) -> int:
+    def _quarantine(self, store: MessageStore, data: memoryview | bytes | None, physical: int, reason: str) -> int:
         logger.error("the delayed message at %d goes to quarantine: %s", physical, reason)
+        try:
+            record = None if data is None else decode_record(data)
+        except RecordError:
+            record = None  # the reason says so already
         try:
             end = store.append(quarantine_message(record, physical, reason), accepted=True).end_offset
         except RecordError as error:  # with the reason it fits nowhere: the reason alone always does
