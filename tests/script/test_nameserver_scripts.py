@@ -59,7 +59,6 @@ class Script:
             NameServerConfig(notify_min_broker_id_changed=True),
             self.clock,
             self.deadlines,
-            read_properties=lambda body: dict([body.decode().split("=", 1)]),
             notify=self.told,
         )
 

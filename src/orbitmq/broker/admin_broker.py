@@ -21,6 +21,7 @@ from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtectedKeyError
+from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.remoting.bodies import KVTable
 from orbitmq.protocol.remoting.commands import ResponseCode
@@ -68,7 +69,7 @@ class BrokerAdminProcessor:
         self._disk_use = disk_use
 
     def configuration(self, command: Command, peer: Peer) -> Command:
-        text = "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(self._configuration().items()))
+        text = format_properties(sorted(self._configuration().items()))
         version = msgspec.json.encode(self._topics.version).decode()
         return response(command, ResponseCode.SUCCESS, None, {"version": version}, text.encode())
 
@@ -171,8 +172,3 @@ def _duration(seconds: int) -> str:
     hours, rest = divmod(rest, 3_600)
     minutes, rest = divmod(rest, 60)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]"
-
-
-def _escaped(value: str) -> str:
-    """A value of a properties text: one line, backslashes doubled."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

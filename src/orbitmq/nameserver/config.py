@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
+from orbitmq.protocol.java_properties import format_properties
 
 PROTECTED_KEYS: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys that a remote request never changes: they would move or unlock the server's own files."""
@@ -53,8 +54,7 @@ class NameServerConfig(msgspec.Struct, rename="camel"):
 
     def to_properties(self) -> str:
         """The configuration as `key=value` lines, sorted by key; what GET_NAMESRV_CONFIG answers."""
-        lines = (f"{java_name}={_to_text(getattr(self, attribute))}" for java_name, attribute in KEYS.items())
-        return "\n".join(sorted(lines)) + "\n"
+        return format_properties(sorted((key, _to_text(getattr(self, attribute))) for key, attribute in KEYS.items()))
 
     def changed(self, values: Mapping[str, str]) -> tuple[NameServerConfig, list[str]]:
         """A copy with the keys of `values` (RocketMQ's names) replaced, and the keys that mean nothing here.

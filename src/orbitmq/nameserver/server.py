@@ -15,18 +15,19 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
-from orbitmq.limits import NAMESERVER_ROUTE_CACHE_BYTES_MAX
+from orbitmq.limits import CONFIG_UPDATE_BYTES_MAX, NAMESERVER_ROUTE_CACHE_BYTES_MAX
 from orbitmq.nameserver import lookup
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.intake import queues_of, read_registration, version_of
 from orbitmq.nameserver.kv import ORDER_TOPIC_CONFIG, KvFile, KvTable
 from orbitmq.nameserver.routes import BrokerKey, LiveBroker, MinimumChange, RouteTable
+from orbitmq.protocol.java_properties import read_properties
 from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, TopicList, TopicRouteData
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
@@ -46,9 +47,8 @@ _Answer = Callable[["NameServer", Command, Peer], Command | None]
 class NameServer:
     """One name server.
 
-    `notify(address, command)` sends a oneway request to a broker's own port. `read_properties` parses the body of a
-    configuration change and `save_config` keeps the new configuration (both may raise; nothing is changed then);
-    without `save_config` changes last until the process ends.
+    `notify(address, command)` sends a oneway request to a broker's own port. `save_config` keeps a changed configuration
+    and may raise, nothing is changed then; without it changes last until the process ends.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class NameServer:
         deadlines: Deadlines,
         kv_file: KvFile | None = None,
         *,
-        read_properties: Callable[[bytes], Mapping[str, str]],
         notify: Callable[[str, Command], None] | None = None,
         save_config: Callable[[str], None] | None = None,
     ) -> None:
@@ -68,7 +67,6 @@ class NameServer:
         self._clock = clock
         self._deadlines = deadlines
         self._notify = notify
-        self._read_properties = read_properties
         self._save_config = save_config
         self._started_ns = clock.monotonic_ns()
         self._unsaved: list[tuple[Peer, Command]] = []
@@ -341,7 +339,10 @@ class NameServer:
 
     def _update_config(self, command: Command, peer: Peer) -> Command:
         try:
-            changed, without_effect = self.config.changed(self._read_properties(bytes(command.body)))
+            if len(command.body) > CONFIG_UPDATE_BYTES_MAX:
+                raise ConfigurationError(f"the change has {len(command.body)} bytes, at most {CONFIG_UPDATE_BYTES_MAX}")
+            wanted = read_properties(bytes(command.body), where="request")
+            changed, without_effect = self.config.changed(wanted)
             if self._save_config is not None:
                 self._save_config(changed.to_properties())
         except ProtectedKeyError as error:

@@ -26,14 +26,13 @@ from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address
 from orbitmq.server.alarm import Alarm
+from orbitmq.server.descriptors import ConnectionRoom, raise_descriptor_limit
 from orbitmq.server.line import Line
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
 from orbitmq.server.outbound import Notices
-from orbitmq.server.properties_file import parse_properties
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import Role, ServerSettings
-from orbitmq.server.sources import decode_text
 from orbitmq.server.takeover import refuse_unfinished
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.store.config_files import ConfigFile
@@ -105,6 +104,7 @@ class ServerProcess:
         self.line = Line(self.clock, settings.broker.send_thread_pool_queue_capacity)
         self.turn = Turn(self.loop, self.clock, self.line)
         self.wakeups = Wakeups(self.loop)
+        self.room = ConnectionRoom(raise_descriptor_limit())
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
         self.alarm: Alarm | None = None
@@ -174,13 +174,16 @@ class NameServerRole:
             process.clock,
             self.deadlines,
             _KvFile(process.files, settings.kv_config_file),
-            read_properties=lambda body: {
-                entry.key: entry.value for entry in parse_properties(decode_text(body), where="request")
-            },
             notify=self._notices.post,
         )
         self.listener = Listener(
-            "name server", self.server, process.turn, process.wakeups, process.clock, settings.listener.limits()
+            "name server",
+            self.server,
+            process.turn,
+            process.wakeups,
+            process.clock,
+            settings.listener.limits(),
+            room=process.room,
         )
         self._address = (settings.host, settings.nameserver_port)
 
@@ -256,7 +259,7 @@ class BrokerRole:
             tables=lambda name: ConfigFile(files, config / name),
             store_host=pack_host(ip, own.listen_port),
             worker=self._worker,
-            configuration=lambda: _as_table(self.runtime_settings.text()),
+            configuration=lambda: self.runtime_settings.shown(),
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
         )
@@ -277,7 +280,9 @@ class BrokerRole:
         self.broker.admin.level_offsets = self.release.first_pending_by_level
         traffic = Traffic()
         limits = settings.listener.limits()
-        self.listener = Listener("broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic)
+        self.listener = Listener(
+            "broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic, room=process.room
+        )
         self.second = Listener(
             "broker, second port",
             self.broker,
@@ -287,6 +292,7 @@ class BrokerRole:
             limits,
             refused_codes=SECOND_PORT_REFUSES,
             traffic=traffic,
+            room=process.room,
         )
         process.line.others_waiting = lambda: self.broker.sends.unanswered_count
         self._listening = False
@@ -329,7 +335,3 @@ def _endpoint(ip: str, port: int) -> str:
 
 def _reachable(host: str) -> str:
     return "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host
-
-
-def _as_table(text: str) -> dict[str, str]:
-    return {entry.key: entry.value for entry in parse_properties(text, where="settings")}

@@ -1,7 +1,7 @@
 """Reading and changing the configuration of a running broker (requests 26 and 25).
 
 Rules of this file
-1. The text shows what is true: used keys with their values, unbuilt promises with the value they really have. Keys
+1. What is shown is true: used keys with their values, unbuilt promises with the value they really have. Keys
    without effect are not shown, for their value would mean nothing.
 2. A change is all or nothing, and only keys marked `runtime` change; the others say that they take effect at start.
 3. Accepted changes are handed to `save` as properties text before they take effect, so a restart keeps them.
@@ -16,10 +16,9 @@ import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
 from orbitmq.limits import CONFIG_UPDATE_BYTES_MAX
+from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.server.keys import Key, KeyStatus, broker_keys
-from orbitmq.server.properties_file import format_properties, parse_properties
 from orbitmq.server.settings import ServerSettings
-from orbitmq.server.sources import decode_text
 from orbitmq.server.values import parse, to_text
 
 PROTECTED_KEYS: Final = frozenset(
@@ -48,9 +47,9 @@ class RuntimeSettings:
         self._save = save
         self._changed = changed
 
-    def text(self) -> str:
-        """The configuration as `key=value` lines, sorted; the body of the answer to GET_BROKER_CONFIG."""
-        return broker_config_text(self.settings)
+    def shown(self) -> dict[str, str]:
+        """The configuration, key to text; what GET_BROKER_CONFIG answers."""
+        return shown_settings(self.settings)
 
     def update(self, body: bytes) -> dict[str, str]:
         """Apply the body of UPDATE_BROKER_CONFIG and return what changed, key to text.
@@ -69,15 +68,15 @@ class RuntimeSettings:
         return changes
 
 
-def broker_config_text(settings: ServerSettings) -> str:
-    """Used and unbuilt keys with their present values in properties form, sorted by key."""
-    lines = []
+def shown_settings(settings: ServerSettings) -> dict[str, str]:
+    """Used and unbuilt keys with the texts of their present values."""
+    shown: dict[str, str] = {}
     for key in broker_keys():
         if key.status is KeyStatus.USED:
-            lines.append((key.key, to_text(present_value(settings, key))))
+            shown[key.key] = to_text(present_value(settings, key))
         elif key.status is KeyStatus.NOT_YET:
-            lines.append((key.key, key.accepts[0]))
-    return format_properties(sorted(lines))
+            shown[key.key] = key.accepts[0]
+    return shown
 
 
 def present_value(settings: ServerSettings, key: Key) -> object:
@@ -91,7 +90,7 @@ def changed_settings(settings: ServerSettings, body: bytes) -> tuple[ServerSetti
     """New settings after the `key=value` lines of `body`, and the keys whose value changed."""
     if len(body) > CONFIG_UPDATE_BYTES_MAX:
         raise ConfigurationError(f"{len(body)} bytes of configuration are more than {CONFIG_UPDATE_BYTES_MAX}")
-    wanted = {entry.key: entry.value for entry in parse_properties(decode_text(body), where="request")}
+    wanted = read_properties(body, where="request")
     if not wanted:
         raise ConfigurationError("the request names no key", remedy="send key=value lines")
     protected = PROTECTED_KEYS | set(settings.config_black_list)

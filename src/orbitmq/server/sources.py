@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits import CONFIG_FILE_BYTES_MAX
+from orbitmq.protocol.java_properties import decode_text, parse_properties
 from orbitmq.server.keys import ENVIRONMENT_PREFIX, KeyTable, broker_keys, nameserver_keys
-from orbitmq.server.properties_file import parse_properties
 
 OTHER_VARIABLES: Final = frozenset(
     {
@@ -26,9 +26,9 @@ OTHER_VARIABLES: Final = frozenset(
         "ORBITMQ_DATA",  # the data directory, as --data
         "ORBITMQ_INTEROP_BROKERS",  # tests: which brokers the interop tests run against
         "ORBITMQ_INTEROP_CACHE",  # tests: where they keep downloaded clients
+        "ORBITMQ_LEAF",  # off: leave the compiled module out; required: refuse to run without it
         "ORBITMQ_NAMESRV",  # name servers of the client commands
         "ORBITMQ_OUTPUT",  # table or json
-        "ORBITMQ_PURE",  # leave the compiled modules out
         "ORBITMQ_REQUIRE_ALL",  # tests: a skip is a failure
         "ORBITMQ_REWRITE",  # tests: write expected results instead of comparing
         "ORBITMQ_WRITE_COVERAGE",  # tests: write the table of replayed exchanges
@@ -64,14 +64,6 @@ def read_file(path: Path, table: KeyTable) -> list[Entry]:
         return _toml_entries(data, path, table)
     entries = parse_properties(decode_text(data), where=str(path))
     return [Entry(entry.key, entry.value, f"{path}, line {entry.line}", table) for entry in entries]
-
-
-def decode_text(data: bytes) -> str:
-    """Properties bytes as text: UTF-8, or Latin-1 (what Java reads) when they are not; a byte order mark is dropped."""
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
 
 
 def read_environment(environment: Mapping[str, str], table: KeyTable) -> list[Entry]:

@@ -170,7 +170,7 @@ def test_answers_of_several_brokers_are_put_together(run: Run, cluster: Cluster,
 def test_names_figures_and_settings(run: Run, cluster: Cluster, pair: tuple[Broker, Broker]) -> None:
     cluster.name_server.script(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, saying(TopicList(topic_list=["b", "a"])))
     pair[0].script(RequestCode.GET_BROKER_RUNTIME_INFO, saying(KVTable(table={"x": "1"})))
-    pair[0].script(RequestCode.GET_BROKER_CONFIG, saying(b"a=1\nb=x=y\nnonsense\n"))
+    pair[0].script(RequestCode.GET_BROKER_CONFIG, saying(b"a=1\nb=x=y\n# nonsense\n"))
 
     async def test() -> None:
         async with client(cluster) as mq:

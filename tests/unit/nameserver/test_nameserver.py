@@ -65,10 +65,6 @@ class KvMemory:
         self.content = content
 
 
-def read_properties(body: bytes) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in body.decode().splitlines() if line)
-
-
 class Rig:
     def __init__(self, **config: Any) -> None:
         self.clock = ManualClock()
@@ -81,7 +77,6 @@ class Rig:
             self.clock,
             self.deadlines,
             self.kv_file,
-            read_properties=read_properties,
             notify=lambda address, command: self.notices.append((address, command)),
             save_config=self.saved.append,
         )

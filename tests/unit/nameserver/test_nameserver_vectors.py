@@ -98,7 +98,6 @@ def prepared() -> tuple[NameServer, Recorder]:
         NameServerConfig(support_acting_master=True),
         ManualClock(),
         Deadlines(),
-        read_properties=lambda body: dict(line.split("=", 1) for line in body.decode().splitlines()),
     )
     peer = Recorder()
     registrations = [command for command in captured(RequestCode.REGISTER_BROKER) if command.text("bodyCrc32") != "5"]

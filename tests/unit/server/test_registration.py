@@ -50,7 +50,7 @@ class Watched(NameServer):
     """A real name server that remembers what it was asked and can be told to refuse."""
 
     def __init__(self) -> None:
-        super().__init__(NameServerConfig(), SystemClock(), Deadlines(), read_properties=lambda _: {})
+        super().__init__(NameServerConfig(), SystemClock(), Deadlines())
         self.asked: list[Command] = []
         self.changed = asyncio.Event()
         self.refuse = False

@@ -10,6 +10,7 @@ import pytest
 
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.protocol.java_properties import parse_properties
 from orbitmq.server.keys import (
     Key,
     KeyStatus,
@@ -21,7 +22,6 @@ from orbitmq.server.keys import (
     nameserver_keys,
     shared_keys,
 )
-from orbitmq.server.properties_file import parse_properties
 from orbitmq.server.runtime_settings import present_value
 from orbitmq.server.settings import ListenerSettings, ServerSettings
 from orbitmq.server.values import parse, to_text

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
-from orbitmq.server.properties_file import parse_properties
-from orbitmq.server.runtime_settings import RuntimeSettings, broker_config_text, runtime_keys
+from orbitmq.protocol.java_properties import format_properties
+from orbitmq.server.runtime_settings import RuntimeSettings, runtime_keys, shown_settings
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 
 
@@ -17,11 +17,9 @@ def settings() -> ServerSettings:
     return ServerSettings(data=Path("data"))
 
 
-def test_the_text_is_sorted_and_reads_as_a_configuration_file(tmp_path: Path, settings: ServerSettings) -> None:
-    text = broker_config_text(settings)
-    keys = [entry.key for entry in parse_properties(text)]
-    assert keys == sorted(keys)
-    values = {entry.key: entry.value for entry in parse_properties(text)}
+def test_what_is_shown_reads_as_a_configuration_file(tmp_path: Path, settings: ServerSettings) -> None:
+    values = shown_settings(settings)
+    text = format_properties(sorted(values.items()))
     assert values["flushDiskType"] == "ASYNC_FLUSH"
     assert values["deleteWhen"] == "04"
     assert values["brokerRole"] == "ASYNC_MASTER"

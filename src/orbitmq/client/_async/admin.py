@@ -17,6 +17,7 @@ from orbitmq.client.route import MASTER_ID, Route
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError, RouteNotFoundError
 from orbitmq.protocol.ids import decode_offset_id, host_text
+from orbitmq.protocol.java_properties import read_properties
 from orbitmq.protocol.names import (
     AUTO_CREATE_TOPIC,
     READ_WRITE,
@@ -134,8 +135,7 @@ class Admin:
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of a running broker by name, as text."""
         answer = await self._ask(address, RequestCode.GET_BROKER_CONFIG, doing="reading the configuration")
-        lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
-        return {name.strip(): value for name, separator, value in (line.partition("=") for line in lines) if separator}
+        return read_properties(bytes(answer.body), where=f"configuration of {address}")
 
     # --- topics
 

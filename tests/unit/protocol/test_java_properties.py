@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.server.properties_file import format_properties, parse_properties
+from orbitmq.protocol.java_properties import format_properties, parse_properties
 
 NO_HALF_SURROGATES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
 

@@ -1,4 +1,4 @@
-r"""Java's properties form: what `broker.conf` and the bodies of the configuration requests are written in.
+r"""Java's properties form (not the properties of messages): what `broker.conf` and the bodies of the configuration requests are written in.
 
 One `key=value` a line; `=`, `:` or white space ends the key; lines that begin with `#` or `!` are comments; a
 backslash at the end of a line continues it on the next, whose leading white space is dropped; `\t \n \r \f`,
@@ -43,6 +43,22 @@ def parse_properties(text: str, *, where: str = "properties text") -> list[Prope
         place = f"{where}, line {line}"
         entries.append(Property(_unescape(logical[:key_end], place), _unescape(logical[value_begin:], place), line))
     return entries
+
+
+def read_properties(data: bytes, *, where: str) -> dict[str, str]:
+    """The body of a request or answer as key to value; of a key given twice the last one counts.
+
+    Raises ConfigurationError like `parse_properties`.
+    """
+    return {entry.key: entry.value for entry in parse_properties(decode_text(data), where=where)}
+
+
+def decode_text(data: bytes) -> str:
+    """Properties bytes as text: UTF-8, or Latin-1 (what Java reads) when they are not; a byte order mark is dropped."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def format_properties(entries: Iterable[tuple[str, str]]) -> str:
