@@ -163,8 +163,9 @@ QUERY_ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 STATISTIC_NAMES_MAX: Final = 20_000
 """Topics, and groups of a topic, with counters of their own."""
 
-BATCH_MESSAGES_MAX: Final = 100_000
-"""Messages in one batch frame. Even empty ones of 26 bytes each would otherwise be 160,000 in 4 MiB."""
+BATCH_MESSAGES_MAX: Final = 32_768
+"""Messages in one batch frame. A batch is handled in one piece, which others wait for: this many take about 0.3 s. The
+Java client writes at least 100 bytes for each message, so its batches of 4 MiB hold no more than 42,000 empty ones."""
 
 # --- records, properties, hashes ----------------------------------------------------------------------------------
 KEY_PREFIX_HASHES_MAX: Final = 4_096
@@ -198,6 +199,9 @@ INDEX_HASH_TOPICS_MAX: Final = 64
 # --- connections --------------------------------------------------------------------------------------------------
 CONNECTIONS_MAX: Final = 20_000
 """Accepted connections of one listener; each costs a file descriptor and a few kilobytes."""
+
+DESCRIPTORS_MAX: Final = 1_048_576
+"""To this the server raises its own limit of open files, where the system allows it; Linux's usual maximum."""
 
 CONNECTION_IDLE_MS: Final = 120_000
 """A connection without a byte in either direction for this long is closed; RocketMQ's value, clients rely on it."""

@@ -433,7 +433,9 @@ def test_properties_are_as_long_as_allowed(prepared: ServedProcess, client: RawC
         assert answer.code == code, answer.remark
 
 
-@pytest.mark.parametrize("name", ["../commitlog", "../config", "..", ".", "/", "a/../../commitlog", "orders/0", "or\0ders"])
+@pytest.mark.parametrize(
+    "name", ["../commitlog", "../config", "..", ".", "/", "a/../../commitlog", "orders/0", "or\0ders"]
+)
 def test_a_topic_name_is_never_a_path(prepared: ServedProcess, client: RawClient, name: str) -> None:
     before = sorted(path.relative_to(prepared.data) for path in prepared.data.rglob("*") if path.is_dir())
     answer = client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})

@@ -28,6 +28,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits import (
     CONNECTION_IDLE_MS,
     CONNECTIONS_MAX,
+    DESCRIPTORS_MAX,
     FRAME_BYTES_MAX,
     HELD_BYTES_MAX,
     IDLE_SWEEP_MS,
@@ -41,6 +42,7 @@ from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.server.accepted import AcceptedPeer
+from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.turn import Turn, Wakeups
 
 _log = logging.getLogger(__name__)
@@ -129,9 +131,10 @@ class Listener:
         *,
         refused_codes: frozenset[int] = frozenset(),
         traffic: Traffic | None = None,
+        room: ConnectionRoom | None = None,
     ) -> None:
         """`name` stands in log lines. `traffic` may be shared by the ports of one server, so that `unanswered`
-        covers all of them."""
+        covers all of them, and `room` by all ports of the process."""
         self.name = name
         self.handler = handler
         self.turn = turn
@@ -140,6 +143,7 @@ class Listener:
         self.limits = limits or ListenerLimits()
         self.refused_codes = refused_codes
         self.traffic = traffic if traffic is not None else Traffic()
+        self.room = room if room is not None else ConnectionRoom(DESCRIPTORS_MAX)
         self.peers: set[AcceptedPeer] = set()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -205,14 +209,16 @@ class Listener:
 
     def admit(self, peer: AcceptedPeer) -> bool:
         """Take a new connection in, or refuse it. The limit is reported once each time it is reached."""
-        if len(self.peers) >= self.limits.connections_max or self.stopping:
+        if self.stopping or len(self.peers) >= self.limits.connections_max or not self.room.take():
             self.traffic.connections_refused += 1
             if not self._full and not self.stopping:
                 self._full = True
                 _log.warning(
-                    "%s: %d connections are open, the most it takes; further ones are closed at once",
+                    "%s: %d connections are open, the most it takes (%d at all ports, as many as open files allow); "
+                    "further ones are closed at once",
                     self.name,
                     len(self.peers),
+                    self.room.open_max,
                 )
             return False
         self.traffic.connections_accepted += 1
@@ -224,6 +230,7 @@ class Listener:
     def dismiss(self, peer: AcceptedPeer) -> None:
         """A connection is gone."""
         self.peers.discard(peer)
+        self.room.give_back()
         if self._full and len(self.peers) < self.limits.connections_max:
             self._full = False
         try:
