@@ -18,11 +18,13 @@ from collections.abc import Callable
 class Deadlines:
     """A handful of names with deadlines and the functions that they run."""
 
-    __slots__ = ("_actions", "_due_ns", "wakeups")
+    __slots__ = ("_actions", "_due_ns", "next_ns", "wakeups")
 
     def __init__(self) -> None:
         self._actions: dict[str, Callable[[], None]] = {}
         self._due_ns: dict[str, int] = {}
+        self.next_ns: int | None = None
+        """The earliest deadline; None when nothing is armed. Kept up to date, because every turn looks at it."""
         self.wakeups: Counter[str] = Counter()
         """How often each name has run."""
 
@@ -36,23 +38,28 @@ class Deadlines:
             if name not in self._actions:
                 raise KeyError(f"no action is defined for {name!r}")
             self._due_ns[name] = at_ns
+            if self.next_ns is None or at_ns < self.next_ns:
+                self.next_ns = at_ns
 
     def disarm(self, name: str) -> None:
-        self._due_ns.pop(name, None)
+        if self._due_ns.pop(name, None) is not None:
+            self.next_ns = min(self._due_ns.values(), default=None)
+
+    def move(self, name: str, at_ns: int | None) -> None:
+        """Run `name` at `at_ns` whatever it was armed for before; None disarms it."""
+        if self._due_ns.get(name) != at_ns:
+            self.disarm(name)
+            if at_ns is not None:
+                self.arm(name, at_ns)
 
     def is_armed(self, name: str) -> bool:
         return name in self._due_ns
-
-    @property
-    def next_ns(self) -> int | None:
-        """The earliest deadline; None when nothing is armed."""
-        return min(self._due_ns.values(), default=None)
 
     def run_due(self, now_ns: int) -> None:
         """Run every action whose time has come, each once; an action may arm names again."""
         due = sorted((at, name) for name, at in self._due_ns.items() if at <= now_ns)
         for at, name in due:
             if self._due_ns.get(name) == at:  # not disarmed by an action before it
-                del self._due_ns[name]
+                self.disarm(name)
                 self.wakeups[name] += 1
                 self._actions[name]()

@@ -299,10 +299,8 @@ class Broker:
         deadlines = self.deadlines
         if self.offsets.dirty and not self._saving_offsets:
             deadlines.arm(OFFSETS, now_ns + self.settings.flush_consumer_offset_interval_ms * 1_000_000)
-        for name, at_ns in ((CLIENTS, self.clients.next_expiry_ns()), (HELD, self.pulls.held.next_at_ns())):
-            deadlines.disarm(name)
-            if at_ns is not None:
-                deadlines.arm(name, at_ns)
+        deadlines.move(CLIENTS, self.clients.next_expiry_ns())
+        deadlines.move(HELD, self.pulls.held.next_at_ns())
 
     def _expire_clients(self) -> None:
         for peer in self.clients.expire(self.clock.monotonic_ns()):

@@ -177,6 +177,9 @@ class OsFile:
             rest = rest[written:]
 
     def pwritev(self, parts: Sequence[Buffer], offset: int) -> None:
+        if len(parts) == 1:
+            self.pwrite(parts[0], offset)
+            return
         for first in range(0, len(parts), WRITEV_PARTS_MAX):
             group = parts[first : first + WRITEV_PARTS_MAX]
             size = sum(map(len, group))
