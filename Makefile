@@ -64,6 +64,9 @@ crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=..
 	@for flush in ASYNC_FLUSH SYNC_FLUSH; do for mode in kill power; do \
 	  $(BIN)/python -m tests.crash.campaign --mode $$mode --flush $$flush --count $(CRASH_COUNT) || exit 1; done; done
 
+overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
+	@ORBITMQ_OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
+
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 

@@ -235,6 +235,10 @@ TURN_SLICE_MS: Final = 20
 """How long a loop turn reads and handles before what it did is written and answered; under a flood reading and handling
 take slices of this length in turn, so a small request waits for about two of them."""
 
+READ_ROUND_BYTES: Final = 200_000
+"""After a read of this size a connection waits until the others have been read: an event loop would otherwise empty one
+socket (up to 8 MiB) before it looks at the next."""
+
 HANDLED_AT_ONCE_MAX: Final = 64
 """Requests of one read that are handled without a look at the clock; more of them wait in the line."""
 

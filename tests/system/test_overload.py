@@ -151,7 +151,7 @@ def test_three_times_the_capacity(serve: Callable[..., ServedProcess], figure: C
             assert client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)}).code == 0
         end = int(client.call(RequestCode.GET_MAX_OFFSET, {"topic": "flood", "queueId": "0"}).fields["offset"])
     server.stop()
-    again = serve()
+    again = serve(settings={"mappedFileSizeCommitLog": 1 << 30, "maxIndexNum": 20_000_000})
     with RawClient(again.port) as client:
         assert int(client.call(RequestCode.GET_MAX_OFFSET, {"topic": "flood", "queueId": "0"}).fields["offset"]) == end
         assert end >= accepted

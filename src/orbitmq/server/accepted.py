@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.errors import FrameError, OrbitError
-from orbitmq.limits import HANDLED_AT_ONCE_MAX, REQUESTS_TO_PEER_MAX
+from orbitmq.limits import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, REQUESTS_TO_PEER_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
@@ -354,6 +354,9 @@ class AcceptedPeer(asyncio.Protocol):
             return
         if connection.pending_bytes + self._backlog_bytes != self._held_bytes:
             self._count_held()
+        if len(data) >= READ_ROUND_BYTES and self._reading:
+            self._stop_reading()
+            asyncio.get_running_loop().call_soon(self._resume)
 
     def eof_received(self) -> bool:
         """The peer sends nothing more: it gets the answers that are ready, then the connection ends."""
