@@ -210,7 +210,10 @@ def test_commands_and_options_exist(place: str, line: str) -> None:
 
 
 def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    if re.search(r"^-?include make/", text, flags=re.MULTILINE):
+        text += "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "make").glob("*.mk")))
+    targets = set(re.findall(r"^([a-z-]+):", text, flags=re.MULTILINE))
     wrong = [
         f"{name(page)}: make {target}"
         for page in PAGES
