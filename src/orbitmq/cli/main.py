@@ -61,7 +61,7 @@ def version(output: OutputOption = Output.TABLE) -> None:
 def main() -> None:
     """Run the command line and leave with its exit code."""
     try:
-        app()
+        app(prog_name="orbitmq")
     except OrbitError as error:
         note(f"error: {error}")
         sys.exit(exit_code_of(error))
