@@ -533,6 +533,23 @@ def test_resetting_offsets(run: Run, cluster: Cluster, broker: Broker) -> None:
     run(test)
 
 
+def test_queues_that_come_and_go_leave_nothing_behind_for_a_slow_program(
+    run: Run, cluster: Cluster, broker: Broker
+) -> None:
+    for number in range(20):
+        broker.store("T", 0, b"%d" % number)
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq) as members:
+            for _ in range(5):
+                await asyncio.sleep(2)
+                assert members._mailbox.qsize() == 20
+                await members.reset({MessageQueue("T", "b-a", 0): 0})
+            assert [message.queue_offset for message in await take(members, 20)] == list(range(20))
+
+    run(test)
+
+
 def test_what_a_consumer_tells_about_itself(run: Run, cluster: Cluster, broker: Broker) -> None:
     broker.store("T", 0, b"x" * 100)
 

@@ -213,6 +213,15 @@ class Consumer:
             log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
             self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
 
+    def forget_waiting(self) -> None:
+        """Take messages of queues that were given up out of the mailbox: a program that is slow to ask would else hold every
+        repeat of them while its queues come and go."""
+        for _ in range(self._mailbox.qsize()):
+            message = self._mailbox.get_nowait()
+            owned = self._rebalance.owned.get(message.queue) if message is not None else None
+            if message is None or (owned is not None and owned.messages.holds(message)):
+                self._mailbox.put_nowait(message)
+
     def heartbeat(self) -> ConsumerData:
         return ConsumerData(
             group_name=self.group,

@@ -83,6 +83,7 @@ class Rebalance:
         owned.room.set()
         if owned.task is not None:
             owned.task.cancel()
+        self._consumer.forget_waiting()
         offsets = self._consumer.offsets
         await offsets.persist_surely([owned.queue], _OFFSET_TIMEOUT_MS)
         offsets.table.remove(owned.queue)
