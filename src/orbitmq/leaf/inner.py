@@ -12,7 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from mmap import mmap
 from typing import Any
 
@@ -248,6 +248,57 @@ def _copy(out: bytearray, at: int, data: bytes) -> None:
 
 def _unfit(problem: str) -> RecordError:
     return RecordError(f"a field of the message does not fit its place in a record: {problem}")
+
+
+# --- consume queue units ----------------------------------------------------------------------------------------------
+
+
+def choose_spans(
+    units: bytes | bytearray | memoryview,
+    max_count: int,
+    max_bytes: int,
+    log_start: int,
+    segment_bytes: int,
+    accepts: Callable[[int], bool] | None,
+) -> tuple[list[tuple[int, int]], int, int, int, bool]:
+    data = units
+    spans: list[tuple[int, int]] = []
+    begin = end = -1
+    examined = count = total = 0
+    saw_expired = False
+    at = 0
+    limit = len(data)
+    while at + 20 <= limit:
+        physical = (data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]) & MASK
+        physical = (physical - 0x1_0000_0000 if physical >= 0x8000_0000 else physical) * 0x1_0000_0000 + (
+            (data[at + 4] << 24 | data[at + 5] << 16 | data[at + 6] << 8 | data[at + 7]) & MASK
+        )
+        size = (data[at + 8] << 24 | data[at + 9] << 16 | data[at + 10] << 8 | data[at + 11]) & MASK
+        if size >= 0x8000_0000:
+            size -= 0x1_0000_0000
+        if count >= max_count or (total and total + size > max_bytes):
+            break
+        examined += 1
+        if physical < log_start or size == INT32_MAX:
+            saw_expired = True
+        else:
+            if accepts is not None:
+                code = (data[at + 12] << 24 | data[at + 13] << 16 | data[at + 14] << 8 | data[at + 15]) & MASK
+                code = (code - 0x1_0000_0000 if code >= 0x8000_0000 else code) * 0x1_0000_0000 + (
+                    (data[at + 16] << 24 | data[at + 17] << 16 | data[at + 18] << 8 | data[at + 19]) & MASK
+                )
+            if accepts is None or accepts(code):
+                if physical != end or physical % segment_bytes == 0:
+                    if end >= 0:
+                        spans.append((begin, end))
+                    begin = physical
+                end = physical + size
+                count += 1
+                total += size
+        at += 20
+    if end >= 0:
+        spans.append((begin, end))
+    return spans, examined, count, total, saw_expired
 
 
 # --- properties, batches, delayed records ------------------------------------------------------------------------------

@@ -71,3 +71,12 @@ cpdef list batch_rows(bytes body)
     character=cython.Py_UCS4, digit=cython.longlong, queue_id=cython.longlong, entry=bytes, tags=str, due=str,
 )
 cpdef tuple delayed_values(record, str due_name)
+
+@cython.locals(
+    data="const unsigned char[::1]", spans=list, begin=cython.longlong, end=cython.longlong, examined=cython.longlong,
+    count=cython.longlong, total=cython.longlong, saw_expired=cython.bint, at=cython.Py_ssize_t,
+    limit=cython.Py_ssize_t, physical=cython.longlong, size=cython.longlong, code=cython.longlong,
+)
+cpdef tuple choose_spans(
+    units, long long max_count, long long max_bytes, long long log_start, long long segment_bytes, accepts
+)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _JOIN_BYTES_MAX = 16_384
-"""Bodies up to this size are joined with their neighbours before writing: a copy costs less than a write vector."""
+"""Parts up to this size (on average) are joined with their neighbours before writing: a copy costs less than a place in
+a write vector."""
 
 Answered = Callable[[Command | None], None]
 
@@ -209,7 +210,7 @@ class AcceptedPeer(asyncio.Protocol):
         out = self._out
         out.append(head)
         out.extend(parts)
-        if body_bytes > _JOIN_BYTES_MAX:
+        if body_bytes > _JOIN_BYTES_MAX * len(parts):
             self._out_large = True
         self._out_bytes += len(head) + body_bytes
         listener = self._listener

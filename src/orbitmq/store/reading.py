@@ -14,6 +14,7 @@ from struct import Struct
 
 import msgspec
 
+from orbitmq.leaf import twin
 from orbitmq.protocol.records import STORE_TIMESTAMP_AT, SYS_FLAG_AT, CheckStatus, check_record
 from orbitmq.protocol.sysflag import SysFlag
 from orbitmq.store.commit_log import CommitLog
@@ -38,6 +39,10 @@ class GetStatus(enum.Enum):
 
 
 Records = list[memoryview | bytes]
+Accepts = Callable[[int], bool] | None
+"""A test of a unit's tags code; None takes every message."""
+Units = bytes | bytearray | memoryview
+Chosen = tuple[list[tuple[int, int]], int, int, int, bool]
 
 
 class GetResult(msgspec.Struct):
@@ -64,7 +69,7 @@ def get_records(
     offset: int,
     max_count: int,
     max_bytes: int,
-    accepts: Callable[[int], bool] | None,
+    accepts: Accepts,
     warm_from: int,
 ) -> GetResult:
     """Records of `queue` from queue offset `offset` on: at most `max_count` and about `max_bytes`, at least one."""
@@ -81,25 +86,78 @@ def get_records(
     if not units:
         return GetResult(GetStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset), low, high)
 
-    ranges: list[tuple[int, int, int]] = []
-    total = 0
-    status = GetStatus.NO_MATCHED_MESSAGE
-    log_start = log.start
+    spans, examined, count, total, saw_expired = choose_spans(
+        units, max_count, max_bytes, log.start, log.sequence.segment_size, accepts
+    )
+    after = offset + examined
+    if not count:
+        status = GetStatus.MESSAGE_WAS_REMOVING if saw_expired else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, after, low, high)
+    if spans[0][0] < warm_from:
+        ranges = _ranges(units[: examined * UNIT_BYTES], offset, log.start, accepts)
+        return GetResult(GetStatus.FOUND, after, low, high, [], total, count, ranges)
+    records = _views(log, spans)
+    if records is None:
+        records = _slices(log, _ranges(units[: examined * UNIT_BYTES], offset, log.start, accepts))
+    return GetResult(GetStatus.FOUND, after, low, high, records, total, count)
+
+
+@twin
+def choose_spans(
+    units: Units, max_count: int, max_bytes: int, log_start: int, segment_bytes: int, accepts: Accepts
+) -> Chosen:
+    """Which part of the log answers a read of these units.
+
+    Returns the (begin, end) spans of the log with neighbouring records joined, none across two files; how many units were
+    looked at, how many records chosen, their bytes; and whether a unit was passed over because its record is gone.
+    At least one record is chosen whatever `max_bytes` says, if any is accepted.
+    """
+    spans: list[tuple[int, int]] = []
+    begin = end = -1
+    examined = count = total = 0
+    saw_expired = False
     for physical, size, tags_code in UNIT.iter_unpack(units):
-        if len(ranges) >= max_count or (total and total + size > max_bytes):
+        if count >= max_count or (total and total + size > max_bytes):
             break
+        examined += 1
         if physical < log_start or size == FILLER_SIZE:
-            if not ranges:
-                status = GetStatus.MESSAGE_WAS_REMOVING
+            saw_expired = True
         elif accepts is None or accepts(tags_code):
-            ranges.append((physical, size, offset))
+            if physical != end or physical % segment_bytes == 0:
+                if end >= 0:
+                    spans.append((begin, end))
+                begin = physical
+            end = physical + size
+            count += 1
             total += size
-        offset += 1
-    if not ranges:
-        return GetResult(status, offset, low, high)
-    if ranges[0][0] < warm_from:
-        return GetResult(GetStatus.FOUND, offset, low, high, [], total, len(ranges), ranges)
-    return GetResult(GetStatus.FOUND, offset, low, high, _slices(log, ranges), total, len(ranges))
+    if end >= 0:
+        spans.append((begin, end))
+    return spans, examined, count, total, saw_expired
+
+
+def _ranges(units: Units, offset: int, log_start: int, accepts: Accepts) -> list[tuple[int, int, int]]:
+    """(physical offset, size, queue offset) of each record that `choose_spans` chose from these units."""
+    return [
+        (physical, size, number)
+        for number, (physical, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset)
+        if physical >= log_start and size != FILLER_SIZE and (accepts is None or accepts(tags_code))
+    ]
+
+
+def _views(log: CommitLog, spans: list[tuple[int, int]]) -> Records | None:
+    """Views of the spans; None when a part of them is not there (any more)."""
+    records: Records = []
+    file, base, limit = memoryview(b""), 0, 0  # the file looked at, its first byte, and how far it can be read
+    for begin, end in spans:
+        if not base <= begin < limit:
+            segment = log.sequence.find(begin)
+            if segment is None:
+                return None
+            file, base, limit = segment.view, segment.base, min(segment.end, log.written_end)
+        if end > limit:
+            return None
+        records.append(file[begin - base : end - base])
+    return records
 
 
 def _slices(log: CommitLog, ranges: list[tuple[int, int, int]]) -> Records:
