@@ -265,13 +265,13 @@ class ServedProcess:
     def send_signal(self, number: int) -> None:
         self._popen.send_signal(number)
 
-    def stop(self, number: int = signal.SIGTERM) -> float:
+    def stop(self, number: int = signal.SIGTERM, codes: Sequence[int] = (0,)) -> float:
         """An orderly stop; asserts exit code 0 and that nothing failed. Returns the seconds it took."""
         began = time.monotonic()
         self.send_signal(number)
         code = self.exit_code()
         self._let_go()
-        assert code == 0, f"exit code {code}\n{self.log()[-3000:]}"
+        assert code in codes, f"exit code {code}\n{self.log()[-3000:]}"
         assert "Traceback" not in self.log(), self.log()[-3000:]
         return time.monotonic() - began
 

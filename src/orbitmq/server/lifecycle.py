@@ -20,7 +20,7 @@ from typing import Final
 from orbitmq.broker.broker import Broker
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.deadlines import Deadlines
-from orbitmq.errors import ConfigurationError, OrbitError
+from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.nameserver.server import NameServer
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.schedule import DelayLevels
@@ -148,10 +148,12 @@ class ServerProcess:
     async def stop(self) -> None:
         if self.alarm is not None:
             self.alarm.stop()
-        if self.broker is not None:
-            await self.broker.stop()
-        if self.nameserver is not None:
-            await self.nameserver.stop()
+        try:
+            if self.broker is not None:
+                await self.broker.stop()
+        finally:
+            if self.nameserver is not None:
+                await self.nameserver.stop()
 
     def notify(self, call: Callable[[], None]) -> None:
         """Run `call` on the loop from another thread, as part of a turn."""
@@ -314,19 +316,25 @@ class BrokerRole:
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
     async def stop(self) -> None:
-        failure: OrbitError | OSError | None = None
+        """Raises StoreError when something could not be saved; everything is closed nevertheless."""
+        failures = []
         await self.registrar.stop()
         try:
             self.broker.close()
         except OSError as error:
-            failure = error
-            logger.error("tables could not be saved: %s", error)
+            failures.append(f"tables could not be saved: {error}")
         for listener in (self.listener, self.second):
             await listener.stop()
         self._worker.close()
-        self.store.close()
-        if failure is not None:
-            raise failure
+        try:
+            self.store.close()
+        except OSError as error:
+            failures.append(f"the store could not be saved: {error}")
+        if failures:
+            raise StoreError(
+                "; ".join(failures),
+                remedy="look at the disk, then start again: the next start recovers what was written",
+            )
 
 
 def _endpoint(ip: str, port: int) -> str:
