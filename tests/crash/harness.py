@@ -27,6 +27,7 @@ from tests.crash.workload import START_MS, Life, Promises, examine
 
 from orbitmq.clock import ManualClock
 from orbitmq.store.files import OsFiles
+from orbitmq.store.mark import MARK_FILE
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.faults import Call, Killed, Plan, RecordingFiles
 
@@ -81,6 +82,39 @@ def quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
+KINDS = ("create", "write", "truncate", "allocate", "sync", "sync_dir", "rename", "remove", "mkdir", "punch")
+
+
+def draw_death(rng: random.Random, since: int = 0) -> Plan:
+    """A moment to die at, behind call `since`: any call, the n-th of one kind, or shortly after a recovery mark."""
+    way = rng.random()
+    if way < 0.5:
+        return kill_at(since + rng.randint(1, CALLS_MAX))
+    if way < 0.7:
+        kind, count = rng.choice(KINDS), rng.randint(1, 40)
+        return die_after(lambda call: call.number > since and call.kind == kind, count, 0)
+    count, more = rng.randint(1, 60), rng.randint(0, 6)
+    return die_after(lambda call: call.number > since and call.path.name == MARK_FILE, count, more)
+
+
+def die_after(chosen: Callable[[Call], bool], count: int, more: int) -> Plan:
+    """Die at the call that comes `more` calls after the `count`-th chosen one."""
+    seen = 0
+    left = -1
+
+    def plan(call: Call) -> Killed | None:
+        nonlocal seen, left
+        if left > 0:
+            left -= 1
+        elif left < 0 and chosen(call):
+            seen += 1
+            if seen == count:
+                left = more
+        return Killed() if left == 0 else None
+
+    return plan
+
+
 class Crashed(NamedTuple):
     """What a life left behind."""
 
@@ -126,11 +160,11 @@ def crash(base: Path, end: End, flush: FlushDiskType, seed: int, *, keep: float 
     rng = random.Random(seed * 7 + 1)
     root = base / "store"
     root.mkdir()
-    files = RecordingFiles(OsFiles(), root, plan=kill_at(rng.randint(1, CALLS_MAX)))
+    files = RecordingFiles(OsFiles(), root, plan=draw_death(rng))
     promises, clock = Promises(), ManualClock(START_MS)
     crashed, synced_end = _live(files, root, seed, flush, promises, clock, TURNS)
     if end is End.BOTH:
-        files.revive(kill_at(len(files.calls) + rng.randint(1, CALLS_MAX // 2)))
+        files.revive(draw_death(rng, len(files.calls)))
         crashed, again = _live(files, root, f"{seed}+", flush, promises, clock, TURNS)
         synced_end = max(synced_end, again)
     if end is End.KILL:

@@ -16,6 +16,7 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import UNIT, ConsumeQueue
 from orbitmq.store.dispatch import Derived
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.saving import Saving
 from orbitmq.store.segments import SegmentSequence
@@ -153,6 +154,13 @@ def sources_forgotten() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unsynced_files_trusted() -> Iterator[None]:
+    """What a killed process wrote is taken for synced."""
+    with mock.patch.object(SegmentSequence, "distrust_disk"), mock.patch.object(IndexService, "distrust_disk"):
+        yield
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__: bug
     for bug in (
@@ -164,6 +172,7 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
         consume_queue_gap_closed_up,
         torn_end_not_zeroed,
         sources_forgotten,
+        unsynced_files_trusted,
     )
 }
 
