@@ -119,10 +119,11 @@ class IndexService:
                 names.remove(name)
         for name in names:
             self.index_files.append(IndexFile.open(self._files, self._directory / name, self._shape))
+        if known is not None and known.count > 1 and known.file not in names:
+            position = None  # somebody removed it
         if trust is Trust.POWER_FAILED and known is not None:
             self._restore(known)
-            complete = known.count <= 1 or known.file in names
-            self.position = max(position or 0 if complete else 0, self._newest_offset())
+            self.position = max(position or 0, self._newest_offset())
         else:
             if trust is Trust.FOREIGN_CRASH:
                 self._drop_unsure(index_msg_timestamp)

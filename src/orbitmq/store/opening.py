@@ -131,6 +131,8 @@ class _Opening:
         torn = judge_end(log, end, plan)
         checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
         self.queues.cut(min(limit, end))
+        if plan.mark is not None and plan.mark.states.get(self.queues.name) not in (None, self.queues.state()):
+            self._rebuild_queues(end)
         report = self._recover(plan, others, abort_exists, page.index_msg_timestamp, end)
         report.torn_bytes = torn
         self._settle(report, mark_file.synced, plan)
@@ -149,6 +151,16 @@ class _Opening:
             store.remove_paths([self.queues.removed_directory])
         logger.info("%s", report.text())
         return store
+
+    def _rebuild_queues(self, end: int) -> None:
+        """Somebody removed consume queues: make them from the log, which must be sound for that."""
+        logger.warning("consume queues are missing or changed: rebuilding them from the whole log")
+        start = self.log.start
+        self.queues.cut(start)
+        scan = LogScan(self.log, start, self.due_time)
+        feed_in_batches(scan, self.queues.apply)
+        if scan.position < end:
+            raise damage_at(self.log, scan.position, f"the log was good up to {end}")
 
     def _recover(
         self, plan: Plan, others: Sequence[Recoverable], abort_exists: bool, index_msg_timestamp: int, end: int

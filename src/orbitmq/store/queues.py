@@ -30,9 +30,9 @@ class ConsumeQueues:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        self._with_tail: set[ConsumeQueue] = set()
-        self._unsynced: set[ConsumeQueue] = set()
-        self._syncing: set[ConsumeQueue] = set()
+        self._with_tail: dict[ConsumeQueue, None] = {}  # ordered, as a seed must repeat a run
+        self._unsynced: dict[ConsumeQueue, None] = {}
+        self._syncing: dict[ConsumeQueue, None] = {}
         self._waiting_bytes = 0
         self._deleted: dict[str, int] = {}
         """Topic -> log position below which its messages count no more, until dispatch has passed it."""
@@ -95,7 +95,7 @@ class ConsumeQueues:
             if entry.sys_flag & 0xC and not entry.has_queue_unit:
                 continue
             if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
-                with_tail.add(queue)
+                with_tail[queue] = None
                 self._waiting_bytes += UNIT_BYTES
             else:
                 self.ignored_count += 1
@@ -112,20 +112,20 @@ class ConsumeQueues:
         while self._with_tail:
             queue = next(iter(self._with_tail))
             queue.write_tail()  # raises OSError: the queue stays in the set
-            self._with_tail.discard(queue)
-            self._unsynced.add(queue)
+            self._with_tail.pop(queue, None)
+            self._unsynced[queue] = None
         self._waiting_bytes = 0
 
     def distrust_disk(self, synced_end: int) -> None:
         """After a crash: what is younger than the last durable save was perhaps never synced; the next one covers it."""
         for queue in self._queues.values():
             queue.distrust_disk(synced_end)
-            self._unsynced.add(queue)
+            self._unsynced[queue] = None
 
     def begin_sync(self) -> None:
         """Name the queues that the next `datasync` covers; called on the owner's thread."""
         self._syncing |= self._unsynced
-        self._unsynced = set()
+        self._unsynced = {}
 
     def datasync(self) -> None:
         for queue in self._syncing:
@@ -134,10 +134,11 @@ class ConsumeQueues:
             except FileNotFoundError:
                 if not queue.forgotten:
                     raise
-        self._syncing = set()
+        self._syncing = {}
 
     def state(self) -> object:
-        return None
+        """Enough to notice that files were removed."""
+        return {"units": sum(queue.max_offset for queue in self._queues.values())}
 
     # --- removal ----------------------------------------------------------------------------------------------------
 
@@ -150,8 +151,8 @@ class ConsumeQueues:
         forgotten = []
         for queue_id in self.ids_of(topic):
             queue = self._queues.pop((topic, queue_id))
-            self._with_tail.discard(queue)
-            self._unsynced.discard(queue)
+            self._with_tail.pop(queue, None)
+            self._unsynced.pop(queue, None)
             queue.forgotten = True
             forgotten.append(queue)
         self._deleted[topic] = log_end

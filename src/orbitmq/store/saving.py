@@ -12,9 +12,11 @@ Rules of this file
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,6 +37,12 @@ DURABLE_SAVE_MS = 5_000
 """After the first change: bounds what must be scanned after a power failure."""
 
 NS_PER_MS = 1_000_000
+
+
+class NotNoted(NamedTuple):
+    """Everything was synced, the mark that says so could not be written."""
+
+    error: OSError
 
 
 class Saving:
@@ -79,8 +87,14 @@ class Saving:
         known = [self._checkpoint.value.digest()]
         self._mark_file.save_written(self._mark(derived, end, clean=False, checkpoints=known))
 
-    def synced_job(self, derived: Sequence[Derived], log: CommitLog, confirmed: int) -> Callable[[], None] | None:
-        """The blocking part of a durable save of this moment; None while another one runs. Raises OSError."""
+    def synced_job(
+        self, derived: Sequence[Derived], log: CommitLog, confirmed: int
+    ) -> Callable[[], NotNoted | None] | None:
+        """The blocking part of a durable save of this moment; None while another one runs. Raises OSError.
+
+        When the job raises, something could not be synced. It answers NotNoted when everything was synced but the disk
+        is too full to note it: then the previous mark holds.
+        """
         if self._running:
             return None
         for one in derived:
@@ -91,13 +105,19 @@ class Saving:
         known = [self._checkpoint.value.digest(), checkpoint.digest()]
         mark = self._mark(derived, confirmed, clean=False, checkpoints=known)
 
-        def job() -> None:
+        def job() -> NotNoted | None:
             log.datasync()
             for one in derived:
                 one.datasync()
-            self._mark_file.save_synced(mark)
-            self._checkpoint.write(checkpoint)
-            self._checkpoint.sync()
+            try:
+                self._mark_file.save_synced(mark)
+                self._checkpoint.write(checkpoint)
+                self._checkpoint.sync()
+            except OSError as error:
+                if not is_lack_of_space(error):
+                    raise
+                return NotNoted(error)
+            return None
 
         return job
 
@@ -158,6 +178,11 @@ class Saving:
         self._mark_file.close()
         self._checkpoint.close()
         self._lock.release()
+
+
+def is_lack_of_space(error: BaseException) -> bool:
+    """Whether the disk, or the owner's share of it, is full: the one trouble that passes by itself."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 ABORT_FILE = "abort"

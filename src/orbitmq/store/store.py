@@ -12,7 +12,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import errno
 import logging
 import zlib
 from collections import deque
@@ -36,7 +35,7 @@ from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
 from orbitmq.store.recovery import LogScan, Origin, Report
-from orbitmq.store.saving import Saving
+from orbitmq.store.saving import NotNoted, Saving, is_lack_of_space
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.worker import Worker
 
@@ -147,9 +146,9 @@ class MessageStore:
             self._start_sync()
         else:
             job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
-            if job is not None:
-                job()
-                self._saving.job_done()
+            if job is not None and (outcome := job()) is not None:
+                raise outcome.error
+            self._saving.job_done()
             self.log.synced_end = self.log.written_end
 
     # --- appending --------------------------------------------------------------------------------------------------
@@ -365,7 +364,7 @@ class MessageStore:
         self._durability.fail()
 
     def _write_failed(self, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_lack_of_space(error):
             self._refuse("space", f"the disk is full: {error}")
             self.deadlines.arm("space", self._clock.monotonic_ns() + SPACE_CHECK_INTERVAL_MS * NS_PER_MS)
         else:
@@ -413,8 +412,10 @@ class MessageStore:
         self._saving.job_done()
         if isinstance(result, BaseException):
             self._sync_failed(result)
-        else:
-            self._advance_synced(end)
+            return
+        self._advance_synced(end)
+        if isinstance(result, NotNoted):
+            self._write_failed(result.error)
 
     # --- state ------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -21,6 +22,8 @@ from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.dispatch import Dispatched
+
+logger = logging.getLogger("orbitmq.timing")
 
 OFFSETS_FILE = "delayOffset.json"
 
@@ -50,13 +53,25 @@ class LevelOffsets:
             ) from error
 
     def save(self, table: dict[int, int]) -> None:
-        """Durable on return; does nothing when the table is the one saved last. Blocks."""
+        """Durable on return; does nothing when the file holds that table already. Blocks."""
+        if self._saved is None:
+            self._take_up()
         if table == self._saved:
             return
         self._version += 1
         version = {"counter": self._version, "stateVersion": 0, "timestamp": self._clock.now_ms()}
         self._file.save({"dataVersion": version, "offsetTable": {str(k): v for k, v in sorted(table.items())}})
         self._saved = dict(table)
+
+    def _take_up(self) -> None:
+        """Know the table and the version that the file holds, whoever wrote it."""
+        try:
+            content = self._file.load() or {}
+            self._saved = {int(level): int(offset) for level, offset in content.get("offsetTable", {}).items()}
+            self._version = int(content.get("dataVersion", {}).get("counter", 0))
+        except (StoreDamagedError, AttributeError, TypeError, ValueError) as error:
+            logger.warning("%s is replaced, it cannot be read: %s", self._file.path, error)
+            self._saved = {}
 
 
 def deliveries_by_rocketmq(log: CommitLog, sources: Sequence[int], later: Iterable[Dispatched]) -> list[int]:
