@@ -9,8 +9,9 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from orbitmq.client._async.parts import Context
 from orbitmq.client._async.reading import records_of, restore_body
 from orbitmq.client.pull_plan import PULL_ANSWERS, PullFlag, PullStatus
 from orbitmq.client.route import MASTER_ID, Route
@@ -47,9 +48,6 @@ from orbitmq.protocol.remoting.bodies import (
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
-
-if TYPE_CHECKING:
-    from orbitmq.client._async.client import Client
 
 LOOK_UP_GROUP: Final = "TOOLS_CONSUMER"
 """Group under which messages are looked at; every broker has it."""
@@ -93,7 +91,7 @@ class Peeked(NamedTuple):
 class Admin:
     """Administrative calls of a client; see `Client.admin`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Context) -> None:
         self._client = client
 
     # --- cluster and brokers

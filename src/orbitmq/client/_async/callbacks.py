@@ -8,10 +8,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from orbitmq.client._async.consumer import Consumer
 from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.parts import Context, Member
 from orbitmq.client._async.reading import restore_body
 from orbitmq.client._async.runtime import Tasks, log, monotonic_ms
 from orbitmq.client._async.transport import Channel
@@ -32,14 +30,11 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 
-if TYPE_CHECKING:
-    from orbitmq.client._async.client import Client
-
 
 class Callbacks:
     """Serves what brokers ask of one client."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Context) -> None:
         self._client = client
         self._tasks = Tasks(f"callbacks of {client.client_id}")
 
@@ -122,7 +117,7 @@ class Callbacks:
         )
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 
-    def _queue_infos(self, consumer: Consumer) -> dict[MessageQueue, ProcessQueueInfo]:
+    def _queue_infos(self, consumer: Member) -> dict[MessageQueue, ProcessQueueInfo]:
         # Instants inside the client are monotonic; what administrators read is wall time.
         to_wall_ms = self._client.clock.now_ms() - monotonic_ms()
         infos: dict[MessageQueue, ProcessQueueInfo] = {}

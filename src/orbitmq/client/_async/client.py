@@ -22,6 +22,7 @@ from orbitmq.client._async.consumer import Consumer
 from orbitmq.client._async.membership import Membership
 from orbitmq.client._async.name_servers import NameServers
 from orbitmq.client._async.network import Network
+from orbitmq.client._async.parts import Member, Sender
 from orbitmq.client._async.producer import Producer
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
@@ -76,7 +77,7 @@ class Client:
         )
         self.routes = Routes(self.name_servers, self._route_changed)
         self.producers: dict[str, Producer] = {}
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, Member] = {}
         self.membership = Membership(
             self.client_id,
             self.network,
@@ -252,7 +253,7 @@ class Client:
 
     # --- for the rest of the client
 
-    async def consumer_started(self, consumer: Consumer) -> None:
+    async def consumer_started(self, consumer: Member) -> None:
         self._check_open()
         if consumer.group in self.consumers:
             raise ClientError(
@@ -270,12 +271,12 @@ class Client:
             del self.consumers[consumer.group]
             raise
 
-    async def consumer_closed(self, consumer: Consumer) -> None:
+    async def consumer_closed(self, consumer: Member) -> None:
         if self.consumers.get(consumer.group) is consumer:
             del self.consumers[consumer.group]
             await self.membership.leave(consumer=consumer.group)
 
-    async def producer_closed(self, producer: Producer) -> None:
+    async def producer_closed(self, producer: Sender) -> None:
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             await self.membership.leave(producer=producer.group)

@@ -23,14 +23,15 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from orbitmq.client._async.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.offsets import GroupOffsets
-from orbitmq.client._async.puller import OwnedQueue
+from orbitmq.client._async.owned_queue import OwnedQueue
+from orbitmq.client._async.parts import Context, Handler
 from orbitmq.client._async.rebalance import Rebalance
 from orbitmq.client._async.runtime import Cancelled, Event, Mailbox, Tasks, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client._async.send_back import send_back
@@ -40,12 +41,6 @@ from orbitmq.client.subscription import Subscription
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits import CONSUMER_CONCURRENCY_MAX
 from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageQueue
-
-if TYPE_CHECKING:
-    from orbitmq.client._async.client import Client
-
-Handler = Callable[[ReceivedMessage], Awaitable[None]]
-"""Handles one message. Returning acknowledges it, raising sends it back, unless the handler has settled it itself."""
 
 LOCAL_RETRY_MS: Final = 5_000
 """Pause before a message that no broker took back is delivered here once more."""
@@ -66,13 +61,13 @@ class Consumer:
     """A member of a consumer group. Made by `Client.consumer`; starts with its `async with` block and ends with it."""
 
     def __init__(
-        self, client: Client, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
+        self, client: Context, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
     ) -> None:
         self.client = client
         self.group = group
         self.subscriptions = dict(subscriptions)
         self.options = options
-        self.offsets = GroupOffsets(client, group, options)
+        self.offsets = GroupOffsets(client.network, client.routes, group, options)
         self.tasks = Tasks(f"consumer {group}", self._crashed)
         self.handler: Handler | None = None
         self.started_at_ms = 0
@@ -232,7 +227,7 @@ class Consumer:
     def rebalance_soon(self) -> None:
         self._rebalance.soon()
 
-    def broker_lost_us(self, broker_name: str | None) -> None:
+    def broker_lost_us(self) -> None:
         """A broker does not know this member: introduce it again."""
         self.client.heartbeat_soon()
 

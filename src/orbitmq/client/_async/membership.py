@@ -9,18 +9,14 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from orbitmq.client._async.network import Network
+from orbitmq.client._async.parts import Member
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Lock, log
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import HeartbeatData, ProducerData
 from orbitmq.protocol.remoting.codes import RequestCode
-
-if TYPE_CHECKING:
-    from orbitmq.client._async.consumer import Consumer
-    from orbitmq.client._async.producer import Producer
 
 
 class Membership:
@@ -34,8 +30,8 @@ class Membership:
         client_id: str,
         network: Network,
         routes: Routes,
-        producers: Mapping[str, Producer],
-        consumers: Mapping[str, Consumer],
+        producers: Mapping[str, object],
+        consumers: Mapping[str, Member],
         timeout_ms: int,
     ) -> None:
         self._client_id = client_id

@@ -9,8 +9,9 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from orbitmq.client._async.network import Network
+from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import log
 from orbitmq.client.offset_table import Lookup, OffsetTable, start_lookup
 from orbitmq.client.options import ConsumerOptions
@@ -19,9 +20,6 @@ from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
-if TYPE_CHECKING:
-    from orbitmq.client._async.client import Client
-
 _OFFSET_TIMEOUT_MS = 5_000
 _FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 
@@ -29,8 +27,9 @@ _FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 class GroupOffsets:
     """The offsets of one consumer's queues, in memory and at the brokers."""
 
-    def __init__(self, client: Client, group: str, options: ConsumerOptions) -> None:
-        self._client = client
+    def __init__(self, network: Network, routes: Routes, group: str, options: ConsumerOptions) -> None:
+        self._network = network
+        self._routes = routes
         self._group = group
         self._options = options
         self.table = OffsetTable()
@@ -48,7 +47,7 @@ class GroupOffsets:
         """Write what changed, without waiting for answers."""
         for queue, offset in self.table.changed().items():
             try:
-                await self._client.network.post(
+                await self._network.post(
                     self._address(queue),
                     RequestCode.UPDATE_CONSUMER_OFFSET,
                     self._commit_fields(queue, offset),
@@ -62,7 +61,7 @@ class GroupOffsets:
         """Write what changed of `queues` and wait for the answers. A failure is logged: it means redelivery."""
         for queue, offset in self.table.changed(queues).items():
             try:
-                await self._client.network.request(
+                await self._network.request(
                     self._address(queue),
                     RequestCode.UPDATE_CONSUMER_OFFSET,
                     self._commit_fields(queue, offset),
@@ -79,7 +78,7 @@ class GroupOffsets:
                 )
 
     async def _stored(self, queue: MessageQueue) -> int | None:
-        answer = await self._client.network.request(
+        answer = await self._network.request(
             self._address(queue),
             RequestCode.QUERY_CONSUMER_OFFSET,
             {**self._queue_fields(queue), "consumerGroup": self._group},
@@ -98,7 +97,7 @@ class GroupOffsets:
         if lookup is Lookup.BY_TIME:
             code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
             fields["timestamp"] = str(self._options.from_timestamp_ms)
-        answer = await self._client.network.request(
+        answer = await self._network.request(
             self._address(queue),
             code,
             fields,
@@ -111,7 +110,7 @@ class GroupOffsets:
         return offset
 
     def _address(self, queue: MessageQueue) -> str:
-        address = self._client.routes.reader(queue.broker_name)
+        address = self._routes.reader(queue.broker_name)
         if address is None:
             raise ConnectionLostError(f"no address of broker {queue.broker_name} is known", request_sent=False)
         return address

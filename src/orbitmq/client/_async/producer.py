@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import monotonic_ms, offload
 from orbitmq.client.answers import remote_error
 from orbitmq.client.message import Message, SendReceipt, SendStatus, check_topic
@@ -34,9 +35,6 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
 
-if TYPE_CHECKING:
-    from orbitmq.client._async.client import Client
-
 
 class Producer:
     """Sends messages under a group name. Made by `Client.producer`; one producer serves any number of topics and tasks.
@@ -44,7 +42,7 @@ class Producer:
     Cost of a send: one request and one answer; the call returns when the broker has answered.
     """
 
-    def __init__(self, client: Client, group: str, options: ProducerOptions) -> None:
+    def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
         self._client = client
         self._choosers: dict[str, RoundRobin] = {}
         self._closed = False

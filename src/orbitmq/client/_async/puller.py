@@ -9,12 +9,11 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.owned_queue import OwnedQueue
+from orbitmq.client._async.parts import Member
 from orbitmq.client._async.reading import records_of, restore_body
-from orbitmq.client._async.runtime import Event, Task, log, monotonic_ms, sleep_ms, wait_event
-from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.pull_plan import (
     PULL_ANSWERS,
     PULL_TIMEOUT_MS,
@@ -35,32 +34,10 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.sysflag import SysFlag
 
-if TYPE_CHECKING:
-    from orbitmq.client._async.consumer import Consumer
-
 _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
 
-class OwnedQueue:
-    """A message queue that this consumer owns at present."""
-
-    __slots__ = ("broker_id", "messages", "next_offset", "queue", "room", "task", "waits_for")
-
-    def __init__(self, queue: MessageQueue, next_offset: int, now_ms: int) -> None:
-        self.queue = queue
-        self.next_offset = next_offset
-        self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(now_ms)
-        self.broker_id = MASTER_ID
-        self.room = Event()
-        self.waits_for: Hold | None = None
-        self.task: Task | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.queue.topic} {self.queue.broker_name}/{self.queue.queue_id}"
-
-
-async def pull_forever(consumer: Consumer, owned: OwnedQueue) -> None:
+async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
     """Pull until the queue is given up."""
     messages = owned.messages
     while not messages.dropped:
@@ -78,11 +55,11 @@ async def pull_forever(consumer: Consumer, owned: OwnedQueue) -> None:
             pause_ms = wait_after_error_ms(error)
             log.warning("pulling %s failed, trying again in %d ms: %s", owned.name, pause_ms, error)
             if isinstance(error, RemoteError) and error.code in _UNKNOWN_MEMBER:
-                consumer.broker_lost_us(owned.queue.broker_name)
+                consumer.broker_lost_us()
             await sleep_ms(pause_ms)
 
 
-async def _wait_for_room(consumer: Consumer, owned: OwnedQueue, reason: Hold) -> None:
+async def _wait_for_room(consumer: Member, owned: OwnedQueue, reason: Hold) -> None:
     """Until a settled message may have made room; the caller looks again."""
     of_consumer = reason is Hold.CONSUMER_BYTES
     owned.waits_for = reason
@@ -95,7 +72,7 @@ async def _wait_for_room(consumer: Consumer, owned: OwnedQueue, reason: Hold) ->
         owned.waits_for = None
 
 
-async def _pull(consumer: Consumer, owned: OwnedQueue) -> Command:
+async def _pull(consumer: Member, owned: OwnedQueue) -> Command:
     client = consumer.client
     queue = owned.queue
     address = client.routes.reader(queue.broker_name, owned.broker_id)
@@ -135,7 +112,7 @@ async def _pull(consumer: Consumer, owned: OwnedQueue) -> Command:
     return answer
 
 
-async def _take(consumer: Consumer, owned: OwnedQueue, answer: Command) -> None:
+async def _take(consumer: Member, owned: OwnedQueue, answer: Command) -> None:
     if owned.messages.dropped:
         return
     next_offset = answer.optional_integer("nextBeginOffset")
@@ -163,7 +140,7 @@ async def _take(consumer: Consumer, owned: OwnedQueue, answer: Command) -> None:
         consumer.offsets.table.advance(owned.queue, next_offset)
 
 
-async def read_messages(consumer: Consumer, queue: MessageQueue, answer: Command) -> list[ReceivedMessage]:
+async def read_messages(consumer: Member, queue: MessageQueue, answer: Command) -> list[ReceivedMessage]:
     """Messages of an answer that the subscription wants, bodies restored; one that cannot be has a `problem`.
 
     `RecordError` when the answer itself is damaged.

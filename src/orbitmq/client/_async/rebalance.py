@@ -11,9 +11,11 @@ Rules of this file
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from orbitmq.client._async.puller import OwnedQueue, pull_forever
+from orbitmq.client._async.owned_queue import OwnedQueue
+from orbitmq.client._async.parts import Member
+from orbitmq.client._async.puller import pull_forever
 from orbitmq.client._async.runtime import Event, Lock, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.allocation import average
 from orbitmq.client.pull_plan import PULL_EXPIRED_MS
@@ -22,9 +24,6 @@ from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import ConsumerIdList, MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode
-
-if TYPE_CHECKING:
-    from orbitmq.client._async.consumer import Consumer
 
 INTERVAL_MS: Final = 20_000
 INTERVAL_MIN_MS: Final = 1_000
@@ -36,7 +35,7 @@ _OFFSET_TIMEOUT_MS: Final = 3_000
 class Rebalance:
     """The queues of one consumer. `owned` is read by everyone and changed here only."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Member) -> None:
         self._consumer = consumer
         self._wake = Event()
         self._one_at_a_time = Lock()
@@ -98,7 +97,7 @@ class Rebalance:
         members = await self._members(route)
         if consumer.client.client_id not in members:
             # The broker has not seen our heartbeat yet, or lost it: whatever we own may be given to others.
-            consumer.broker_lost_us(None)
+            consumer.broker_lost_us()
         share = set(average(consumer.client.client_id, members, route.subscribe_queues))
         now_ms = monotonic_ms()
         for owned in [owned for owned in self.owned.values() if owned.queue.topic == topic]:

@@ -8,9 +8,10 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import log
 from orbitmq.client.outgoing import Outgoing
 from orbitmq.errors import ClientError
@@ -18,15 +19,12 @@ from orbitmq.protocol.names import retry_topic
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.remoting.codes import RequestCode
 
-if TYPE_CHECKING:
-    from orbitmq.client._async.client import Client
-
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 DEAD_LETTER_LEVEL: Final = -1
 
 
 async def send_back(
-    client: Client, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
+    client: Context, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
 ) -> bool:
     """True when a broker has the message for another attempt; failures are logged."""
     address = client.routes.master(message.queue.broker_name) or message.store_host

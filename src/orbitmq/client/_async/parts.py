@@ -1,0 +1,102 @@
+"""What the parts of a client know of each other.
+
+A client makes its parts and hands itself to them; a consumer does the same with its rebalance and its pullers. They see
+it through the two protocols here, so that imports point one way: `client` imports `consumer` and `producer`, these import
+what works for them, and all import this module.
+
+Rules of this file
+1. A protocol has what somebody behind it uses, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from orbitmq.client._async.delivery import ReceivedMessage, Settler
+from orbitmq.client._async.name_servers import NameServers
+from orbitmq.client._async.network import Network
+from orbitmq.client._async.offsets import GroupOffsets
+from orbitmq.client._async.owned_queue import OwnedQueue
+from orbitmq.client._async.routes import Routes
+from orbitmq.client._async.runtime import Tasks
+from orbitmq.client.message import SendReceipt
+from orbitmq.client.options import ClientOptions, ConsumerOptions
+from orbitmq.client.outgoing import Outgoing
+from orbitmq.client.subscription import Subscription
+from orbitmq.clock import Clock
+from orbitmq.protocol.ids import UniqueIds
+from orbitmq.protocol.remoting.bodies import ConsumerData, MessageQueue
+
+Handler = Callable[[ReceivedMessage], Awaitable[None]]
+"""Handles one message. Returning acknowledges it, raising sends it back, unless the handler has settled it itself."""
+
+
+class Sender(Protocol):
+    """Sends what was prepared elsewhere."""
+
+    group: str
+
+    async def send_prepared(self, outgoing: Outgoing, timeout_ms: int) -> SendReceipt: ...
+
+    async def close(self) -> None: ...
+
+
+class Member(Settler, Protocol):
+    """A consumer as its client, its rebalance and its pullers see it."""
+
+    client: Context
+    group: str
+    options: ConsumerOptions
+    subscriptions: dict[str, Subscription]
+    offsets: GroupOffsets
+    tasks: Tasks
+    handler: Handler | None
+    started_at_ms: int
+    byte_waiters_count: int
+
+    @property
+    def owned(self) -> Mapping[MessageQueue, OwnedQueue]: ...
+
+    @property
+    def unsettled_bytes(self) -> int: ...
+
+    def heartbeat(self) -> ConsumerData: ...
+
+    def rebalance_soon(self) -> None: ...
+
+    def deliver(self, message: ReceivedMessage) -> None: ...
+
+    def correct_offset(self, owned: OwnedQueue, offset: int) -> None: ...
+
+    def broker_lost_us(self) -> None: ...
+
+    def forget_waiting(self) -> None: ...
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Context(Protocol):
+    """A client as its parts see it."""
+
+    client_id: str
+    options: ClientOptions
+    clock: Clock
+    unique_ids: UniqueIds
+    network: Network
+    name_servers: NameServers
+    routes: Routes
+    consumers: dict[str, Member]
+
+    @property
+    def inner_producer(self) -> Sender: ...
+
+    async def consumer_started(self, consumer: Member) -> None: ...
+
+    async def consumer_closed(self, consumer: Member) -> None: ...
+
+    async def producer_closed(self, producer: Sender) -> None: ...
+
+    def heartbeat_soon(self) -> None: ...
