@@ -52,9 +52,6 @@ class Deadlines:
             if at_ns is not None:
                 self.arm(name, at_ns)
 
-    def is_armed(self, name: str) -> bool:
-        return name in self._due_ns
-
     def run_due(self, now_ns: int) -> None:
         """Run every action whose time has come, each once; an action may arm names again."""
         due = sorted((at, name) for name, at in self._due_ns.items() if at <= now_ns)

@@ -2,7 +2,8 @@
 
 Rules of this file
 1. The keys of the runtime information are RocketMQ's: its tools parse them without looking whether they are there.
-   What has no counterpart here (thread pools, transient buffers) is reported as empty.
+   What has no counterpart here (thread pools, transient buffers) is reported as empty. What RocketMQ does not count
+   stands under keys that begin with `orbitmq`.
 
 Source: RocketMQ broker, statistics and runtime information; remoting, GET_BROKER_RUNTIME_INFO.
 """
@@ -56,7 +57,7 @@ class BrokerAdminProcessor:
         self.level_offsets: Callable[[], Mapping[int, int]] = dict
         """Delivered offset of each delay level that is in use; set by the delivery service."""
         self.more_facts: list[Facts] = []
-        """Further entries of the runtime information, of parts that the broker does not know."""
+        """Further entries of the runtime information, of parts that this module does not know."""
         self._settings = settings
         self._topics = topics
         self._sends = sends

@@ -150,6 +150,7 @@ class Broker:
         )
         if memory_bytes is None:
             memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.admin.more_facts.append(self._counts)
         self._handlers = self._table(
             memory_bytes * store.settings.access_message_in_memory_max_ratio // 100, random_below
         )
@@ -374,6 +375,24 @@ class Broker:
             return False
         config = self.groups.known(group)
         return config is None or config.notify_consumer_ids_changed_enable
+
+    def _counts(self) -> Mapping[str, str]:
+        """What was refused, lowered or dropped since the start, and how often each periodic work woke the process."""
+        counted = self.statistics
+        counts = {
+            "orbitmqBusyAnswers": counted.busy_count,
+            "orbitmqUnsupportedRequests": counted.unsupported_count,
+            "orbitmqFailedHandlers": counted.failed_handler_count,
+            "orbitmqDeadLetters": counted.dead_letter_count,
+            "orbitmqDeliveredBytes": counted.transferred_bytes,
+            "orbitmqLoweredDelayLevels": self.admission.clamped_count,
+            "orbitmqPullsNotHeld": self.pulls.held.refused_count,
+            "orbitmqOffsetsNotKept": self.offsets.refused_count,
+            "orbitmqExpiredClients": self.clients.expired_count,
+        }
+        for name, count in self.deadlines.wakeups.items():
+            counts[f"orbitmqWakeups_{name.replace(' ', '_')}"] = count
+        return {key: str(count) for key, count in counts.items()}
 
     def _own_settings(self) -> Mapping[str, str]:
         """The broker's settings under their names in camel case; a server gives its full list instead."""

@@ -10,14 +10,9 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from orbitmq.protocol.remoting.bodies import MessageQueue
-
-Strategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
-"""`(own id, member ids, queues) -> own queues`. An id that is not among the members gets none."""
-
-AVERAGE_NAME = "AVG"
 
 
 def java_order(text: str) -> bytes:

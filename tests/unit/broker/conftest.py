@@ -17,6 +17,7 @@ from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, request
+from orbitmq.protocol.remoting.versions import OUR_VERSION
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
 from orbitmq.store.config_files import ConfigFile
@@ -79,6 +80,7 @@ class Rig:
         self._opaque = 0
         self._port = 40_000
         self.chosen_queue = 0
+        self.client_version = OUR_VERSION
         self.open()
 
     def open(self) -> None:
@@ -147,7 +149,7 @@ class Rig:
     ) -> Command | None:
         peer = peer or self.peer()
         texts = None if fields is None else {name: _text(value) for name, value in fields.items()}
-        command = request(code, texts, body, oneway=oneway)
+        command = request(code, texts, body, oneway=oneway, version=self.client_version)
         answer = self.give(command, peer)
         self.broker.end_turn()
         if answer is not None:

@@ -86,6 +86,18 @@ def test_runtime_information_has_what_tools_parse(rig):
     assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 20 seconds ]"
 
 
+def test_what_was_refused_or_lowered_can_be_read(rig):
+    rig.call(RequestCode.POP_MESSAGE)
+    rig.sent_ok("T", b"x", {"DELAY": "99"})
+    busy = rig.peer()
+    busy.waited_ms = 201
+    rig.send("T", peer=busy)
+    rig.advance(20_000)
+    table = KVTable.decode(rig.call(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    names = ("UnsupportedRequests", "LoweredDelayLevels", "BusyAnswers", "FailedHandlers", "DeadLetters")
+    assert [table[f"orbitmq{name}"] for name in names] == ["1", "1", "1", "0", "0"]
+
+
 def test_rates_are_those_of_the_window(rig):
     for _ in range(100):
         rig.sent_ok("T")

@@ -9,6 +9,7 @@ from orbitmq.protocol.ids import decode_offset_id
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.remoting.bodies import LockBatchRequest, MessageQueue
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.versions import version_ordinal
 from orbitmq.store.settings import StoreSettings
 
 
@@ -275,6 +276,12 @@ class TestRetryTopic:
         if dead:
             assert decode_properties(letters[0].properties)["DELAY"] == "0"
             assert rig.broker.topics.get("%DLQ%g").perm == 6
+
+    @pytest.mark.parametrize(("older", "dead"), [(1, False), (0, True)])
+    def test_clients_before_3_4_9_do_not_set_the_limit(self, rig, older, dead):
+        rig.client_version = version_ordinal("3.4.9") - older
+        rig.sent_ok("%RETRY%g", b"x", {"DELAY": "1"}, reconsumeTimes=3, maxReconsumeTimes=2)
+        assert len(rig.records("%DLQ%g")) == (1 if dead else 0)
 
     def test_group_that_locks_queues_sends_only_what_it_gave_up(self, rig):
         queue = MessageQueue(topic="T", broker_name="broker-a", queue_id=0)

@@ -8,6 +8,7 @@ from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.versions import version_ordinal
 
 
 def send_back(rig, record, level=0, **more):
@@ -67,6 +68,13 @@ def test_dead_letter(rig, record, fields):
     assert (stored["DELAY"], stored["RETRY_TOPIC"]) == ("0", "T")
     assert (rig.broker.topics.get("%DLQ%g").write_queue_nums, rig.broker.topics.get("%DLQ%g").perm) == (1, 6)
     assert rig.broker.statistics.dead_letter_count == 1
+
+
+@pytest.mark.parametrize(("older", "dead"), [(1, False), (0, True)])
+def test_clients_before_3_4_9_do_not_set_the_limit(rig, record, older, dead):
+    rig.client_version = version_ordinal("3.4.9") - older
+    send_back(rig, record, maxReconsumeTimes=0)
+    assert len(rig.records("%DLQ%g")) == (1 if dead else 0)
 
 
 def test_group_decides_the_number_of_attempts(rig, record):

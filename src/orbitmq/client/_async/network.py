@@ -37,7 +37,6 @@ class Network:
         self._channels: dict[str, Channel] = {}
         self._dialling: dict[str, Lock] = {}
         self._closed = False
-        self.dials_count = 0
 
     async def request(
         self,
@@ -142,7 +141,6 @@ class Network:
                 channel.close("the client was closed")
                 raise ConnectionLostError(f"no connection to {address}: the client is closed", request_sent=False)
             self._channels[address] = channel
-            self.dials_count += 1
         self._on_connected(address)
         return channel
 

@@ -41,7 +41,6 @@ class Rebalance:
         self._one_at_a_time = Lock()
         self._last_run_ms: int | None = None
         self.owned: dict[MessageQueue, OwnedQueue] = {}
-        self.runs_count = 0
 
     def soon(self) -> None:
         """Something changed: run as soon as the minimum interval allows."""
@@ -65,7 +64,6 @@ class Rebalance:
         async with self._one_at_a_time:
             self._wake.clear()
             self._last_run_ms = monotonic_ms()
-            self.runs_count += 1
             balanced = True
             for topic in self._consumer.subscriptions:
                 try:
