@@ -62,7 +62,8 @@ def parse(data: bytes) -> str:
         if _refused(lambda: unwrap_inner_batch(record)):
             assert record.sys_flag & 0x80
     else:
-        assert _refused(lambda: decode_record(data))
+        # What runs out into zeros was never finished, though its form can be read.
+        assert _refused(lambda: decode_record(data)) or "run out into zeros" in form.problem
     verify_property_crc(data)
     _refused(lambda: list(iter_records(data)))
     try:
