@@ -206,6 +206,40 @@ def test_commands_and_options_exist(place: str, line: str) -> None:
             assert word.partition("=")[0] in options | {"--help"}, f"{place}: {command.name} has no option {word}"
 
 
+# --- lines of the log -------------------------------------------------------------------------------------------------
+
+
+def said_by_the_source() -> str:
+    """Every text in the source, one a line; the pieces of an f-string are texts of their own."""
+    texts: list[str] = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def described_lines() -> list[str]:
+    """What the tables of docs/operations.md quote in their first columns, apart from commands and names of files."""
+    content = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*?) \|", content, flags=re.MULTILINE)
+    return [quoted for row in rows for quoted in re.findall(r"`([^`]+)`", row) if " " in quoted]
+
+
+def test_described_lines_exist() -> None:
+    """A line that the operations page explains is one that the source can still say."""
+    source = said_by_the_source()
+    lines = described_lines()
+    assert len(lines) > 30
+    gone = [
+        f"{line!r}: {piece!r}"
+        for line in lines
+        for piece in (text.strip(" :;,") for text in re.split(r"\.\.\.|\b[A-Z]\b", line))
+        if len(piece) > 3 and piece not in source
+    ]
+    assert gone == [], "change docs/operations.md with the line"
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
