@@ -25,6 +25,10 @@ class ConfigurationError(OrbitError):
     """A setting is unknown, unreadable, out of range, or promises what is not built yet."""
 
 
+class PortTakenError(ConfigurationError):
+    """Another program listens on the port."""
+
+
 class ProtectedKeyError(ConfigurationError):
     """A remote request tried to change a key that only the operator may change (answered NO_PERMISSION)."""
 

@@ -24,7 +24,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., ServedProcess]]:
     started: list[ServedProcess] = []
 
     def start(name: str = "server", **options: object) -> ServedProcess:
-        settings = {**SMALL, **options.pop("settings", {})}  # type: ignore[dict-item]
+        small = {} if options.get("command") == "nameserver" else SMALL
+        settings = {**small, **options.pop("settings", {})}  # type: ignore[dict-item]
         process = ServedProcess(tmp_path / name, settings=settings, **options)  # type: ignore[arg-type]
         started.append(process)
         return process

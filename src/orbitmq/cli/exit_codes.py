@@ -15,6 +15,7 @@ from orbitmq.errors import (
     MessageIllegalError,
     NotFoundError,
     OrbitError,
+    PortTakenError,
     RemoteError,
     RequestTimeoutError,
     StoreLockedError,
@@ -37,7 +38,7 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 5
     """The topic, group, message or broker asked for does not exist."""
     IN_USE = 6
-    """Another process holds the store."""
+    """Another process holds the store or the port."""
     INTERRUPTED = 130
     """Ended by Ctrl-C."""
 
@@ -45,6 +46,8 @@ class ExitCode(enum.IntEnum):
 def exit_code_of(error: OrbitError) -> ExitCode:
     """The exit code for an error that reached the command line."""
     match error:
+        case StoreLockedError() | PortTakenError():
+            return ExitCode.IN_USE
         case ConfigurationError() | MessageIllegalError():
             return ExitCode.USAGE
         case ConnectionLostError() | RequestTimeoutError():
@@ -53,7 +56,5 @@ def exit_code_of(error: OrbitError) -> ExitCode:
             return ExitCode.NOT_FOUND
         case RemoteError():
             return ExitCode.REFUSED
-        case StoreLockedError():
-            return ExitCode.IN_USE
         case _:
             return ExitCode.FAILED

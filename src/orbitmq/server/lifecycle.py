@@ -83,7 +83,12 @@ async def _serve(settings: ServerSettings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     process = ServerProcess(settings)
-    await process.start()
+    try:
+        await process.start()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the server cannot start: {error}", remedy="look at the data directory, its permissions and its disk"
+        ) from error
     print(process.summary(), flush=True)
     gc.collect()
     gc.freeze()

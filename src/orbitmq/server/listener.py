@@ -24,7 +24,7 @@ from typing import Protocol
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, PortTakenError
 from orbitmq.limits import (
     CONNECTION_IDLE_MS,
     CONNECTIONS_MAX,
@@ -154,18 +154,20 @@ class Listener:
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Port 0 takes a free one (`address`). ConfigurationError when the address cannot be had."""
+        """Listen. Port 0 takes a free one (`address`). PortTakenError or ConfigurationError when the address cannot be had."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
                 lambda: AcceptedPeer(self), host, port, backlog=self.limits.backlog, reuse_address=True
             )
         except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
-            raise ConfigurationError(
-                f"{self.name} cannot listen on {host}:{port}: {error.strerror or error}",
-                remedy="stop the program that holds the port or choose another port" if in_use else None,
-            ) from error
+            problem = f"{self.name} cannot listen on {host}:{port}: "
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(
+                    f"{problem}the port is taken",
+                    remedy="stop the program that holds the port or choose another port",
+                ) from error
+            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
         self.turn.add(self.handler.end_turn)
 
     @property

@@ -3,7 +3,8 @@
 Rules of this file
 1. Such a store is refused before anything listens, with what was found and what to do; it is never served as if those
    messages did not exist.
-2. Nothing is changed. Reading tools (`orbitmq store ...`) work on any store.
+2. The store was recovered as at any start, and is left as after an orderly stop: RocketMQ carries on from there. Reading
+   tools (`orbitmq store ...`) work on any store.
 
 Source: RocketMQ store format, timer wheel, timer checkpoint; transaction check progress.
 """
@@ -45,7 +46,7 @@ def refuse_unfinished(root: Path, files: Files, queues: ConsumeQueues, precision
     if found:
         raise ConfigurationError(
             f"the store {root} holds {' and '.join(found)}, which this version cannot deliver yet",
-            remedy="let RocketMQ finish them first, then stop it and start orbitmq; nothing was lost or changed",
+            remedy="let RocketMQ finish them first, then stop it and start orbitmq; nothing was lost",
         )
 
 

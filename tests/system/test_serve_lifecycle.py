@@ -1,0 +1,352 @@
+"""`orbitmq serve` from the first line to the exit code: starts, stops, what survives, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from server_process import (
+    ClosedByServer,
+    RawClient,
+    ServedProcess,
+    clean_environment,
+    free_ports,
+    pull_fields,
+    send_fields,
+    until,
+)
+
+from orbitmq.protocol.records import iter_records
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import encode, request
+
+SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orbitmq.cli.main", *map(str, words)],
+        capture_output=True, text=True, env=clean_environment(), timeout=60, check=False,
+    )  # fmt: skip
+
+
+def bodies(client: RawClient, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    at = 0
+    while True:
+        answer = client.call(PULL, pull_fields(topic, queue_id, at))
+        if answer.code != 0:
+            return found
+        found += [bytes(record.body) for record in iter_records(bytes(answer.body))]
+        at = int(answer.fields["nextBeginOffset"])
+
+
+def route(port: int, topic: str) -> int:
+    with RawClient(port) as client:
+        return client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code
+
+
+# --- start --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_serves_in_a_moment(serve: Callable[..., ServedProcess], figure: Callable[[str], None]) -> None:
+    first_line, first_ok, used = [], [], 0
+    for number in range(3):
+        server = serve(f"start-{number}", settings={"mappedFileSizeCommitLog": 1 << 30, "maxIndexNum": 20_000_000})
+        used = sum(path.stat().st_blocks for path in server.data.rglob("*")) * 512
+        with server.client() as client:
+            assert client.call(SEND, send_fields("orders"), b"x").code == 0
+        first_line.append(server.start_s)
+        first_ok.append(time.monotonic() - server.began)
+        server.stop()
+    figure(
+        f"empty store: the line after {min(first_line):.2f} s, SEND_OK to a new topic after {min(first_ok):.2f} s; "
+        f"{used / 1024:.0f} KB on disk"
+    )
+    assert used < 1_000_000, "files are sparse"
+
+
+def test_one_line_on_standard_output(serve: Callable[..., ServedProcess]) -> None:
+    server = serve()
+    assert str(server.name_port) in server.line
+    assert str(server.port) in server.line
+    stdout = server._popen.stdout
+    assert stdout is not None
+    server.send_signal(signal.SIGTERM)
+    assert stdout.read() == b"", "nothing follows"
+    server.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_an_orderly_end(
+    serve: Callable[..., ServedProcess], number: signal.Signals, figure: Callable[[str], None]
+) -> None:
+    server = serve()
+    server.create_topic("orders")
+    with server.client() as client:
+        for index in range(50):
+            assert client.call(SEND, send_fields(), b"%d" % index).code == 0
+        fields = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": "17"}
+        assert client.call(PULL, pull_fields()).code == 0
+        assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0
+    took = server.stop(number)
+    figure(f"orderly stop after {number.name}: {took:.2f} s")
+    assert not (server.data / "abort").exists()
+    assert command("store", "check", server.data).returncode == 0
+    again = serve()
+    with again.client() as client:
+        assert bodies(client) == [b"%d" % index for index in range(50)]
+        ask = {"consumerGroup": "readers", "topic": "orders", "queueId": "0"}
+        assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, ask).fields["offset"] == "17"
+    again.stop()
+
+
+def test_delayed_messages_survive_a_stop_and_come_exactly_once(serve: Callable[..., ServedProcess]) -> None:
+    server = serve(settings={"messageDelayLevel": "1s 2s 4s"})
+    server.create_topic("orders")
+    due: dict[bytes, float] = {}
+    with server.client() as client:
+        for number in range(60):
+            level = number % 3 + 1
+            body = b"%d" % number
+            before = time.time()
+            answer = client.call(
+                SEND, send_fields(properties={"UNIQ_KEY": f"{number:032d}", "DELAY": str(level)}), body
+            )
+            assert answer.code == 0, answer.remark
+            due[body] = before + (1, 2, 4)[level - 1]
+        time.sleep(1.3)  # the first level fires before the stop, the second while nobody runs, the third afterwards
+    server.stop()
+    time.sleep(0.8)
+    again = serve(settings={"messageDelayLevel": "1s 2s 4s"})
+    with again.client() as client:
+        until(lambda: len(bodies(client)) >= 60, 15, "all delayed messages")
+        time.sleep(0.3)
+        found = bodies(client)
+        assert sorted(found) == sorted(due), "each exactly once"
+        for offset in range(60):
+            answer = client.call(PULL, pull_fields(offset=offset, maxMsgNums=1))
+            record = next(iter(iter_records(bytes(answer.body))))
+            assert record.store_timestamp >= due[bytes(record.body)] * 1000 - 1, "never early"
+    again.stop()
+
+
+def test_a_stop_under_load_loses_nothing_acknowledged(serve: Callable[..., ServedProcess]) -> None:
+    server = serve()
+    server.create_topic("orders")
+    acknowledged: list[list[bytes]] = [[] for _ in range(4)]
+
+    def produce(lane: int) -> None:
+        sent: dict[int, bytes] = {}
+        try:
+            with RawClient(server.port) as client:
+                for number in range(100_000):
+                    body = b"%d-%d" % (lane, number)
+                    opaque = number + 1
+                    client.write(encode(request(SEND, send_fields(), body, opaque=opaque)))
+                    sent[opaque] = body
+                    if number % 16 == 15:
+                        for _ in range(16):
+                            answer = client.read()
+                            assert answer.code == 0, answer.remark
+                            acknowledged[lane].append(sent.pop(answer.opaque))
+        except (ClosedByServer, OSError):
+            return
+
+    lanes = [threading.Thread(target=produce, args=(lane,)) for lane in range(4)]
+    for thread in lanes:
+        thread.start()
+    until(lambda: sum(map(len, acknowledged)) > 2_000, 20, "some load")
+    server.stop()
+    for thread in lanes:
+        thread.join()
+    again = serve()
+    with again.client() as client:
+        found = set(bodies(client))
+    missing = [body for lane in acknowledged for body in lane if body not in found]
+    assert missing == []
+    again.stop()
+
+
+def test_held_pulls_are_answered_at_the_end(serve: Callable[..., ServedProcess]) -> None:
+    server = serve()
+    server.create_topic("orders")
+    client = RawClient(server.port)
+    client.write(encode(request(PULL, pull_fields(sysFlag=6, suspendTimeoutMillis=60_000), opaque=5)))
+    until(lambda: server.runtime()["pullThreadPoolQueueSize"] == "1", 10, "a held pull")
+    server.stop()
+    assert client.read().code == ResponseCode.PULL_NOT_FOUND
+    assert client.is_ended()
+    client.close()
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------
+
+
+def refused(arguments: list[object], code: int, *words: str) -> None:
+    """A start that fails: its exit code, one `error:` line with all of `words`, no traceback, nothing on stdout."""
+    done = command(*arguments)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def start_of(data: Path, *more: object) -> list[object]:
+    name_port, port = free_ports()
+    return ["serve", "--data", data, "--nameserver-port", name_port, "--broker-port", port, *more]
+
+
+def test_a_second_server_on_the_same_directory(serve: Callable[..., ServedProcess]) -> None:
+    server = serve()
+    refused(start_of(server.data), 6, str(server.data))
+    with server.client() as client:
+        assert client.call(RequestCode.GET_ALL_TOPIC_CONFIG).code == 0
+    server.stop()
+
+
+@pytest.mark.parametrize("which", ["broker", "name server"])
+def test_a_port_that_is_taken(tmp_path: Path, which: str) -> None:
+    name_port, port = free_ports()
+    with socket.create_server(("127.0.0.1", port if which == "broker" else name_port)):
+        refused(
+            ["serve", "--data", tmp_path / "d", "--nameserver-port", name_port, "--broker-port", port],
+            6, which, str(port if which == "broker" else name_port), "choose another port",
+        )  # fmt: skip
+    assert not (tmp_path / "d" / "abort").exists(), "the store was closed in order"
+
+
+def test_a_second_port_that_is_taken_is_only_told(serve: Callable[..., ServedProcess]) -> None:
+    name_port, port = free_ports()
+    with socket.create_server(("127.0.0.1", port - 2)):
+        server = serve(ports=(name_port, port))
+        assert len(server.log_lines("vipChannelEnabled")) == 1
+        server.stop()
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    if os.getuid() == 0:
+        # Permissions do not bind root; a file in the way does.
+        (tmp_path / "file").write_text("in the way")
+        assert command(*start_of(tmp_path / "file")).returncode == 2
+        refused(start_of(tmp_path / "file" / "below"), 2, str(tmp_path / "file"))
+        refused(start_of(Path("/proc/orbitmq")), 2, "/proc/orbitmq")
+    else:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        refused(start_of(tmp_path / "locked" / "data"), 2, str(tmp_path / "locked"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("broker.conf", "brokerNam=x\n", ["brokerNam", "brokerName"]),
+        ("broker.conf", "flushDiskType=SOMETIMES\n", ["flushDiskType", "SOMETIMES"]),
+        ("broker.conf", "brokerRole=SLAVE\n", ["brokerRole"]),
+        ("broker.conf", "aclEnable=true\n", ["aclEnable"]),
+        ("broker.conf", "messageDelayLevel=1s soon\n", ["messageDelayLevel"]),
+        ("broker.conf", "listenPort=notaport\n", ["listenPort"]),
+        ("broker.toml", "[broker\n", ["broker.toml"]),
+        ("broker.toml", "[broker]\nbrokerName = 3\nunheardOf = 1\n", ["unheardOf"]),
+        ("broker.conf", "\\u12", ["broker.conf"]),
+    ],
+)
+def test_a_broken_configuration(tmp_path: Path, name: str, text: str, words: list[str]) -> None:
+    (tmp_path / name).write_text(text)
+    refused(start_of(tmp_path / "d", "--config", tmp_path / name), 2, *words)
+    assert not (tmp_path / "d").exists() or not any((tmp_path / "d").rglob("commitlog"))
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    refused(start_of(tmp_path / "d", "--config", tmp_path / "no.conf"), 2, "no.conf")
+
+
+@pytest.mark.parametrize("table", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])
+def test_a_damaged_table_is_refused_and_left_alone(serve: Callable[..., ServedProcess], table: str) -> None:
+    server = serve()
+    server.create_topic("orders")
+    with server.client() as client:
+        assert client.call(SEND, send_fields(properties={"UNIQ_KEY": "u", "DELAY": "18"}), b"x").code == 0
+        client.call(PULL, pull_fields())
+    server.stop()
+    damaged = server.data / "config" / table
+    for path in (damaged, damaged.with_name(table + ".bak")):
+        path.write_text('{"this is not')
+    refused(start_of(server.data, "--set", "mappedFileSizeCommitLog=67108864", "--set", "maxIndexNum=200000"), 1, table)
+    assert damaged.read_text() == '{"this is not'
+
+
+@pytest.mark.parametrize("name", ["timer-clean", "timer-crash", "timer-far"])
+def test_a_rocketmq_store_with_pending_timers_is_refused(
+    golden_store: Callable[..., object], name: str, tmp_path: Path
+) -> None:
+    store = golden_store(name)
+    root: Path = store.root  # type: ignore[attr-defined]
+    sizes = {path: path.stat().st_size for path in root.rglob("*") if path.is_file() and "config" not in path.parts}
+    log, queue = (
+        next(path for path in (root / part).rglob("0*") if path.is_file()) for part in ("commitlog", "consumequeue")
+    )
+    more = [
+        "--set", f"mappedFileSizeCommitLog={log.stat().st_size}",
+        "--set", f"mappedFileSizeConsumeQueue={queue.stat().st_size}",
+        "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400",
+    ]  # fmt: skip
+    refused(start_of(root, *more), 2, "pending timer messages", "let RocketMQ finish")
+    changed = {path.name for path, size in sizes.items() if not path.exists() or path.stat().st_size != size}
+    assert changed <= {"abort"}, "recovered, but nothing was cut"
+    checked = command("store", "check", root)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# --- roles apart --------------------------------------------------------------------------------------------------------
+
+
+def test_name_server_and_broker_as_processes_of_their_own(serve: Callable[..., ServedProcess]) -> None:
+    names = serve("names", command="nameserver")
+    broker = serve("broker", command="broker", options=["--namesrv", f"127.0.0.1:{names.name_port}"])
+    broker.create_topic("orders", 4)
+    until(lambda: route(names.name_port, "orders") == 0, 10, "the route of a new topic")
+    broker.stop()
+    until(lambda: route(names.name_port, "orders") == ResponseCode.TOPIC_NOT_EXIST, 5, "the broker said farewell")
+    names.stop()
+
+
+def test_a_broker_runs_without_its_name_server_and_finds_it_later(serve: Callable[..., ServedProcess]) -> None:
+    ports = free_ports()
+    broker = serve("broker", command="broker", options=["--namesrv", f"127.0.0.1:{ports[0]}"])
+    broker.create_topic("orders", 4)
+    with broker.client() as client:
+        assert client.call(SEND, send_fields(), b"x").code == 0
+    assert len(broker.log_lines("registration at name server")) == 1, "one line for all attempts"
+    names = serve("names", command="nameserver", ports=ports)
+    until(lambda: route(names.name_port, "orders") == 0, 15, "the registration")
+    names.kill()
+    with broker.client() as client:
+        assert client.call(SEND, send_fields(), b"x").code == 0
+    names = serve("names again", command="nameserver", ports=ports)
+    until(lambda: route(names.name_port, "orders") == 0, 15, "the registration after a restart")
+    broker.stop()
+    names.stop()
+
+
+def test_a_kill_is_recovered_from(serve: Callable[..., ServedProcess]) -> None:
+    server = serve()
+    server.create_topic("orders")
+    with server.client() as client:
+        for index in range(200):
+            assert client.call(SEND, send_fields(), b"%d" % index).code == 0
+    server.kill()
+    again = serve()
+    with again.client() as client:
+        assert bodies(client) == [b"%d" % index for index in range(200)]
+    again.stop()
