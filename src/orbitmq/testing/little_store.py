@@ -1,0 +1,198 @@
+"""A store for tests: files of a few kilobytes, a clock that moves when told to, and file work that runs when told to.
+
+Rules of this file
+1. Nothing sleeps and nothing runs in the background: `turn`, `advance` and `worker.step` are all that happens.
+2. `kill` ends the store as the kernel ends a killed process: nothing is saved, the lock is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from orbitmq.clock import ManualClock
+from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties
+from orbitmq.protocol.records import Record, iter_records
+from orbitmq.protocol.schedule import DelayLevels
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.files import Files, OsFiles
+from orbitmq.store.opening import open_store
+from orbitmq.store.reading import GetResult
+from orbitmq.store.settings import StoreSettings
+from orbitmq.store.store import NewMessage
+from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.release import LevelRelease
+
+T = TypeVar("T")
+
+SMALL = StoreSettings(
+    mapped_file_size_commit_log=16 * 1024,
+    mapped_file_size_consume_queue=20 * 40,
+    max_hash_slot_num=50,
+    max_index_num=120,
+    max_message_size=4096,
+)
+"""File sizes that make everything roll within a few dozen messages."""
+
+
+class SteppedWorker:
+    """A worker that runs a job only when told to, so that a test decides what overlaps."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+
+    def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        self.jobs.append((job, done))
+
+    def step(self) -> bool:
+        """Run the oldest job; False when there is none."""
+        if not self.jobs:
+            return False
+        job, done = self.jobs.pop(0)
+        result: Any
+        try:
+            result = job()
+        except Exception as error:
+            result = error
+        done(result)
+        return True
+
+    def close(self) -> None:
+        """Run everything that was submitted."""
+        while self.step():
+            pass
+
+
+class LittleStore:
+    """An open store with its delay levels, and short ways to use both."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        files: Files | None = None,
+        clock: ManualClock | None = None,
+        levels: str = "1s 2s 5s",
+        settings: StoreSettings = SMALL,
+        **changes: Any,
+    ) -> None:
+        self.root = root
+        self.files = files or OsFiles()
+        self.clock = clock or ManualClock()
+        self.worker = SteppedWorker()
+        self.levels = DelayLevels.parse(levels)
+        self.statuses: list[PutStatus] = []
+        """What `send` was told, in order."""
+        config = root / "config"
+        self.files.make_dirs(config)
+        history = LevelHistory.load(ConfigFile(self.files, config / HISTORY_FILE), self.levels, self.clock.now_ms())
+        self.offsets_file = ConfigFile(self.files, config / OFFSETS_FILE)
+        self.release = LevelRelease(self.clock, history.due_time, LevelOffsets(self.offsets_file, self.clock))
+        self.store = open_store(
+            root,
+            msgspec.structs.replace(settings, **changes),
+            self.files,
+            self.clock,
+            notify=lambda call: call(),
+            due_time=history.due_time,
+            derived=[self.release],
+            worker=self.worker,
+        )
+        self.release.attach(self.store)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def message(
+        self, topic: str = "Topic", queue_id: int = 0, body: bytes = b"body", *, level: int = 0, **properties: str
+    ) -> NewMessage:
+        """A message, re-addressed to the schedule topic as admission does when it has a delay level."""
+        values = dict(properties)
+        tag = values.get(Property.TAGS)
+        code = tags_code(tag) if tag else 0
+        if level:
+            code = self.clock.now_ms() + self.levels.delay_ms(level)
+            values |= {Property.DELAY: str(level), Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
+            values[Property.DUE_MS] = str(code)
+            topic, queue_id = SCHEDULE_TOPIC, level - 1
+        return NewMessage(
+            topic,
+            queue_id,
+            body,
+            encode_properties(values),
+            tags_code=code,
+            unique_key=values.get(Property.UNIQ_KEY),
+            keys=values.get(Property.KEYS),
+        )
+
+    def append(self, *args: Any, **properties: Any) -> Dispatched:
+        """Append a `message`; the next `turn` writes it."""
+        placed = self.store.append(self.message(*args, **properties))
+        self.store.wait_durable(placed.end_offset, True, self.statuses.append)
+        return placed
+
+    def send(self, *args: Any, **properties: Any) -> Dispatched:
+        """Append a `message` and end the turn."""
+        placed = self.append(*args, **properties)
+        self.store.commit()
+        return placed
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """One turn of the event loop: what is due runs, then everything is written."""
+        self.store.run_due(self.clock.monotonic_ns())
+        self.store.commit()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; then everything there is to do is done."""
+        self.clock.advance(ms)
+        for _ in range(6):
+            self.turn()
+            self.worker.close()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def get(self, topic: str = "Topic", queue_id: int = 0, offset: int = 0, count: int = 1000) -> GetResult:
+        """One read; cold records are fetched."""
+        result = self.store.get(topic, queue_id, offset, count, 1 << 24)
+        if result.cold:
+            finished: list[GetResult] = []
+            self.store.read_cold(result, finished.append)
+            self.worker.close()
+            (result,) = finished
+        return result
+
+    def records(self, topic: str = "Topic", queue_id: int = 0) -> list[Record]:
+        """Every record of a queue, as a consumer reads them."""
+        found: list[Record] = []
+        offset = self.store.min_offset(topic, queue_id)
+        while offset < self.store.max_offset(topic, queue_id):
+            result = self.get(topic, queue_id, offset)
+            if result.next_offset <= offset:
+                raise AssertionError(f"reading {topic}/{queue_id} stands still at {offset}: {result.status}")
+            found += iter_records(b"".join(bytes(part) for part in result.records))
+            offset = result.next_offset
+        return found
+
+    def bodies(self, topic: str = "Topic", queue_id: int = 0) -> list[bytes]:
+        return [bytes(record.body) for record in self.records(topic, queue_id)]
+
+    def properties(self, topic: str = "Topic", queue_id: int = 0) -> list[dict[str, str]]:
+        return [decode_properties(record.properties) for record in self.records(topic, queue_id)]
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The orderly stop."""
+        self.store.close()
+
+    def kill(self) -> None:
+        self.store._saving._lock.release()
