@@ -67,7 +67,11 @@ crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=..
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@ORBITMQ_OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
 
+leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	@ORBITMQ_LEAF=required $(BIN)/python -c 'import orbitmq.leaf; print("leaf:", orbitmq.leaf.DESCRIPTION)'
+
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/orbitmq/leaf/*.so
 
 include make/interop.mk

@@ -25,7 +25,7 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     if not tool.exists():
         pytest.skip("import-linter is not installed; it comes with the dev extra")
     package = tmp_path / "orbitmq"
-    for name in ("cli", "server", "broker", "nameserver", "timing", "store", "protocol", "client", "testing"):
+    for name in ("cli", "server", "broker", "nameserver", "timing", "store", "protocol", "leaf", "client", "testing"):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text("", encoding="ascii")
     for name in ("__init__", "clock", "limits", "errors", "deadlines"):

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from orbitmq import leaf
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.limits import CONNECTIONS_MAX
 
@@ -57,6 +58,7 @@ def all_checks(
     return [
         python_version(sys.version_info[:2]),
         event_loop(),
+        innermost_loops(),
         *compression(),
         open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
         *data_directory(data),
@@ -79,6 +81,13 @@ def event_loop() -> Result:
     if find_spec("uvloop") is None:
         return Result(Level.WARN, "event loop", "asyncio", "install uvloop for less CPU per message")
     return Result(Level.OK, "event loop", "uvloop")
+
+
+def innermost_loops() -> Result:
+    """The compiled leaf is there; plain Python does the same and costs more CPU."""
+    if leaf.IS_COMPILED:
+        return Result(Level.OK, "innermost loops", leaf.DESCRIPTION)
+    return Result(Level.WARN, "innermost loops", leaf.DESCRIPTION, "run `make leaf` for less CPU per message")
 
 
 def compression() -> list[Result]:

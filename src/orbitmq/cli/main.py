@@ -41,10 +41,11 @@ app.command("doctor")(doctor.doctor)
 
 @app.command()
 def version(output: OutputOption = Output.TABLE) -> None:
-    """Show versions: ours, the RocketMQ version we present, Python."""
+    """Show versions: ours, the RocketMQ version we present, Python; and whether the innermost loops run compiled."""
     import platform
     from importlib.metadata import version as installed
 
+    from orbitmq import leaf
     from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 
     show_record(
@@ -53,6 +54,7 @@ def version(output: OutputOption = Output.TABLE) -> None:
             "speaks_as_rocketmq": version_name(OUR_VERSION),
             "python": platform.python_version(),
             "platform": platform.platform(),
+            "innermost_loops": leaf.DESCRIPTION,
         },
         output,
     )

@@ -17,9 +17,11 @@ Rules of this package
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
@@ -27,35 +29,47 @@ from orbitmq.errors import ConfigurationError
 
 SWITCH: Final = "ORBITMQ_LEAF"
 EXTENSION: Final = "orbitmq.leaf.inner_compiled"
+SOURCE: Final = Path(__file__).with_name("inner.py")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def load_extension() -> ModuleType | None:
-    """The extension module; None where it was never built. ImportError when it is there and cannot be loaded."""
+def load_extension() -> tuple[ModuleType | None, str]:
+    """The extension module, or None and why: it was never built, or from another source than the one that is here.
+
+    Raises ImportError when it is there and cannot be loaded.
+    """
     try:
-        return importlib.import_module(EXTENSION)
+        module = importlib.import_module(EXTENSION)
     except ModuleNotFoundError as error:
         if error.name != EXTENSION:
             raise
-        return None
+        return None, "not built"
+    if hashlib.sha256(SOURCE.read_bytes()).hexdigest() != module.SOURCE_DIGEST:
+        return None, "built from another source"
+    return module, ""
 
 
-def _choose(switch: str) -> ModuleType | None:
+def _choose(switch: str) -> tuple[ModuleType | None, str]:
     if switch == "off":
-        return None
+        return None, f"switched off by {SWITCH}"
     if switch not in ("", "auto", "required"):
         raise ConfigurationError(f"{SWITCH} is {switch!r}", remedy="set it to auto, off or required")
-    module = load_extension()
+    module, reason = load_extension()
     if module is None and switch == "required":
-        raise ConfigurationError(f"{SWITCH} is 'required', but {EXTENSION} was not built", remedy="run `make leaf`")
-    return module
+        raise ConfigurationError(
+            f"{SWITCH} is 'required', but {EXTENSION} was {reason}", remedy="run `make leaf`, or install a wheel"
+        )
+    return module, reason
 
 
-_module: Final = _choose(os.environ.get(SWITCH, ""))
+_module, _reason = _choose(os.environ.get(SWITCH, ""))
 
 IS_COMPILED: Final = _module is not None
 """Whether the functions with a twin run compiled."""
+
+DESCRIPTION: Final = "compiled" if IS_COMPILED else f"plain Python ({_reason})"
+"""Which of the two runs, for people."""
 
 REFERENCES: Final[dict[str, Callable[..., Any]]] = {}
 """The plain function of every twin that was imported, under its name."""
@@ -66,10 +80,3 @@ def twin(plain: Function) -> Function:
     name = plain.__name__
     REFERENCES[name] = plain
     return plain if _module is None else cast(Function, getattr(_module, name))
-
-
-def description() -> str:
-    """Which of the two runs, for people."""
-    if IS_COMPILED:
-        return "compiled"
-    return "plain (switched off)" if os.environ.get(SWITCH) == "off" else "plain (not built)"

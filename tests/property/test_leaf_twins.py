@@ -1,0 +1,170 @@
+"""The innermost loops agree with their references on anything: values, and bytes that were mutated."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orbitmq import leaf
+from orbitmq.errors import RecordError
+from orbitmq.leaf import inner
+from orbitmq.protocol import batches, javahash, properties, records
+from orbitmq.protocol.batches import BatchItem, encode_batch
+from orbitmq.protocol.properties import Property
+from orbitmq.store import index_batch, reading
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
+
+REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading)
+REFERENCES = leaf.REFERENCES
+
+
+@pytest.fixture(params=["interpreted", "compiled"], scope="module")
+def twin(request: pytest.FixtureRequest) -> Any:
+    if request.param == "interpreted":
+        return inner
+    module, reason = leaf.load_extension()
+    if module is None:
+        pytest.skip(f"the extension was {reason}: run `make leaf`")
+    return module
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    """What a call gives: its value, or the kind of its error."""
+    try:
+        return function(*arguments)
+    except (RecordError, ValueError) as error:
+        return type(error)
+
+
+TEXTS = st.text(max_size=40) | st.text(st.characters(codec="utf-8", min_codepoint=0x1_0000), max_size=5)
+ENTRY = st.tuples(
+    st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "REAL_TOPIC", "REAL_QID", Property.DUE_MS, "a", "", "ü"]),
+    st.sampled_from(["", "1", "00", "4294967296", "SCHEDULE", "x\x01y", "€", "t"]) | st.text(max_size=5),
+)
+PROPERTIES = st.lists(ENTRY, max_size=7).map(lambda rows: "".join(f"{name}\x01{value}\x02" for name, value in rows))
+
+
+@given(TEXTS, TEXTS)
+def test_hashes(twin: Any, topic: str, key: str) -> None:
+    assert twin.java_hash(key) == REFERENCES["java_hash"](key)
+    assert twin.index_key_hash(topic, key) == REFERENCES["index_key_hash"](topic, key)
+
+
+ENTRIES = st.builds(
+    Dispatched,
+    st.integers(0, 2**62), st.just(1), st.sampled_from(["a", "TopicTest", "😀"]), st.just(0), st.just(0), st.just(0),
+    st.integers(0, 2**45), st.none() | TEXTS, st.none() | TEXTS, st.sampled_from([0, 4, 8, 0xC]), st.just(0), st.just(b""),
+)  # fmt: skip
+
+
+@given(st.lists(ENTRIES, max_size=12), st.integers(1, 50), st.binary(min_size=20, max_size=20), st.integers(0, 2**44))
+def test_index_entries(twin: Any, entries: list[Dispatched], number: int, table: bytes, begin: int) -> None:
+    found: list[Any] = []
+    for module in (twin, None):
+        columns: tuple[list[int], list[int], list[int]] = ([], [], [])
+        hash_entries = index_batch.KeyHasher().hash_entries if module is None else module.hash_entries
+        link_entries = REFERENCES["link_entries"] if module is None else module.link_entries
+        hash_entries(entries, *columns)
+        slots = mmap.mmap(-1, 60)
+        slots[40:60] = table
+        heads: dict[int, int] = {}
+        out = bytearray()
+        new = link_entries(*columns, number, begin, slots, 5, heads, out)
+        found.append((columns, new, heads, bytes(out)))
+    assert found[0] == found[1]
+
+
+INT32 = st.integers(-(2**31), 2**31 - 1) | st.integers(-(2**65), 2**65)
+INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**65), 2**65)
+HOSTS = st.binary(min_size=8, max_size=8) | st.binary(min_size=20, max_size=20) | st.binary(max_size=21)
+
+
+FIELDS = st.tuples(
+    st.binary(max_size=10) | st.text(max_size=200).map(str.encode), INT32, INT32, INT64, INT64,
+    st.sampled_from([0, 0x10, 0x20, 0x30]) | INT32, INT64, HOSTS, INT64, HOSTS, INT32, INT64, st.binary(max_size=40),
+    st.binary(max_size=20) | st.just(b"x" * 32_767) | st.just(b"x" * 32_768), INT32,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(FIELDS)
+def test_records(twin: Any, fields: tuple[Any, ...]) -> None:
+    assert outcome(twin.encode_stored, *fields) == outcome(REFERENCES["encode_stored"], *fields)
+
+
+@given(PROPERTIES | st.text(alphabet="ab\x01\x02ü", max_size=12))
+def test_properties(twin: Any, text: str) -> None:
+    for shape in (text, text[:-1]):
+        assert twin.exact_properties(shape) == REFERENCES["exact_properties"](shape)
+
+
+@st.composite
+def mutated(draw: Any, intact: st.SearchStrategy[bytes]) -> bytes:
+    """Bytes with up to three of them changed, or the end cut off."""
+    data = bytearray(draw(intact))
+    for _ in range(draw(st.integers(0, 3)) if data else 0):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
+
+
+ITEMS = st.builds(
+    BatchItem, st.integers(-9, 9), st.binary(max_size=9), PROPERTIES.map(str.encode) | st.binary(max_size=9)
+)
+
+
+@settings(max_examples=300)
+@given(mutated(st.lists(ITEMS, max_size=4).map(encode_batch)))
+def test_batches(twin: Any, body: bytes) -> None:
+    assert outcome(twin.batch_rows, body) == outcome(REFERENCES["batch_rows"], body)
+
+
+UNITS = st.lists(
+    st.tuples(st.integers(0, 20).map(lambda n: n * 10), st.sampled_from([10, 20, 0x7FFF_FFFF]), st.integers(-2, 2)),
+    max_size=12,
+).map(lambda rows: b"".join(reading.UNIT.pack(*row) for row in rows))
+
+
+@settings(max_examples=300)
+@given(
+    mutated(UNITS), st.integers(1, 8), st.integers(1, 90), st.integers(0, 60), st.none() | st.sets(st.integers(-2, 2))
+)
+def test_spans(twin: Any, units: bytes, count: int, size: int, start: int, codes: set[int] | None) -> None:
+    whole = units[: len(units) // 20 * 20]
+    accepts = None if codes is None else codes.__contains__
+    arguments = (whole, count, size, start, 100, accepts)
+    assert twin.choose_spans(*arguments) == REFERENCES["choose_spans"](*arguments)
+
+
+def stored(text: str, due: str, body: bytes, hosts: bytes) -> bytes:
+    """The record of a delayed message, more or less."""
+    return records.encode_stored(
+        b"SCHEDULE_TOPIC_XXXX", 1, 2, 3, 4, 0x30 if len(hosts) == 20 else 0, 5, hosts, 6, hosts, 7, 0,
+        body, f"{text}{due}".encode(), 9,
+    )  # fmt: skip
+
+
+DUES = st.sampled_from(["", f"{Property.DUE_MS}\x0117\x02", f"{Property.DUE_MS}\x0117"])
+STORED = st.builds(stored, PROPERTIES, DUES, st.binary(max_size=9), st.sampled_from([bytes(8), bytes(8), bytes(20)]))
+
+
+def restored(data: bytes) -> Any:
+    try:
+        return msgspec.structs.astuple(restore_message(records.decode_record(data)))
+    except (RecordError, Undeliverable) as error:
+        return error
+
+
+@settings(max_examples=400)
+@given(mutated(STORED) | STORED)
+def test_delayed_records(twin: Any, data: bytes) -> None:
+    """What the twin understands it reads as the reference does; the rest it leaves alone."""
+    values = twin.delayed_values(data, Property.DUE_MS)
+    if values is None or values[0] in UNDELIVERABLE_TOPICS:
+        return
+    assert values == restored(data)

@@ -1,0 +1,212 @@
+"""The innermost loops, each run in all three ways: known answers, and what must be refused alike."""
+
+from __future__ import annotations
+
+import mmap
+
+import msgspec
+import pytest
+
+from orbitmq.errors import RecordError
+from orbitmq.protocol.batches import BatchItem, encode_batch
+from orbitmq.protocol.records import MagicCode, decode_record, encode_record
+from orbitmq.store.consume_queue import FILLER_SIZE, UNIT
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.restoring import restore_message
+
+HOST, HOST_V6 = bytes(range(8)), bytes(range(20))
+RECORD = {
+    "topic": b"TopicTest",
+    "queue_id": 3,
+    "flag": -7,
+    "queue_offset": 12,
+    "physical_offset": 1 << 40,
+    "sys_flag": 0,
+    "born_timestamp": 1_700_000_000_000,
+    "born_host": HOST,
+    "store_timestamp": 1_700_000_000_001,
+    "store_host": HOST,
+    "reconsume_times": 2,
+    "prepared_transaction_offset": 0,
+    "body": b"body",
+    "properties": b"a\x01b\x02",
+    "body_crc": 99,
+}
+
+
+def encode(way, **changes):
+    return way.encode_stored(*(RECORD | changes).values())
+
+
+def test_java_hash(way) -> None:
+    assert way.java_hash("") == 0
+    assert way.java_hash("TagA") == 2_598_919
+    assert way.java_hash("polygenelubricants") == -(2**31)
+    assert way.java_hash("😀") == 0xD83D * 31 + 0xDE00
+    assert way.java_hash("\ud800x") == 0xD800 * 31 + ord("x")
+
+
+def test_index_key_hash(way) -> None:
+    assert way.index_key_hash("TopicTest", "k1") == 2_746_024
+    # a#b whose hash is -2^31 would be 0; absolute values elsewhere
+    assert all(0 <= way.index_key_hash("t", str(n)) < 2**31 for n in range(500))
+
+
+def test_a_record_reads_back(way) -> None:
+    for changes in (
+        {},
+        {"sys_flag": 0x10, "born_host": HOST_V6},
+        {"sys_flag": 0x20, "store_host": HOST_V6},
+        {"sys_flag": 0x30, "born_host": HOST_V6, "store_host": HOST_V6},
+        {"topic": b"t" * 127},
+        {"topic": b"t" * 128},
+        {"body": b"", "properties": b"", "topic": b""},
+    ):
+        data = encode(way, **changes)
+        record = decode_record(data)
+        assert encode_record(record) == data
+        wanted = RECORD | changes
+        assert record.topic.encode() == wanted.pop("topic")
+        assert record.magic is (MagicCode.V2 if len(record.topic) > 127 else MagicCode.V1)
+        assert {name: getattr(record, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"born_host": HOST_V6},
+        {"sys_flag": 0x20},
+        {"properties": b"x" * 32_768},
+        {"queue_id": 2**31},
+        {"flag": -(2**31) - 1},
+        {"sys_flag": 2**32},
+        {"reconsume_times": 2**63},
+        {"body_crc": 2**31},
+        {"born_timestamp": 2**63},
+        {"store_timestamp": -(2**63) - 1},
+        {"queue_offset": 2**80},
+        {"topic": "é".encode() * 64},
+        {"topic": b"\xff" * 200},
+        {"topic": b"t" * 32_768},
+    ],
+)
+def test_what_fits_no_record_is_refused(way, changes) -> None:
+    with pytest.raises(RecordError):
+        encode(way, **changes)
+
+
+def entry(unique_key, keys, *, topic="TopicTest", sys_flag=0) -> Dispatched:
+    return Dispatched(7, 100, topic, 0, 0, 0, 5, unique_key, keys, sys_flag, 0, b"")
+
+
+def test_keys_become_hashes_offsets_and_times(way) -> None:
+    hashes, offsets, times = [], [], []
+    way.hash_entries(
+        [
+            entry("U", "a  b "),
+            entry(None, None),
+            entry("", ""),
+            entry("x", "y", sys_flag=0xC),
+            entry(None, "ü😀", topic="群"),
+        ],
+        hashes,
+        offsets,
+        times,
+    )
+    assert hashes == [
+        *(way.index_key_hash("TopicTest", key) for key in ("U", "a", "b")),
+        way.index_key_hash("群", "ü😀"),
+    ]
+    assert offsets == [7] * 4
+    assert times == [5] * 4
+
+
+def test_entries_are_linked_to_what_the_slot_held(way) -> None:
+    slots = mmap.mmap(-1, 40 + 4 * 4)
+    slots[40:44] = (5).to_bytes(4, "big")
+    slots[44:48] = (-3).to_bytes(4, "big", signed=True)
+    slots[48:52] = (50).to_bytes(4, "big")  # beyond what is written: not believed
+    heads: dict[int, int] = {3: 9}
+    out = bytearray(b"before")
+    new = way.link_entries(
+        [4, 8, 5, 6, 7], [1, 2, 3, 4, -5], [0, 999, 5_000, 2**60, 1_000], 10, 1_000, slots, 4, heads, out
+    )
+    assert new == 2
+    assert heads == {0: 11, 1: 12, 2: 13, 3: 14}
+    assert out.startswith(b"before")
+    rows = [out[at : at + 20] for at in range(6, len(out), 20)]
+    assert [int.from_bytes(row[:4], "big") for row in rows] == [4, 8, 5, 6, 7]
+    assert [int.from_bytes(row[4:12], "big", signed=True) for row in rows] == [1, 2, 3, 4, -5]
+    assert [int.from_bytes(row[12:16], "big") for row in rows] == [0, 0, 4, 2**31 - 1, 0]
+    assert [int.from_bytes(row[16:], "big") for row in rows] == [5, 10, 0, 0, 9]
+
+
+def test_lists_of_different_length_are_refused(way) -> None:
+    with pytest.raises(ValueError, match=r"length|longer|shorter"):
+        way.link_entries([1, 2], [1], [1], 1, 0, mmap.mmap(-1, 64), 4, {}, bytearray())
+
+
+def test_exact_properties(way) -> None:
+    assert way.exact_properties("") == {}
+    assert way.exact_properties("a\x01b\x02") == {"a": "b"}
+    assert way.exact_properties("a\x01b\x02c\x01d\x01e") == {"a": "b", "c": "d\x01e"}
+    for text in ("a", "a\x01", "a\x01\x02", "\x01b\x02", "\x02", "a\x01b\x02\x02", "a\x01b\x02a\x01c\x02"):
+        assert way.exact_properties(text) is None, text
+
+
+def test_batch_rows(way) -> None:
+    items = [BatchItem(1, b"one", b"a\x01b\x02"), BatchItem(-2, b"", b""), BatchItem(3, b"x", b"\xff\x01b\x02")]
+    body = encode_batch(items)
+    assert way.batch_rows(body) == [
+        (1, b"one", b"a\x01b\x02", {"a": "b"}),
+        (-2, b"", b"", {}),
+        (3, b"x", b"\xff\x01b\x02", None),
+    ]
+    assert way.batch_rows(b"") == []
+    for cut in range(1, len(body)):
+        if cut not in (28 + 1, 28 + 1 + 22):  # ends of items
+            with pytest.raises(RecordError):
+                way.batch_rows(body[:cut])
+
+
+def units(*rows):
+    return b"".join(UNIT.pack(*row) for row in rows)
+
+
+def test_choose_spans(way) -> None:
+    row = units((0, 9, 1), (10, 10, -1), (20, 10, 2), (40, 10, 3), (50, 50, 4), (100, 10, 5))
+    every = way.choose_spans(row, 9, 1_000, 10, 100, None)
+    assert every == ([(10, 30), (40, 100), (100, 110)], 6, 5, 90, True)
+    assert way.choose_spans(row, 2, 1_000, 0, 100, None) == ([(0, 9), (10, 20)], 2, 2, 19, False)
+    assert way.choose_spans(row, 9, 1, 10, 100, None) == ([(10, 20)], 2, 1, 10, True)
+    assert way.choose_spans(row, 9, 1_000, 0, 100, {-1, 3}.__contains__) == ([(10, 20), (40, 50)], 6, 2, 20, False)
+    assert way.choose_spans(units((0, FILLER_SIZE, 0)), 9, 9, 0, 100, None) == ([], 1, 0, 0, True)
+    assert way.choose_spans(b"", 9, 9, 0, 100, None) == ([], 0, 0, 0, False)
+    for form in (memoryview(row), bytearray(row)):
+        assert way.choose_spans(form, 9, 1_000, 10, 100, None) == every
+
+
+def test_delayed_values_are_those_of_the_restored_message_or_none(way) -> None:
+    text = b"UNIQ_KEY\x01k\x02KEYS\x01a b\x02TAGS\x01t\x02REAL_TOPIC\x01Real\x02REAL_QID\x017\x02"
+    data = encode(way, topic=b"SCHEDULE_TOPIC_XXXX", properties=text + b"ORBITMQ_DUE_MS\x0117\x02")
+    values = way.delayed_values(memoryview(data), "ORBITMQ_DUE_MS")
+    if way.name == "reference":
+        assert values is None
+        return
+    assert values == msgspec.structs.astuple(restore_message(decode_record(data)))
+    assert values[3] == text
+    unusual = [
+        text + b"ORBITMQ_DUE_MS\x0117\x02A\x01b\x02",
+        text + b"TAGS\x01twice\x02",
+        text.replace(b"REAL_QID\x017", b"REAL_QID\x01-7"),
+        text.replace(b"REAL_QID\x017", "REAL_QID\x01٣".encode()),
+        text.replace(b"REAL_QID\x017", b"REAL_QID\x01" + b"9" * 10),
+        text.replace(b"REAL_TOPIC", b"REEL_TOPIC"),
+        text + b"a\x01\xff\x02",
+        b"",
+    ]
+    for properties in unusual:
+        data = encode(way, properties=properties)
+        assert way.delayed_values(data, "ORBITMQ_DUE_MS") is None, properties
+    assert way.delayed_values(encode(way, sys_flag=0x10, born_host=HOST_V6, properties=text), "x") is None
+    assert way.delayed_values(encode(way, topic=b"t" * 128, properties=text), "x") is None
