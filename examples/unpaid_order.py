@@ -1,7 +1,7 @@
 """Cancel orders that are not paid in time.
 
     orbitmq serve --data /tmp/orbitmq &
-    python examples/order_timeout.py [name-server]
+    python examples/unpaid_order.py [name-server]
 
 Every order sends itself a delayed message. When the message comes back the order is looked at: paid ones are left alone,
 unpaid ones are cancelled. No table is scanned, and an order whose check fails is checked again.
