@@ -2,13 +2,15 @@
 
 Rules of this file
 1. The loop sleeps until the earliest deadline of any component; without deadlines there is no timer.
-2. After every loop turn the timer is set anew, because the turn may have armed something earlier.
+2. After every loop turn the timer is set anew, because the turn may have armed something earlier. It is not set later:
+   a timer that finds nothing due any longer is cheaper than a timer set anew in every turn, and it is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from orbitmq.clock import Clock
@@ -17,7 +19,19 @@ from orbitmq.server.turn import Turn
 
 logger = logging.getLogger("orbitmq.server")
 
-NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+
+NOTHING_DUE = "nothing due any longer"
+"""Name under which wake-ups without work are counted."""
+
+
+def whole_ms_until(deadline_ns: int, now_ns: int) -> int:
+    """Milliseconds to give to a loop that counts them from the last full one, so that it never wakes too early.
+
+    uvloop's timers compare whole milliseconds of the monotonic clock. With a rounded delay they fire up to one early,
+    find nothing due and are set again, several times within that millisecond.
+    """
+    return max(-(-deadline_ns // NS_PER_MS) - now_ns // NS_PER_MS, 0)
 
 
 class Alarm:
@@ -39,6 +53,7 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
         self._set_for_ns = 0
         self._stopped = False
+        self._for_nothing = 0
 
     def rearm(self) -> None:
         """Make sure that the loop wakes at the earliest deadline."""
@@ -56,12 +71,13 @@ class Alarm:
                 return  # the timer wakes early enough and looks again
             self._timer.cancel()
         self._set_for_ns = earliest
-        delay = max(earliest - self._clock.monotonic_ns(), 0) / NS_PER_S
-        self._timer = self._loop.call_later(delay, self._wake)
+        self._timer = self._loop.call_later(whole_ms_until(earliest, self._clock.monotonic_ns()) / 1_000, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
         now = self._clock.monotonic_ns()
+        if all(deadlines.next_ns is None or deadlines.next_ns > now for deadlines in self._deadlines):
+            self._for_nothing += 1
         for deadlines in self._deadlines:
             try:
                 deadlines.run_due(now)
@@ -74,10 +90,12 @@ class Alarm:
 
     def wakeups(self) -> dict[str, int]:
         """How often each name has run."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for deadlines in self._deadlines:
             counts.update(deadlines.wakeups)
-        return counts
+        if self._for_nothing:
+            counts[NOTHING_DUE] = self._for_nothing
+        return dict(counts)
 
     def stop(self) -> None:
         self._stopped = True

@@ -13,6 +13,7 @@ import gc
 import logging
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -56,6 +57,9 @@ HA_PORT_STEP: Final = 1
 """The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
 
 SECOND_PORT_STEP: Final = 2
+
+WORKER_DONE: Final = "worker done"
+"""Wake-up by a thread that has finished what it was given: a sync, a file, a cold read."""
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Collections are rare: messages are acyclic, and a full collection is a pause for everyone."""
@@ -132,6 +136,8 @@ class ServerProcess:
                 ticks.append(self.broker.broker.tick)
             self.alarm = Alarm(self.loop, self.clock, self.turn, deadlines, ticks)
             if self.broker is not None:
+                self.broker.broker.admin.more_facts.append(self.facts)
+            if self.broker is not None:
                 await self.broker.start()
             self.turn.add(self.alarm.rearm)
             self.alarm.rearm()
@@ -160,11 +166,26 @@ class ServerProcess:
             if self.nameserver is not None:
                 await self.nameserver.stop()
 
+    def facts(self) -> dict[str, str]:
+        """What the process did: why it woke, how often it turned, and how requests waited. Part of the broker's runtime
+        information, with names of our own."""
+        woken = Counter(self.wakeups.counts())
+        if self.alarm is not None:
+            woken.update(self.alarm.wakeups())
+        facts = {f"orbitmqWakeups_{name.replace(' ', '_')}": count for name, count in woken.items()}
+        facts["orbitmqTurns"] = self.turn.turns
+        facts["orbitmqRequestsWaiting"] = len(self.line)
+        facts["orbitmqRequestsWaitingMost"] = self.line.longest
+        facts["orbitmqRequestsRefused"] = self.line.refused
+        facts["orbitmqConnections"] = self.room.open_count
+        return {name: str(value) for name, value in facts.items()}
+
     def notify(self, call: Callable[[], None]) -> None:
         """Run `call` on the loop from another thread, as part of a turn."""
         self.loop.call_soon_threadsafe(self._notified, call)
 
     def _notified(self, call: Callable[[], None]) -> None:
+        self.wakeups.count(WORKER_DONE)
         call()
         self.turn.schedule()
 
