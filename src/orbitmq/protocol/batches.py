@@ -63,7 +63,11 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
     """The items of a batch, in order; bodies and properties are copies. RecordError when it is not made of whole
     items.
     """
-    items: list[BatchItem] = []
+    return [BatchItem(*part) for part in _parts(body)]
+
+
+def _parts(body: bytes | memoryview) -> list[tuple[int, bytes, bytes]]:
+    items: list[tuple[int, bytes, bytes]] = []
     at = 0
     end = len(body)
     while at < end:
@@ -78,7 +82,7 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
         item_end = body_end + 2 + properties_size
         if properties_size < 0 or item_end > end:
             raise _broken(items, at, f"properties of {properties_size} bytes do not fit the rest of the batch")
-        items.append(BatchItem(flag, bytes(body[body_at:body_end]), bytes(body[body_end + 2 : item_end])))
+        items.append((flag, bytes(body[body_at:body_end]), bytes(body[body_end + 2 : item_end])))
         at = item_end
     return items
 
@@ -90,7 +94,7 @@ BatchRow = tuple[int, bytes, bytes, dict[str, str] | None]
 @twin
 def batch_rows(body: bytes) -> list[BatchRow]:
     """As `decode_batch`, with the properties read by `exact_properties`."""
-    return [(flag, data, properties, _exact(properties)) for flag, data, properties in decode_batch(body)]
+    return [(flag, data, properties, _exact(properties)) for flag, data, properties in _parts(body)]
 
 
 def _exact(properties: bytes) -> dict[str, str] | None:
@@ -123,5 +127,5 @@ def unwrap_inner_batch(record: Record) -> list[Record]:
     ]
 
 
-def _broken(items: list[BatchItem], at: int, problem: str) -> RecordError:
+def _broken(items: list[tuple[int, bytes, bytes]], at: int, problem: str) -> RecordError:
     return RecordError(f"message {len(items) + 1} of the batch, at byte {at}: {problem}")

@@ -90,8 +90,11 @@ class ConsumeQueues:
         queues, with_tail = self._queues, self._with_tail
         if self._deleted and entries:
             entries = self._without_deleted(entries)
+        topic, queue_id, queue = "", -1, None
         for entry in entries:
-            queue = queues.get((entry.topic, entry.queue_id)) or self.for_append(entry.topic, entry.queue_id)
+            if queue is None or entry.queue_id != queue_id or entry.topic != topic:  # batches stay in one queue
+                topic, queue_id = entry.topic, entry.queue_id
+                queue = queues.get((topic, queue_id)) or self.for_append(topic, queue_id)
             if entry.sys_flag & 0xC and not entry.has_queue_unit:
                 continue
             if queue.put(entry.queue_offset, entry.physical_offset, entry.size, entry.tags_code):
