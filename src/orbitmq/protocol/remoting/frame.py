@@ -93,6 +93,9 @@ class Command(msgspec.Struct, gc=False):
 
     def int32(self, name: str, default: int = 0) -> int:
         """Ext field `name` as a Java `int`. Use it for everything that goes into a 4-byte place of a record."""
+        text = self.fields.get(name)
+        if text is not None and len(text) < 10 and text.isdecimal():
+            return int(text)  # nearly always: no sign, and too short to be out of range
         value = self.optional_integer(name)
         return default if value is None or not _INT32_MIN <= value <= _INT32_MAX else value
 
