@@ -26,12 +26,12 @@ NOTHING_DUE = "nothing due any longer"
 
 
 def whole_ms_until(deadline_ns: int, now_ns: int) -> int:
-    """Milliseconds to give to a loop that counts them from the last full one, so that it never wakes too early.
+    """The delay to ask the loop for: whole milliseconds, rounded up.
 
-    uvloop's timers compare whole milliseconds of the monotonic clock. With a rounded delay they fire up to one early,
-    find nothing due and are set again, several times within that millisecond.
+    uvloop counts whole milliseconds. With a rounded delay half of its timers fire early, find nothing due and are set
+    again, several times within that millisecond. One more would be safe in every case, and every delivery late by it.
     """
-    return max(-(-deadline_ns // NS_PER_MS) - now_ns // NS_PER_MS, 0)
+    return max(-((now_ns - deadline_ns) // NS_PER_MS), 0)
 
 
 class Alarm:
