@@ -1,0 +1,135 @@
+"""The commit log: places, fillers, batches, failed writes, store timestamps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.files import OsFile, OsFiles
+
+SIZE = 4096
+
+
+def log(directory: Path) -> CommitLog:
+    return CommitLog(OsFiles(), directory, SIZE)
+
+
+def add(found: CommitLog, size: int, byte: bytes = b"r") -> int:
+    at = found.place(size)
+    found.add(byte * size)
+    return at
+
+
+def test_nothing_is_visible_before_it_is_written(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    assert [add(found, 100), add(found, 50)] == [0, 100]
+    assert (found.end, found.written_end) == (150, 0)
+    assert found.view(0, 100) is None
+    found.write()
+    assert found.written_end == 150
+    assert bytes(found.view(100, 50) or b"") == b"r" * 50
+    assert found.view(100, 51) is None
+
+
+def test_a_record_may_leave_exactly_8_bytes_which_become_the_filler(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    assert add(found, SIZE - 8) == 0
+    assert add(found, 100) == SIZE
+    found.write()
+    data = (tmp_path / "00000000000000000000").read_bytes()
+    assert data[-8:].hex() == "00000008cbd43194"
+
+
+def test_a_record_that_would_leave_fewer_than_8_bytes_goes_to_the_next_file(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    add(found, SIZE - 207)
+    assert add(found, 200) == SIZE, "200 and 8 bytes are more than 207"
+    found.write()
+    data = (tmp_path / "00000000000000000000").read_bytes()
+    assert data[SIZE - 207 : SIZE - 199].hex() == "000000cfcbd43194", "207 bytes to the end of the file"
+    found = log(tmp_path / "other")
+    add(found, SIZE - 208)
+    assert add(found, 200) == SIZE - 208
+
+
+def test_a_batch_moves_whole(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    add(found, 3_000)
+    at = found.place(3 * 400)
+    for _ in range(3):
+        found.add(b"b" * 400)
+    assert at == SIZE
+    found.write()
+    assert bytes(found.view(SIZE, 1200) or b"") == b"b" * 1200
+
+
+def test_what_fits_in_no_file_is_refused(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    assert add(found, SIZE - 8) == 0
+    with pytest.raises(RecordError, match="4089 bytes do not fit in a commit log file of 4096 bytes"):
+        found.place(SIZE - 7)
+    assert found.end == SIZE - 8
+
+
+def test_store_timestamps_never_decrease(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    assert [found.stamp(now) for now in (5, 7, 3, 7, 8)] == [5, 7, 7, 7, 8]
+
+
+def test_a_failed_write_leaves_zeros_and_the_end_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = log(tmp_path)
+    add(found, 100)
+    found.write()
+    add(found, 3_950)
+    add(found, 60)  # the second file
+    real = OsFile.pwritev
+
+    def half(self: OsFile, parts: list[bytes], offset: int) -> None:
+        if self.path.name.endswith("4096"):
+            raise OSError(28, "No space left on device")
+        real(self, parts, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFile, "pwritev", half)
+        with pytest.raises(OSError, match="No space"):
+            found.write()
+    assert (found.end, found.written_end) == (100, 100)
+    assert not any((tmp_path / "00000000000000000000").read_bytes()[100:])
+    assert add(found, 200) == 100
+    found.write()
+    assert bytes(found.view(100, 200) or b"") == b"r" * 200
+
+
+def test_a_failed_write_that_cannot_be_undone_ends_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    found = log(tmp_path)
+    add(found, 100)
+    monkeypatch.setattr(OsFile, "pwritev", broken)
+    monkeypatch.setattr(OsFile, "punch", broken)
+    with pytest.raises(StoreUnwritableError, match=r"could not be undone.*stop the broker"):
+        found.write()
+
+
+def test_raw_bytes_continue_the_log_across_files(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    found.write_raw(0, b"a" * 5_000)
+    assert found.end == found.written_end == 5_000
+    with pytest.raises(ValueError, match="raw bytes for 10 do not continue the log, which ends at 5000"):
+        found.write_raw(10, b"x")
+    assert found.record_view(4_999) is None, "a size field that leaves the file"
+
+
+def test_a_log_that_begins_later(tmp_path: Path) -> None:
+    tmp_path.joinpath("00000000000000008192").write_bytes(bytes(SIZE))
+    found = log(tmp_path)
+    found.sequence.load()
+    found.set_end(8_192)
+    assert (found.start, found.end) == (8_192, 8_192)
+    assert add(found, 10) == 8_192
+    assert found.view(0, 10) is None
+    assert found.view(-5, 3) is None
