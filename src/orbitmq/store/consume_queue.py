@@ -220,6 +220,9 @@ class ConsumeQueue:
         """As `unit`, also while the unit is still there although its record is gone from the log."""
         if not 0 <= queue_offset < self.max_offset:
             return None
+        written = self.max_offset - len(self._tail) // UNIT_BYTES
+        if queue_offset >= written:
+            return UNIT.unpack_from(self._tail, (queue_offset - written) * UNIT_BYTES)
         units = self.units(queue_offset, 1)
         return UNIT.unpack(units) if len(units) == UNIT_BYTES else None
 

@@ -131,8 +131,12 @@ class LevelRuns:
 
     def _find(self, offset: int) -> Run | None:
         """The run in which the unit is pending."""
-        index = bisect_right(self._runs, offset, key=lambda run: run.start) - 1
-        run = self._runs[index] if index >= 0 else None
+        runs = self._runs
+        if len(runs) == 1:  # the clock was steady
+            run: Run | None = runs[0]
+        else:
+            index = bisect_right(runs, offset, key=lambda run: run.start) - 1
+            run = runs[index] if index >= 0 else None
         return run if run is not None and run.done <= offset < run.end else None
 
     def trim(self, end: int) -> None:
