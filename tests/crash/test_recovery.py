@@ -18,9 +18,9 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
+from orbitmq.store.message import NewMessage
 from orbitmq.store.recovery import Origin
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.store.store import NewMessage
 from orbitmq.testing.faults import Killed, RecordingFiles
 
 ASYNC = FlushDiskType.ASYNC_FLUSH

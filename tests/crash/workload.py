@@ -23,9 +23,10 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import Files
+from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType, StoreSettings
-from orbitmq.store.store import MessageStore, NewMessage
+from orbitmq.store.store import MessageStore
 from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.release import LevelRelease

@@ -49,7 +49,7 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.versions import version_ordinal
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.protocol.sysflag import HOSTS_MASK, TRANSACTION_MASK, SysFlag
-from orbitmq.store.store import NewMessage
+from orbitmq.store.message import NewMessage
 
 MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 BATCH_BITS = int(SysFlag.NEEDS_UNWRAP | SysFlag.INNER_BATCH)

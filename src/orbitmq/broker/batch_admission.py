@@ -31,7 +31,7 @@ from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.store.store import NewMessage
+from orbitmq.store.message import NewMessage
 
 
 class BatchAdmission:

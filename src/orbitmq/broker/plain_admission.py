@@ -25,7 +25,7 @@ from orbitmq.protocol.properties import Property, exact_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.protocol.sysflag import COMPRESSION_MASK, SysFlag
-from orbitmq.store.store import NewMessage
+from orbitmq.store.message import NewMessage
 
 PLAIN_FLAGS = COMPRESSION_MASK | int(SysFlag.COMPRESSED)
 """Bits of the sender's flag that change nothing here; any other bit is not plain."""

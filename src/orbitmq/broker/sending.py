@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orbitmq.store.store import NewMessage
+from orbitmq.store.message import NewMessage
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import RecordError, StoreUnwritableError
@@ -32,6 +30,7 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
 from orbitmq.store.durability import Durability, PutStatus, Told
 from orbitmq.store.index import IndexService
+from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
 from orbitmq.store.recovery import LogScan, Origin, Report
@@ -42,7 +41,6 @@ from orbitmq.store.worker import Worker
 logger = logging.getLogger("orbitmq.store")
 T = TypeVar("T")
 
-LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 CRC_MASK = 0x7FFFFFFF
 NS_PER_MS = 1_000_000
 
@@ -51,28 +49,6 @@ WARM_WINDOW_BYTES = 512 * 1024 * 1024
 
 SPACE_CHECK_INTERVAL_MS = 1_000
 """After a write failed for lack of space, how long to refuse before trying again."""
-
-
-class NewMessage(msgspec.Struct, gc=False):
-    """A message as admission hands it over: every field valid, properties encoded, addresses packed."""
-
-    topic: str
-    queue_id: int
-    body: bytes
-    properties: bytes
-    flag: int = 0
-    sys_flag: int = 0
-    born_timestamp: int = 0
-    born_host: bytes = LOCAL_HOST
-    store_host: bytes = LOCAL_HOST
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-    tags_code: int = 0
-    """What the consume queue unit carries: the hash of the tag, or the due time of a delayed message."""
-    unique_key: str | None = None
-    keys: str | None = None
-    """Blank-separated index keys."""
-    body_crc: int | None = None
 
 
 Appended = Dispatched

@@ -23,10 +23,10 @@ from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import Files, OsFiles
+from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.reading import GetResult
 from orbitmq.store.settings import StoreSettings
-from orbitmq.store.store import NewMessage
 from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.release import LevelRelease

@@ -18,7 +18,7 @@ from orbitmq.protocol.properties import Property, append_property, decode_proper
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.store import NewMessage
+from orbitmq.store.message import NewMessage
 
 QUARANTINE_REASON: Final = "ORBITMQ_QUARANTINE_REASON"
 QUARANTINE_SOURCE: Final = "ORBITMQ_QUARANTINE_SOURCE"

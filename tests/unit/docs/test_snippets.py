@@ -30,9 +30,9 @@ from orbitmq.clock import ManualClock
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.store.files import OsFiles
+from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
-from orbitmq.store.store import NewMessage
 from orbitmq.store.worker import InlineWorker
 
 ROOT = Path(__file__).resolve().parents[3]

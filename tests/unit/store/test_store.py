@@ -17,10 +17,10 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import OsFile, OsFiles
 from orbitmq.store.index import IndexService
+from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.recovery import Origin
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.store.store import NewMessage
 from orbitmq.testing.little_store import LittleStore
 
 SYNC = FlushDiskType.SYNC_FLUSH
