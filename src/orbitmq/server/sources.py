@@ -24,11 +24,10 @@ OTHER_VARIABLES: Final = frozenset(
     {
         "ORBITMQ_CONFIG",  # the file to read, as --config
         "ORBITMQ_DATA",  # the data directory, as --data
-        "ORBITMQ_INTEROP_BROKERS",  # tests: which brokers the interop tests run against
-        "ORBITMQ_INTEROP_CACHE",  # tests: where they keep downloaded clients
         "ORBITMQ_LEAF",  # off: leave the compiled module out; required: refuse to run without it
         "ORBITMQ_NAMESRV",  # name servers of the client commands
         "ORBITMQ_OUTPUT",  # table or json
+        "ORBITMQ_OVERLOAD_SECONDS",  # tests: how long to overload a server
         "ORBITMQ_REQUIRE_ALL",  # tests: a skip is a failure
         "ORBITMQ_REWRITE",  # tests: write expected results instead of comparing
         "ORBITMQ_WRITE_COVERAGE",  # tests: write the table of replayed exchanges
