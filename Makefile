@@ -10,7 +10,7 @@ FUZZ_COUNT ?= 1000000
 CRASH_COUNT ?= 500
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo test check lint types contracts fuzz crash-campaign leaf clean format
+.PHONY: help demo test check lint types contracts fuzz crash-campaign overload leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -65,7 +65,7 @@ crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=..
 	  $(BIN)/python -m tests.crash.campaign --mode $$mode --flush $$flush --count $(CRASH_COUNT) || exit 1; done; done
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
-	@ORBITMQ_OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
+	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
 
 leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .

@@ -84,7 +84,10 @@ class Alarm:
             except Exception:
                 logger.exception("periodic work failed; it is tried again when it is next due")
         for tick in self._ticks:
-            tick()
+            try:
+                tick()
+            except Exception:
+                logger.exception("a tick failed; it is called again at the next wake-up")
         self._turn.schedule()
         self.rearm()
 

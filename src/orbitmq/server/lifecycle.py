@@ -262,9 +262,17 @@ class BrokerRole:
         )
         try:
             refuse_unfinished(root, files, self.store.queues, TIMER_PRECISION_MS)
-        except ConfigurationError:
+            self._assemble(own_name_server)
+        except BaseException:
             self.store.close()
             raise
+
+    def _assemble(self, own_name_server: str | None) -> None:
+        """Everything that stands on the open store."""
+        process = self._process
+        settings, files, clock = process.settings, process.files, process.clock
+        own, root = settings.broker, settings.data
+        config = root / "config"
         self.housekeeping = Housekeeping(self.store, root, files, clock, [self.release.lowest_needed])
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(

@@ -1,0 +1,49 @@
+"""The budget of file descriptors."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from orbitmq.limits import DESCRIPTORS_MAX
+from orbitmq.server.descriptors import FILES_MIN, ConnectionRoom, raise_descriptor_limit
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed", "expected"),
+    [
+        (256, 4_096, True, 4_096),
+        (4_096, 4_096, True, 4_096),
+        (1_024, resource.RLIM_INFINITY, True, DESCRIPTORS_MAX),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, True, DESCRIPTORS_MAX),
+        (1_024, resource.RLIM_INFINITY, False, 1_024),
+    ],
+)
+def test_the_soft_limit_is_raised_as_far_as_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: bool, expected: int
+) -> None:
+    wanted: list[tuple[int, int]] = []
+
+    def setrlimit(_: int, limits: tuple[int, int]) -> None:
+        if not allowed:
+            raise ValueError("not allowed to raise maximum limit")
+        wanted.append(limits)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    assert raise_descriptor_limit() == expected
+    assert all(limits == (expected, hard) for limits in wanted)
+
+
+def test_connections_leave_descriptors_for_files() -> None:
+    assert ConnectionRoom(256).open_max == 256 - FILES_MIN
+    assert ConnectionRoom(20_000).open_max == 15_000
+    assert ConnectionRoom(10).open_max == 1
+
+
+def test_room_is_taken_and_given_back() -> None:
+    room = ConnectionRoom(FILES_MIN + 2)
+    assert [room.take() for _ in range(3)] == [True, True, False]
+    room.give_back()
+    assert room.take()

@@ -1,0 +1,138 @@
+"""The server process put together: what starts, what is undone after a failure, what is told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import PortTakenError, StoreDamagedError, StoreError, StoreLockedError
+from orbitmq.server.lifecycle import ServerProcess
+from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.store.files import OsFiles
+from orbitmq.testing.faults import Call, RecordingFiles
+
+SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500")
+
+
+def settings_of(
+    data: Path, port: int, *flags: str, name_port: int = 0, roles: tuple[Role, ...] = tuple(Role)
+) -> ServerSettings:
+    small = SMALL if Role.BROKER in roles else ()
+    overrides = Overrides(data=data, host="127.0.0.1", nameserver_port=name_port, broker_port=port)
+    return load_settings(roles=roles, flags=[*small, *flags], overrides=overrides)
+
+
+@contextmanager
+def port_with_second() -> Iterator[int]:
+    """A free broker port, with the one two below free as well."""
+    for _ in range(100):
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port: int = first.getsockname()[1]
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+        break
+    yield port
+
+
+async def test_both_roles_serve_and_stop(tmp_path: Path) -> None:
+    with port_with_second() as port:
+        process = ServerProcess(settings_of(tmp_path / "data", port))
+        await process.start()
+        assert process.summary().startswith("orbitmq serves name server 127.0.0.1:")
+        assert f"broker broker-a 127.0.0.1:{port}" in process.summary()
+        facts = process.facts()
+        assert facts["orbitmqConnections"] == "1", "the broker's own, to the name server"
+        assert all(value.isdigit() for value in facts.values())
+        await process.stop()
+    assert not (tmp_path / "data" / "abort").exists()
+
+
+async def test_a_name_server_alone_has_no_store(tmp_path: Path) -> None:
+    process = ServerProcess(settings_of(tmp_path / "data", 0, roles=(Role.NAMESERVER,)))
+    await process.start()
+    assert "broker" not in process.summary()
+    await process.stop()
+    assert not (tmp_path / "data" / "commitlog").exists()
+
+
+async def test_a_taken_port_undoes_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = ServerProcess(settings_of(tmp_path / "data", port))
+        with pytest.raises(PortTakenError, match=str(port)):
+            await process.start()
+    assert not (tmp_path / "data" / "abort").exists(), "the store was closed in order"
+    with port_with_second() as port:
+        again = ServerProcess(settings_of(tmp_path / "data", port))
+        await again.start()  # neither the lock nor the name server's port is still held
+        await again.stop()
+
+
+async def test_a_damaged_table_undoes_the_start(tmp_path: Path) -> None:
+    config = tmp_path / "data" / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text('{"half')
+    with port_with_second() as port:
+        with pytest.raises(StoreDamagedError, match=r"topics\.json"):
+            await ServerProcess(settings_of(tmp_path / "data", port)).start()
+        (config / "topics.json").unlink()
+        again = ServerProcess(settings_of(tmp_path / "data", port))
+        await again.start()
+        await again.stop()
+
+
+async def test_the_store_belongs_to_one_process_only(tmp_path: Path) -> None:
+    # Locks of one process do not exclude each other: another one holds it here.
+    import subprocess
+    import sys
+
+    (tmp_path / "data").mkdir()
+    hold = (
+        "import sys; from pathlib import Path; from orbitmq.store.files import OsFiles; "
+        "lock = OsFiles().lock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(  # noqa: ASYNC220 - it is started and waited for before anything else runs
+        [sys.executable, "-c", hold, str(tmp_path / "data" / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    try:
+        with port_with_second() as port, pytest.raises(StoreLockedError):
+            await ServerProcess(settings_of(tmp_path / "data", port)).start()
+    finally:
+        holder.stdin.close()
+        holder.wait()
+        holder.stdout.close()
+
+
+async def test_what_cannot_be_saved_at_the_end_is_told_after_everything_is_closed(tmp_path: Path) -> None:
+    failing = False
+
+    def plan(call: Call) -> OSError | None:
+        return (
+            OSError(28, "No space left on device", str(call.path)) if failing and "config" in str(call.path) else None
+        )
+
+    (tmp_path / "data").mkdir()
+    with port_with_second() as port:
+        files = RecordingFiles(OsFiles(), tmp_path / "data", plan=plan)
+        process = ServerProcess(settings_of(tmp_path / "data", port), files=files)
+        await process.start()
+        assert process.broker is not None
+        broker = process.broker.broker
+        failing = True
+        broker.topics.ensure_dead_letter("readers")
+        with pytest.raises(StoreError, match="could not be saved"):
+            await process.stop()
+        failing = False
+        again = ServerProcess(settings_of(tmp_path / "data", port))
+        await again.start()
+        await again.stop()
