@@ -163,7 +163,8 @@ class RecordingFiles:
     def rename(self, source: Path, target: Path) -> None:
         self.ask("rename", source)
         self._inner.rename(source, target)
-        self._inodes[target] = self._inodes.pop(source)
+        for known in [known for known in self._inodes if known == source or source in known.parents]:
+            self._inodes[_moved(known, source, target)] = self._inodes.pop(known)
         self._names.append(_NameChange("rename", source, target))
 
     def sync_dir(self, path: Path) -> None:
@@ -223,11 +224,17 @@ class RecordingFiles:
             elif change.kind == "remove":
                 for path in [path for path in files if path == change.path or change.path in path.parents]:
                     del files[path]
-            elif change.kind == "rename" and change.target is not None and change.path in files:
-                files[change.target] = files.pop(change.path)
+            elif change.kind == "rename" and change.target is not None:
+                for path in [path for path in files if path == change.path or change.path in path.parents]:
+                    files[_moved(path, change.path, change.target)] = files.pop(path)
             elif change.kind == "mkdir" and self.root in change.path.parents:
                 (target / change.path.relative_to(self.root)).mkdir(parents=True, exist_ok=True)
         yield from files.items()
+
+
+def _moved(path: Path, source: Path, target: Path) -> Path:
+    """Where a file is after its directory, or itself, was renamed."""
+    return target / path.relative_to(source)
 
 
 def _surviving_content(inode: _Inode, rng: random.Random, chance: float) -> bytes:

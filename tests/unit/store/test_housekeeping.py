@@ -1,0 +1,155 @@
+"""Clean-up of an open store: what goes, what is pinned, when sends are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import StoreUnwritableError
+from orbitmq.store.files import DiskUsage, OsFiles
+from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.testing.little_store import LittleStore
+
+GIB = 1 << 30
+HOUR_MS = 3_600_000
+
+
+class Disk(OsFiles):
+    """The operating system's files on a disk of 10 GiB whose use, and whose clock, the test decides."""
+
+    def __init__(self) -> None:
+        self.percent = 10
+        self.modified: int | None = None
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        used = 10 * GIB * self.percent // 100
+        return DiskUsage(10 * GIB, used, 10 * GIB - used)
+
+    def modified_ms(self, path: Path) -> int:
+        return self.modified if self.modified is not None else super().modified_ms(path)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def little(tmp_path: Path, disk: Disk) -> LittleStore:
+    """A store of four commit log files."""
+    little = LittleStore(tmp_path, files=disk)
+    disk.modified = little.clock.now_ms()
+    while len(little.store.log.sequence.segments) < 4:
+        little.send(body=bytes(1000), KEYS="k")
+    little.advance(6_000)
+    return little
+
+
+def housekeeping(little: LittleStore) -> Housekeeping:
+    return Housekeeping(little.store, little.root, little.files, little.clock, [little.release.lowest_needed])
+
+
+def log_files(little: LittleStore) -> list[str]:
+    return sorted(path.name for path in (little.root / "commitlog").iterdir())
+
+
+def test_expired_files_go_and_everything_that_only_spoke_of_them(little: LittleStore, disk: Disk) -> None:
+    keeper = housekeeping(little)
+    little.advance(0)
+    assert len(log_files(little)) == 4, "nothing is old"
+    little.clock.advance(73 * HOUR_MS)
+    keeper.request()
+    little.advance(0)
+    assert log_files(little) == ["00000000000000049152"]
+    assert keeper.removed_files == 3
+    assert little.store.log.start == 49_152
+    queue = little.store.queues.get("Topic", 0)
+    assert queue is not None
+    assert 0 < queue.min_offset < queue.max_offset
+    found = little.store.query_by_key("Topic", "k", 100, 0, 1 << 62)
+    assert all((little.store.record_at(position) is not None) == (position >= 49_152) for position in found)
+    assert little.records()[0].physical_offset >= 49_152
+    little.kill()
+    again = LittleStore(little.root, files=disk, clock=little.clock)
+    assert again.store.min_offset("Topic", 0) == queue.min_offset
+    assert again.send().queue_offset == queue.max_offset
+
+
+def test_a_pending_delayed_message_pins_its_file_and_all_behind_it(tmp_path: Path, disk: Disk) -> None:
+    little = LittleStore(tmp_path, files=disk, levels="1s 1h")
+    while len(little.store.log.sequence.segments) < 2:
+        little.send(body=bytes(1000))
+    little.send(body=b"pending", level=2)
+    while len(little.store.log.sequence.segments) < 4:
+        little.send(body=bytes(1000))
+    disk.modified = 0
+    keeper = housekeeping(little)
+    keeper.request()
+    little.advance(0)
+    assert log_files(little) == ["00000000000000016384", "00000000000000032768", "00000000000000049152"]
+    little.advance(HOUR_MS)
+    keeper.request()
+    little.advance(0)
+    assert log_files(little)[-1:] == log_files(little), "once delivered it pins nothing"
+    assert little.bodies()[-1] == b"pending"
+
+
+def test_when_only_pinned_files_are_left_sends_are_refused_and_nothing_is_deleted(tmp_path: Path, disk: Disk) -> None:
+    little = LittleStore(tmp_path, files=disk)
+    little.send(body=b"pending", level=3)
+    while len(little.store.log.sequence.segments) < 3:
+        little.send(body=bytes(1000))
+    disk.percent = 88  # above 85 %: files go whatever their age
+    housekeeping(little)
+    little.turn()
+    little.worker.close()
+    assert len(log_files(little)) == 3
+    with pytest.raises(StoreUnwritableError, match="hold messages still to be delivered"):
+        little.append()
+    little.advance(5_000)
+    assert little.bodies()[-1] == b"pending", "what is pending is delivered: that is what frees the files"
+    little.advance(10_000)
+    assert len(log_files(little)) == 1
+    assert little.store.writable
+
+
+def test_a_full_disk_refuses_sends_until_there_is_room(little: LittleStore, disk: Disk) -> None:
+    disk.percent = 95
+    keeper = housekeeping(little)
+    little.advance(0)
+    with pytest.raises(StoreUnwritableError, match=r"the disk is full \(95 % used"):
+        little.append()
+    disk.percent = 50
+    little.advance(10_000)
+    little.send()
+    assert keeper.disk_use == {str(little.root): 0.5}
+
+
+def test_trouble_with_looking_is_reported_and_tried_again(
+    little: LittleStore, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = housekeeping(little)
+
+    def broken(path: Path) -> DiskUsage:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "disk_usage", broken)
+        little.advance(0)
+    assert "cannot be read" in caplog.text
+    assert keeper.disk_use == {}
+    little.advance(10_000)
+    assert keeper.disk_use != {}
+
+
+def test_files_are_removed_on_the_worker_while_readers_keep_what_they_hold(little: LittleStore, disk: Disk) -> None:
+    view = little.store.log.view(0, 100)
+    assert view is not None
+    before = bytes(view)
+    paths = little.store.drop_first_segments(2)
+    little.store.remove_paths(paths)
+    assert all(path.exists() for path in paths)
+    little.worker.close()
+    assert not any(path.exists() for path in paths)
+    assert bytes(view) == before

@@ -1,0 +1,92 @@
+"""All consume queues together: which exist, what waits in memory, what a deletion leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.store import queues as queues_module
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.files import OsFiles
+from orbitmq.store.queues import ConsumeQueues
+
+
+def queues(root: Path) -> ConsumeQueues:
+    return ConsumeQueues(OsFiles(), root / "consumequeue", 800)
+
+
+def entry(number: int, topic: str = "T", queue_id: int = 0, *, sys_flag: int = 0, at: int | None = None) -> Dispatched:
+    physical = number * 100 if at is None else at
+    return Dispatched(physical, 100, topic, queue_id, number, 0, 0, None, None, sys_flag, 0, b"")
+
+
+def test_asking_creates_no_queue(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    assert found.get("T", 0) is None
+    found.apply([entry(0, queue_id=3), entry(0, queue_id=1, at=100)])
+    assert found.ids_of("T") == [1, 3]
+    assert not (tmp_path / "consumequeue").exists(), "units wait in memory"
+    found.write()
+    assert sorted(path.name for path in (tmp_path / "consumequeue" / "T").iterdir()) == ["1", "3"]
+
+
+def test_waiting_units_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues_module, "TAIL_TOTAL_BYTES_MAX", 200)
+    found = queues(tmp_path)
+    found.apply([entry(n) for n in range(9)])
+    assert not (tmp_path / "consumequeue").exists()
+    found.apply([entry(9)])
+    assert (tmp_path / "consumequeue").exists()
+
+
+def test_records_of_transactions_without_a_place_are_left_out(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    found.apply([entry(0, sys_flag=0x4), entry(0, sys_flag=0x8), entry(0, sys_flag=0xC)])
+    queue = found.get("T", 0)
+    assert queue is not None
+    assert queue.max_offset == 1
+
+
+def test_what_is_known_is_counted_and_ignored(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    found.apply([entry(0), entry(1), entry(1)])
+    assert found.ignored_count == 1
+    assert found.state() == {"units": 2}
+
+
+def test_a_directory_that_is_no_queue_refuses_the_store(tmp_path: Path) -> None:
+    (tmp_path / "consumequeue" / "T" / "one").mkdir(parents=True)
+    with pytest.raises(StoreDamagedError, match="is not the number of a queue"):
+        queues(tmp_path).load(0)
+
+
+def test_a_sync_covers_what_was_written_before_it_began(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    found.apply([entry(0), entry(0, "U", at=100)])
+    found.write()
+    found.begin_sync()
+    found.forget_topic("U", 1_000)  # its files move away while the worker has them on its list
+    found.datasync()
+    again = queues(tmp_path)
+    again.load(1 << 40)
+    assert again.ids_of("T") == [0]
+    assert again.ids_of("U") == []
+
+
+def test_a_deleted_topic_begins_anew_behind_its_end(tmp_path: Path) -> None:
+    found = queues(tmp_path)
+    found.apply([entry(0), entry(1)])
+    found.write()
+    (old,) = found.forget_topic("T", 500)
+    assert old.max_offset == 2
+    found.apply([entry(2), entry(0, "U", at=300)])  # was appended before the deletion
+    assert found.ids_of("T") == []
+    found.apply([entry(0, at=600)])
+    queue = found.get("T", 0)
+    assert queue is not None
+    assert queue.max_offset == 1
+    found.write()
+    assert len(list((tmp_path / "consumequeue.removed").iterdir())) == 1
+    assert found.forget_topic("Unknown", 700) == []
