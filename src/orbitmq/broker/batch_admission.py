@@ -25,7 +25,7 @@ from orbitmq.broker.message_properties import NEEDS_THOUGHT, is_true, waits_for_
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
 from orbitmq.errors import RecordError
-from orbitmq.limits import BATCH_MESSAGES_MAX, TOPIC_BYTES_MAX
+from orbitmq.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.batches import BatchRow, batch_rows
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import RETRY_PREFIX
@@ -65,50 +65,48 @@ class BatchAdmission:
         rows = _rows(sending.body)
         sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
         shared = {name: value for name, value in common.items() if name != Property.UNIQ_KEY}
-        messages = [self._message(row, topic, queue_id, sys_flag, shared, sending, origin) for row in rows]
+        own, shared_names = admission.own.encoded, shared.keys()
+        messages: list[NewMessage] = []
+        for flag, body, properties, values in rows:
+            unique_key = None
+            if values is not None and NEEDS_THOUGHT.isdisjoint(values) and shared_names <= values.keys():
+                unique_key = values.get(Property.UNIQ_KEY)
+            if values is not None and unique_key is not None:
+                properties += own if properties.endswith(b"\x02") else b"\x02" + own
+            else:
+                values = self._complete(properties, shared)
+                unique_key = values[Property.UNIQ_KEY]
+                properties = encode_properties(admission.own.complete(values))
+            if len(properties) > PROPERTIES_BYTES_MAX:
+                admission.check_sizes(body, properties)
+            messages.append(
+                NewMessage(
+                    topic,
+                    queue_id,
+                    body,
+                    properties,
+                    flag,
+                    sys_flag,
+                    sending.born_timestamp,
+                    origin.host,
+                    admission.store_host,
+                    sending.reconsume_times,
+                    0,
+                    tags_code(values.get(Property.TAGS)),
+                    unique_key,
+                    values.get(Property.KEYS),
+                )
+            )
         return BatchPlacement(messages, queue_id, common.get(Property.UNIQ_KEY), waits_for_flush(common))
 
-    def _message(
-        self,
-        row: BatchRow,
-        topic: str,
-        queue_id: int,
-        sys_flag: int,
-        shared: dict[str, str],
-        sending: Sending,
-        origin: Origin,
-    ) -> NewMessage:
-        admission = self._admission
-        flag, body, properties, values = row
-        unique_key = None
-        if values is not None and NEEDS_THOUGHT.isdisjoint(values) and shared.keys() <= values.keys():
-            unique_key = values.get(Property.UNIQ_KEY)
-        if values is not None and unique_key is not None:
-            properties += admission.own.encoded if properties.endswith(b"\x02") else b"\x02" + admission.own.encoded
-        else:
-            values = decode_properties(properties)
-            _check_part(values)
-            values = shared | values
-            unique_key = values.get(Property.UNIQ_KEY) or admission.next_unique_key()
-            values[Property.UNIQ_KEY] = unique_key
-            properties = encode_properties(admission.own.complete(values))
-        admission.check_sizes(body, properties)
-        return NewMessage(
-            topic,
-            queue_id,
-            body,
-            properties,
-            flag,
-            sys_flag,
-            sending.born_timestamp,
-            origin.host,
-            admission.store_host,
-            sending.reconsume_times,
-            0,
-            tags_code(values.get(Property.TAGS)),
-            unique_key,
-            values.get(Property.KEYS),
-        )
+    def _complete(self, properties: bytes, shared: dict[str, str]) -> dict[str, str]:
+        """What a message says, with what it takes from the batch and a unique key. Raises `Refusal`."""
+        values = decode_properties(properties)
+        _check_part(values)
+        values = shared | values
+        if not values.get(Property.UNIQ_KEY):
+            values[Property.UNIQ_KEY] = self._admission.next_unique_key()
+        return values
 
 
 def _rows(body: bytes) -> Sequence[BatchRow]:
