@@ -443,3 +443,25 @@ def test_a_topic_name_is_never_a_path(prepared: ServedProcess, client: RawClient
     assert answer.remark
     assert sorted(path.relative_to(prepared.data) for path in prepared.data.rglob("*") if path.is_dir()) == before
     assert client.call(SEND, message(), b"still here").code == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"topic": "\0", "brokerName": "", "brokerAddr": "x", "clusterName": "\n", "brokerId": str(2**70)}]
+)
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff\xfe\0noise", b"{}", b"null", b"[" * 200_000, b'{"topicConfigSerializeWrapper":7}']
+)
+@pytest.mark.parametrize(
+    "code", [100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 901]
+)
+def test_nonsense_for_the_name_server_is_answered(
+    prepared: ServedProcess, code: int, body: bytes, fields: dict[str, str]
+) -> None:
+    logged = len(prepared.log())
+    with RawClient(prepared.name_port) as client:
+        answer = client.call(code, fields, body)
+        assert answer.is_response
+        assert len(answer.remark or "") < 1_000
+        assert client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}).code == 0
+    assert "Traceback" not in prepared.log()[logged:]
+    assert len(prepared.log()[logged:].splitlines()) <= 3
