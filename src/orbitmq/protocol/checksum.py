@@ -5,7 +5,8 @@ property of the record: `__CRC32#`, 0x01, ten digits, 0x02 — exactly 20 bytes,
 record's offsets are known and filled in afterwards.
 
 Rules of this file
-1. A checksum is the CRC-32 of zlib with its top bit cleared.
+1. A checksum is the CRC-32 of zlib with its top bit cleared. Whoever sums bodies takes `crc32` from here: it is the
+   fastest one installed.
 2. The ten digits stand least significant first, filled with zeros at the end; the sum covers every byte of the record
    before the entry.
 3. An entry received from outside is removed before a record is encoded, never trusted.
@@ -15,11 +16,15 @@ Source: RocketMQ store format, conventions and property CRC.
 
 from __future__ import annotations
 
-import zlib
 from enum import Enum
 from typing import Final
 
 from orbitmq.protocol.properties import Property, without_property
+
+try:
+    from isal.isal_zlib import crc32 as crc32
+except ImportError:  # no wheel for this machine: the same sum at a fifth of the speed
+    from zlib import crc32 as crc32
 
 _NAME: Final = Property.CRC32.encode()
 _ENTRY_START: Final = _NAME + b"\x01"
@@ -37,7 +42,7 @@ class PropertyCrc(Enum):
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:
     """Checksum of a stored body; 0 for an empty one."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return crc32(body) & 0x7FFFFFFF
 
 
 def reserve_property_crc(properties: bytes) -> bytes:
@@ -59,7 +64,7 @@ def seal_property_crc(buffer: bytearray | memoryview, at: int, size: int) -> Non
     with memoryview(buffer) as view:
         if size < PROPERTY_CRC_BYTES or view[entry_at : entry_at + len(_ENTRY_START)] != _ENTRY_START:
             raise ValueError("the record has no room for a property CRC; encode it with reserve_property_crc()")
-        digits = _digits(zlib.crc32(view[at:entry_at]) & 0x7FFFFFFF)
+        digits = _digits(crc32(view[at:entry_at]) & 0x7FFFFFFF)
         view[entry_at + len(_ENTRY_START) : entry_at + len(_ENTRY_START) + _DIGITS] = digits
 
 
@@ -72,7 +77,7 @@ def verify_property_crc(record: bytes | bytearray | memoryview) -> PropertyCrc:
     if not entry.startswith(_ENTRY_START) or entry[-1] != 2:
         return PropertyCrc.MISSING
     with memoryview(record) as view:
-        expected = _digits(zlib.crc32(view[:entry_at]) & 0x7FFFFFFF)
+        expected = _digits(crc32(view[:entry_at]) & 0x7FFFFFFF)
     return PropertyCrc.VALID if entry[len(_ENTRY_START) : -1] == expected else PropertyCrc.WRONG
 
 

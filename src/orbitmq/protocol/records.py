@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-import zlib
 from collections.abc import Iterator
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
@@ -36,7 +35,7 @@ import msgspec
 from orbitmq import limits
 from orbitmq.errors import RecordError
 from orbitmq.leaf import twin
-from orbitmq.protocol.checksum import PropertyCrc, verify_property_crc
+from orbitmq.protocol.checksum import PropertyCrc, crc32, verify_property_crc
 
 ReadableBuffer = bytes | bytearray | memoryview | mmap.mmap
 
@@ -365,7 +364,7 @@ def check_record(
     fields, body_at, topic_at, topic_end, record_end = layout
     size = fields[0]
     if crc and not require_property_crc and fields[14] > 0:
-        computed = zlib.crc32(buffer[body_at : body_at + fields[14]]) & 0x7FFFFFFF
+        computed = crc32(buffer[body_at : body_at + fields[14]]) & 0x7FFFFFFF
         if computed != fields[2]:
             return RecordCheck(CheckStatus.DAMAGED, 0, f"the body CRC is {computed}, the record says {fields[2]}")
     try:

@@ -13,7 +13,6 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.limits import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
+from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.records import encode_stored, stored_size
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store import reading
@@ -206,7 +206,7 @@ class MessageStore:
             message.prepared_transaction_offset,
             message.body,
             message.properties,
-            zlib.crc32(message.body) & CRC_MASK if crc is None else crc,
+            crc32(message.body) & CRC_MASK if crc is None else crc,
         )
         self.log.add(record)
         queue.next_offset = queue_offset + 1
