@@ -357,7 +357,12 @@ class AcceptedPeer(asyncio.Protocol):
             self._count_held()
         if len(data) >= READ_ROUND_BYTES and self._reading:
             self._stop_reading()
-            asyncio.get_running_loop().call_soon(self._resume)
+            turn.rounds_open += 1
+            asyncio.get_running_loop().call_soon(self._next_round)
+
+    def _next_round(self) -> None:
+        self._listener.turn.rounds_open -= 1
+        self._resume()
 
     def eof_received(self) -> bool:
         """The peer sends nothing more: it gets the answers that are ready, then the connection ends."""

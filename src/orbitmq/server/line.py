@@ -61,6 +61,9 @@ class Line:
     def __len__(self) -> int:
         return len(self._requests)
 
+    def now_ns(self) -> int:
+        return self._clock.monotonic_ns()
+
     @property
     def bytes_waiting(self) -> int:
         return self._bytes

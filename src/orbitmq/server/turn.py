@@ -76,6 +76,7 @@ class Turn:
         "_scheduled",
         "failures",
         "line",
+        "rounds_open",
         "started_ns",
         "turns",
     )
@@ -85,6 +86,8 @@ class Turn:
         self.line = line if line is not None else Line(clock or SystemClock())
         self.started_ns = 0
         """When the first bytes of this turn were read; 0 before that."""
+        self.rounds_open = 0
+        """Connections that were read as far as one round goes and have more to read."""
         self._end_turn: dict[Callable[[], None], int] = {}
         self._dirty: list[Flushable] = []
         self._scheduled = False
@@ -106,14 +109,24 @@ class Turn:
         """Work was left open: run the turn's end as soon as all sockets that are ready now have been read."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self._end_pass)
 
     def mark_dirty(self, connection: Flushable) -> None:
         """Flush `connection` at the end of the turn. The caller marks a connection once until it is flushed."""
         self._dirty.append(connection)
         if not self._scheduled and not self._finishing:
             self._scheduled = True
-            self._loop.call_soon(self.run)
+            self._loop.call_soon(self._end_pass)
+
+    def _end_pass(self) -> None:
+        """All sockets that were ready have been read once. While requests wait and sockets are not yet empty, reading
+        goes on until its slice is over: what waits in the kernel's buffers is seen by nobody."""
+        if not self._scheduled:
+            return  # the turn was run directly in the meantime
+        if self.rounds_open and self.line and self.started_ns and self.line.now_ns() - self.started_ns < SLICE_NS:
+            self._loop.call_soon(self._end_pass)
+            return
+        self.run()
 
     def run(self) -> None:
         """Finish the turn now, with at most a slice of what waits in the line.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from orbitmq.clock import ManualClock
-from orbitmq.limits import HANDLED_AT_ONCE_MAX, TURN_SLICE_MS
+from orbitmq.limits import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, TURN_SLICE_MS
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
@@ -261,3 +261,20 @@ async def test_stopping_serves_what_waits() -> None:
     assert len(answers(transport)) == 100
     peer.connection_lost(None)
     await stopping
+
+
+async def test_reading_goes_on_for_its_slice_while_sockets_are_full() -> None:
+    """A socket that gives a whole round has more; it is read again, after the others, before anything is handled."""
+    rig = Rig(bytes_max=10_000_000)
+    peer, transport = rig.connect()
+    bodies = READ_ROUND_BYTES // 100 + 1
+    for round_number in range(3):
+        peer.data_received(frames(1 + round_number * bodies, bodies, 100))
+        assert transport.paused
+        assert rig.turn.rounds_open == 1
+        await asyncio.sleep(0)
+        assert not transport.paused
+        assert rig.turn.rounds_open == 0
+        assert rig.handler.served == []
+    await passes(rig, lambda: not rig.line)
+    assert [number for number, _ in rig.handler.served] == list(range(1, 3 * bodies + 1))
