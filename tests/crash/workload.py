@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
@@ -27,6 +28,7 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
+from orbitmq.testing.little_store import SMALL, SteppedWorker, close_as_killed
 from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.release import LevelRelease
@@ -39,41 +41,7 @@ QUEUES = 2
 
 
 def small_settings(flush: FlushDiskType) -> StoreSettings:
-    """File sizes that make everything roll within a few dozen messages."""
-    return StoreSettings(
-        mapped_file_size_commit_log=16 * 1024,
-        mapped_file_size_consume_queue=20 * 40,
-        max_hash_slot_num=50,
-        max_index_num=120,
-        flush_disk_type=flush,
-        max_message_size=4096,
-    )
-
-
-class SteppedWorker:
-    """Runs jobs only when told to, so that a test decides what overlaps."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], object], Callable[[object], None]]] = []
-
-    def submit(self, job: Callable[[], object], done: Callable[[object], None]) -> None:
-        self.jobs.append((job, done))
-
-    def step(self) -> bool:
-        if not self.jobs:
-            return False
-        job, done = self.jobs.pop(0)
-        result: object
-        try:
-            result = job()
-        except Exception as error:
-            result = error
-        done(result)
-        return True
-
-    def close(self) -> None:
-        while self.step():
-            pass
+    return msgspec.structs.replace(SMALL, flush_disk_type=flush)
 
 
 @dataclass
@@ -143,7 +111,7 @@ class Running:
 
     def die(self) -> None:
         """What the kernel does for a killed process: its lock is dropped."""
-        self.store._saving._lock.release()
+        close_as_killed(self.store)
 
 
 class Life:

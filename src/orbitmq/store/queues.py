@@ -39,6 +39,8 @@ class ConsumeQueues:
         self.removed_directory = directory.with_name(directory.name + ".removed")
         """Queues of deleted topics, until the worker has removed them."""
         self._removed_count = 0
+        self._names_unsynced = False
+        self._sync_names = False
         self.ignored_count = 0
         """Entries that were there already; only recovery meets any."""
 
@@ -127,6 +129,8 @@ class ConsumeQueues:
 
     def begin_sync(self) -> None:
         """Name the queues that the next `datasync` covers; called on the owner's thread."""
+        self._sync_names |= self._names_unsynced
+        self._names_unsynced = False
         self._syncing |= self._unsynced
         self._unsynced = {}
 
@@ -138,6 +142,11 @@ class ConsumeQueues:
                 if not queue.forgotten:
                     raise
         self._syncing = {}
+        if self._sync_names:  # a deleted topic must not come back with the old name
+            for directory in (self._directory, self.removed_directory):
+                if self._files.exists(directory):
+                    self._files.sync_dir(directory)
+            self._sync_names = False
 
     def state(self) -> object:
         """Enough to notice that files were removed."""
@@ -164,6 +173,7 @@ class ConsumeQueues:
             self._files.make_dirs(self.removed_directory)
             self._files.rename(directory, self.removed_directory / f"{log_end}-{self._removed_count}")
             self._removed_count += 1
+            self._names_unsynced = True
         return forgotten
 
     def expired_segments(self, log_start: int) -> list[Segment]:

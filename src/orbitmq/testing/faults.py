@@ -6,7 +6,7 @@ may hold it afterwards: everything synced, and any part of the rest.
 
 Rules of this file
 1. A synced byte is never lost, and a synced name neither. Of unsynced writes any subset survives, page by page; of
-   unsynced changes to names a prefix survives, as on a file system with an ordered journal.
+   unsynced changes to names and sizes a prefix survives, as on a file system with an ordered journal.
 2. All choices come from one random generator: a seed repeats a run.
 """
 
@@ -46,8 +46,8 @@ class _Inode:
     __slots__ = ("changes", "mapped", "synced")
 
     def __init__(self) -> None:
-        self.changes: list[tuple[int, bytes] | int] = []
-        """(offset, data) for a write, a size for a truncation."""
+        self.changes: list[tuple[int, bytes] | _Resize] = []
+        """(offset, data) for a write."""
         self.synced = 0
         self.mapped: mmap.mmap | None = None
 
@@ -57,9 +57,17 @@ class _Inode:
             self.changes.append((0, self.mapped[:]))
 
 
+class _Resize(NamedTuple):
+    size: int
+    number: int
+    """Place in the journal, which names share."""
+
+
 class _NameChange(NamedTuple):
     kind: str
     path: Path
+    number: int
+    """Place in the journal."""
     target: Path | None = None
     inode: _Inode | None = None
 
@@ -75,6 +83,7 @@ class RecordingFiles:
         self.calls: list[Call] = []
         self.killed = False
         self._number = 0
+        self._journal = 0
         self._inodes: dict[Path, _Inode] = {}
         self._names: list[_NameChange] = []
         self._names_synced = 0
@@ -85,14 +94,14 @@ class RecordingFiles:
         for name in self._inner.list_dir(directory):
             path = directory / name
             if self._inner.is_dir(path):
-                self._names.append(_NameChange("mkdir", path))
+                self._name("mkdir", path)
                 self._take_up(path)
             else:
                 inode = _Inode()
                 inode.changes.append((0, self._inner.read_bytes(path)))
                 inode.synced = 1
                 self._inodes[path] = inode
-                self._names.append(_NameChange("create", path, inode=inode))
+                self._name("create", path, inode=inode)
         self._names_synced = len(self._names)
 
     def revive(self, plan: Plan | None = None) -> None:
@@ -118,6 +127,14 @@ class RecordingFiles:
                 return verdict
         raise verdict
 
+    def journaled(self) -> int:
+        """The next place in the journal of names and sizes."""
+        self._journal += 1
+        return self._journal
+
+    def _name(self, kind: str, path: Path, target: Path | None = None, inode: _Inode | None = None) -> None:
+        self._names.append(_NameChange(kind, path, self.journaled(), target, inode))
+
     # --- Files ------------------------------------------------------------------------------------------------------
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
@@ -125,7 +142,7 @@ class RecordingFiles:
             self.ask("create", path)
             inode = _Inode()
             self._inodes[path] = inode
-            self._names.append(_NameChange("create", path, inode=inode))
+            self._name("create", path, inode=inode)
         elif self.killed:
             raise Killed(f"open {path} after the end")
         return RecordingFile(self, self._inner.open(path, create=create, writable=writable), self._inodes.get(path))
@@ -144,28 +161,28 @@ class RecordingFiles:
             self.ask("mkdir", path)
             for parent in reversed([path, *path.parents]):
                 if not self._inner.exists(parent):
-                    self._names.append(_NameChange("mkdir", parent))
+                    self._name("mkdir", parent)
             self._inner.make_dirs(path)
 
     def remove(self, path: Path) -> None:
         self.ask("remove", path)
         self._inner.remove(path)
         self._inodes.pop(path, None)
-        self._names.append(_NameChange("remove", path))
+        self._name("remove", path)
 
     def remove_tree(self, path: Path) -> None:
         self.ask("remove", path)
         self._inner.remove_tree(path)
         for known in [known for known in self._inodes if path in known.parents]:
             del self._inodes[known]
-        self._names.append(_NameChange("remove", path))
+        self._name("remove", path)
 
     def rename(self, source: Path, target: Path) -> None:
         self.ask("rename", source)
         self._inner.rename(source, target)
         for known in [known for known in self._inodes if known == source or source in known.parents]:
             self._inodes[_moved(known, source, target)] = self._inodes.pop(known)
-        self._names.append(_NameChange("rename", source, target))
+        self._name("rename", source, target)
 
     def sync_dir(self, path: Path) -> None:
         self.ask("sync_dir", path)
@@ -196,7 +213,7 @@ class RecordingFiles:
             inode = _Inode()
             inode.changes.append((0, b"lock"))
             self._inodes[path] = inode
-            self._names.append(_NameChange("create", path, inode=inode))
+            self._name("create", path, inode=inode)
         return lock
 
     # --- the disk after a power failure -----------------------------------------------------------------------------
@@ -207,14 +224,14 @@ class RecordingFiles:
         `keep` is the chance of every unsynced page to survive; by default it is drawn as well, with 0 and 1 likely.
         """
         chance = rng.choice((0.0, 1.0, rng.random())) if keep is None else keep
-        survivors = self._names_synced
-        if len(self._names) > survivors:
-            survivors = rng.randint(survivors, len(self._names))
+        synced = self._names[self._names_synced - 1].number if self._names_synced else 0
+        journal = rng.randint(synced, self._journal)
+        survivors = [change for change in self._names if change.number <= journal]
         target.mkdir(parents=True, exist_ok=True)
-        for path, inode in self._directory(self._names[:survivors], target):
+        for path, inode in self._directory(survivors, target):
             place = target / path.relative_to(self.root)
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(_surviving_content(inode, rng, chance))
+            place.write_bytes(_surviving_content(inode, rng, chance, journal))
 
     def _directory(self, changes: Sequence[_NameChange], target: Path) -> Iterator[tuple[Path, _Inode]]:
         files: dict[Path, _Inode] = {}
@@ -237,7 +254,7 @@ def _moved(path: Path, source: Path, target: Path) -> Path:
     return target / path.relative_to(source)
 
 
-def _surviving_content(inode: _Inode, rng: random.Random, chance: float) -> bytes:
+def _surviving_content(inode: _Inode, rng: random.Random, chance: float, journal: int) -> bytes:
     content = bytearray()
     for change in inode.changes[: inode.synced]:
         _apply(content, change)
@@ -245,9 +262,9 @@ def _surviving_content(inode: _Inode, rng: random.Random, chance: float) -> byte
     if inode.mapped is not None and not inode.mapped.closed:
         later.append((0, inode.mapped[:]))
     for change in later:
-        if isinstance(change, int):
-            if rng.random() >= max(chance, 0.5):
-                break  # sizes go through the ordered journal: what followed a lost one is lost as well
+        if isinstance(change, _Resize):
+            if change.number > journal:
+                break
             _apply(content, change)
             continue
         offset, data = change
@@ -260,12 +277,12 @@ def _surviving_content(inode: _Inode, rng: random.Random, chance: float) -> byte
     return bytes(content)
 
 
-def _apply(content: bytearray, change: tuple[int, bytes] | int) -> None:
-    if isinstance(change, int):
-        if change < len(content):
-            del content[change:]
+def _apply(content: bytearray, change: tuple[int, bytes] | _Resize) -> None:
+    if isinstance(change, _Resize):
+        if change.size < len(content):
+            del content[change.size :]
         else:
-            content.extend(bytes(change - len(content)))
+            content.extend(bytes(change.size - len(content)))
         return
     offset, data = change
     if offset > len(content):
@@ -288,7 +305,7 @@ class RecordingFile:
     def size(self) -> int:
         return self._inner.size()
 
-    def _record(self, change: tuple[int, bytes] | int) -> None:
+    def _record(self, change: tuple[int, bytes] | _Resize) -> None:
         if self._inode is not None:
             self._inode.changes.append(change)
 
@@ -319,13 +336,13 @@ class RecordingFile:
     def truncate(self, size: int) -> None:
         self._files.ask("truncate", self.path, size)
         self._inner.truncate(size)
-        self._record(size)
+        self._record(_Resize(size, self._files.journaled()))
 
     def allocate(self, offset: int, size: int) -> None:
         self._files.ask("allocate", self.path, size)
         before = self._inner.size()
         self._inner.allocate(offset, size)
-        self._record(max(before, offset + size))
+        self._record(_Resize(max(before, offset + size), self._files.journaled()))
 
     def punch(self, offset: int, size: int) -> None:
         self._files.ask("punch", self.path, size)

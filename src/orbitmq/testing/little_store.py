@@ -27,6 +27,7 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.reading import GetResult
 from orbitmq.store.settings import StoreSettings
+from orbitmq.store.store import MessageStore
 from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.release import LevelRelease
@@ -41,6 +42,17 @@ SMALL = StoreSettings(
     max_message_size=4096,
 )
 """File sizes that make everything roll within a few dozen messages."""
+
+
+def close_as_killed(store: MessageStore) -> None:
+    """Close all files of a store and drop its lock without writing anything, as the kernel does for a killed process."""
+    if store.index is not None:
+        for file in store.index.index_files:
+            file.close()
+    for queue in store.queues:
+        queue.close()
+    store.log.close()
+    store._saving.release()
 
 
 class SteppedWorker:
@@ -195,4 +207,4 @@ class LittleStore:
         self.store.close()
 
     def kill(self) -> None:
-        self.store._saving._lock.release()
+        close_as_killed(self.store)
