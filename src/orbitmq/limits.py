@@ -305,3 +305,9 @@ DISK_FREE_ENOUGH_BYTES: Final = 2 * 1024 * 1024 * 1024
 
 CHECK_FINDINGS_MAX: Final = 1_000
 """Findings of one store check that are kept in words; further ones are counted."""
+
+FILTERS_CACHED_MAX: Final = 4_096
+"""Tag expressions kept parsed: consumers that send theirs with every pull repeat a few."""
+
+FILTER_CACHED_CHARS_MAX: Final = 256
+"""Longer tag expressions are parsed each time: a client could fill the memory with long ones."""

@@ -95,6 +95,7 @@ class Running:
             derived=[self.release],
             worker=self.worker,
         )
+        self.history.keep()
         self.release.attach(self.store)
 
     def run_due(self) -> None:

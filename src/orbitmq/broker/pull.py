@@ -27,7 +27,7 @@ from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import READ, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import PULL_SUSPEND_MS_MAX
+from orbitmq.limits import FILTER_CACHED_CHARS_MAX, FILTERS_CACHED_MAX, PULL_SUSPEND_MS_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.names import is_system_group
 from orbitmq.protocol.remoting.bodies import ConsumeType
@@ -38,7 +38,7 @@ from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.reading import GetResult, GetStatus
 from orbitmq.store.store import MessageStore
 
-COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
+COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull request's sysFlag."""
 
 FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = (
@@ -296,8 +296,12 @@ class PullProcessor:
             )
 
 
-@lru_cache(maxsize=4096)
 def _tag_filter(expression: str) -> TagFilter:
+    return _short_filter(expression) if len(expression) <= FILTER_CACHED_CHARS_MAX else TagFilter.parse(expression)
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _short_filter(expression: str) -> TagFilter:
     return TagFilter.parse(expression)
 
 

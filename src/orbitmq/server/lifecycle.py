@@ -261,6 +261,7 @@ class BrokerRole:
             derived=[self.release],
         )
         try:
+            history.keep()
             refuse_unfinished(root, files, self.store.queues, TIMER_PRECISION_MS)
             self._assemble(own_name_server)
         except BaseException:

@@ -78,6 +78,8 @@ class Report(msgspec.Struct):
 
     def text(self) -> str:
         torn = f", cut a torn end of {self.torn_bytes} bytes" if self.torn_bytes else ""
+        if self.origin is Origin.NEW:
+            return "a new store"
         return (
             f"store last written by {self.origin.value}: scanned {self.scanned_records} records from offset"
             f" {self.scanned_from}, log ends at {self.log_end}{torn}"

@@ -114,7 +114,7 @@ class Saving:
                 self._checkpoint.write(checkpoint)
                 self._checkpoint.sync()
             except OSError as error:
-                if not is_lack_of_space(error):
+                if not is_passing_trouble(error):
                     raise
                 return NotNoted(error)
             return None
@@ -180,9 +180,12 @@ class Saving:
         self._lock.release()
 
 
-def is_lack_of_space(error: BaseException) -> bool:
-    """Whether the disk, or the owner's share of it, is full: the one trouble that passes by itself."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def is_passing_trouble(error: BaseException) -> bool:
+    """Whether the machine ran short of something that comes back: disk space, descriptors, memory."""
+    return isinstance(error, OSError) and error.errno in PASSING
 
 
 ABORT_FILE = "abort"

@@ -12,6 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
 from orbitmq.store.recovery import LogScan, Origin, Report
-from orbitmq.store.saving import NotNoted, Saving, is_lack_of_space
+from orbitmq.store.saving import NotNoted, Saving, is_passing_trouble
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.worker import Worker
 
@@ -340,8 +341,9 @@ class MessageStore:
         self._durability.fail()
 
     def _write_failed(self, error: Exception) -> None:
-        if is_lack_of_space(error):
-            self._refuse("space", f"the disk is full: {error}")
+        if is_passing_trouble(error):
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self._refuse("space", f"{'the disk is full' if full else 'the machine is short of means'}: {error}")
             self.deadlines.arm("space", self._clock.monotonic_ns() + SPACE_CHECK_INTERVAL_MS * NS_PER_MS)
         else:
             self._refuse("fatal", f"writing the store failed: {error}; restart the broker on a sound disk")
@@ -557,8 +559,11 @@ class MessageStore:
         for release in self._retired:
             release()
         for derived in self._derived:
-            if (close := getattr(derived, "close", None)) is not None:
-                close()
+            try:
+                if (close := getattr(derived, "close", None)) is not None:
+                    close()
+            except OSError as error:  # a cache of the log: the next start builds it again
+                logger.error("%s could not be closed: %s", derived.name, error)
         self.log.close()
         self._saving.release()
 

@@ -118,6 +118,7 @@ class LittleStore:
             derived=[self.release],
             worker=self.worker,
         )
+        history.keep()
         self.release.attach(self.store)
 
     # --- writing ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ only when that is lost it must be computed again, with the list of the time when
 
 Rules of this file
 1. The history only grows, by one entry per change of the list.
+2. Loading writes nothing, because it comes before the store is locked; `keep` comes after.
 """
 
 from __future__ import annotations
@@ -31,28 +32,34 @@ class Period(msgspec.Struct, frozen=True):
 class LevelHistory:
     """The lists by the time from which they held; the last one is in force."""
 
-    __slots__ = ("_parsed", "periods")
+    __slots__ = ("_file", "_kept", "_parsed", "periods")
 
-    def __init__(self, periods: list[Period]) -> None:
+    def __init__(self, file: ConfigFile, periods: list[Period], *, kept: bool) -> None:
+        self._file = file
+        self._kept = kept
         self.periods = periods
         self._parsed = [(period.from_ms, DelayLevels.parse(period.levels)) for period in periods]
 
     @classmethod
     def load(cls, file: ConfigFile, current: DelayLevels, now_ms: int) -> LevelHistory:
-        """Read the history and, when the list has changed, extend it durably."""
+        """Read the history and, when the list has changed, extend it in memory."""
         table = file.load() or {}
         try:
             periods = msgspec.convert(table.get("periods", []), list[Period])
-            history = cls(periods)
+            history = cls(file, periods, kept=True)
         except (msgspec.ValidationError, ConfigurationError) as error:
             raise ConfigurationError(
                 f"{file.path} cannot be read: {error}", remedy="restore it from its .bak, or remove both"
             ) from error
         if periods and history._parsed[-1][1] == current:
             return history
-        periods = [*periods, Period(now_ms if periods else 0, current.text)]
-        file.save({"periods": periods})
-        return cls(periods)
+        return cls(file, [*periods, Period(now_ms if periods else 0, current.text)], kept=False)
+
+    def keep(self) -> None:
+        """Write the history if it was extended; durable on return. Only by the owner of the store's lock."""
+        if not self._kept:
+            self._file.save({"periods": self.periods})
+            self._kept = True
 
     def due_time(self, properties: dict[str, str], store_timestamp: int) -> int:
         """Due time in ms of a record in the schedule topic."""

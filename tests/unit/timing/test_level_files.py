@@ -17,7 +17,15 @@ from orbitmq.timing.level_offsets import LevelOffsets
 
 
 def history(path: Path, text: str, now_ms: int) -> LevelHistory:
-    return LevelHistory.load(ConfigFile(OsFiles(), path), DelayLevels.parse(text), now_ms)
+    loaded = LevelHistory.load(ConfigFile(OsFiles(), path), DelayLevels.parse(text), now_ms)
+    loaded.keep()
+    return loaded
+
+
+def test_loading_writes_nothing_because_the_store_is_not_locked_yet(tmp_path: Path) -> None:
+    file = tmp_path / "levels.json"
+    LevelHistory.load(ConfigFile(OsFiles(), file), DelayLevels.parse("1s"), 1_000)
+    assert not file.exists()
 
 
 def test_the_first_list_has_always_held(tmp_path: Path) -> None:
