@@ -184,7 +184,7 @@ class _Check:
         self, log: Sequence, queues: list[StoredQueue], index_files: list[IndexFile], progress: Progress | None
     ) -> None:
         report, sink = self._report, self._sink
-        queue_check = QueueCheck(self._root, queues, sink, crashed=report.crashed)
+        queue_check = QueueCheck(self._root, queues, sink, crashed=report.crashed, known_topics=self._known_topics())
         index_check = IndexCheck(self._root, index_files, sink, crashed=report.crashed, log_start=log.start)
         for file in index_files:
             index_check.check_chains(file)
@@ -268,6 +268,15 @@ class _Check:
             self._sink.find(
                 path, f"the log was on disk up to {mark.end}, it can be read up to {self._report.log_end} only"
             )
+
+    def _known_topics(self) -> frozenset[str] | None:
+        """Names in the topic table; None when there is none that can be read, which `_check_tables` reports."""
+        try:
+            table = ConfigFile(self._files, self._root / "config" / "topics.json").load()
+        except StoreDamagedError:
+            return None
+        topics = (table or {}).get("topicConfigTable")
+        return frozenset(topics) if isinstance(topics, dict) else None
 
     def _check_tables(self, queues: list[StoredQueue]) -> None:
         directory = self._root / "config"

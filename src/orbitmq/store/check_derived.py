@@ -67,8 +67,18 @@ class _QueueProgress:
 class QueueCheck:
     """Every message has its unit in its queue at its queue offset, and there are no others."""
 
-    def __init__(self, root: Path, queues: list[StoredQueue], sink: Sink, *, crashed: bool) -> None:
+    def __init__(
+        self,
+        root: Path,
+        queues: list[StoredQueue],
+        sink: Sink,
+        *,
+        crashed: bool,
+        known_topics: frozenset[str] | None = None,
+    ) -> None:
+        """`known_topics` are those of the topic table, None when there is none: a topic outside it was deleted."""
         self._root = root / "consumequeue"
+        self._known_topics = known_topics
         self._sink = sink
         self._crashed = crashed
         self._progress = {(queue.topic, queue.queue_id): _QueueProgress(queue) for queue in queues}
@@ -170,7 +180,12 @@ class QueueCheck:
         for key, progress in sorted(self._progress.items()):
             if progress.problems > _QUEUE_FINDINGS_MAX:
                 self._sink.find(self._path(key), f"{progress.problems - _QUEUE_FINDINGS_MAX} more units disagree")
-            if progress.missing:
+            deleted = self._known_topics is not None and key[0] not in self._known_topics
+            if progress.missing and progress.queue is None and deleted:
+                self._sink.note(
+                    self._path(key), f"{progress.missing} messages of a topic that was deleted are still in the log"
+                )
+            elif progress.missing:
                 missing += progress.missing
                 if not self._crashed:
                     self._sink.find(

@@ -288,6 +288,16 @@ def test_a_store_without_queues_is_rebuilt_by_its_next_start(store: Path) -> Non
     assert any("built again" in note.message for note in report.notes)
 
 
+def test_messages_of_a_deleted_topic_are_a_note_and_of_a_known_one_a_finding(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "VecB")
+    assert any("VecB" in finding and "no unit" in finding for finding in findings(check_store(store, FILES)))
+    table = store / "config" / "topics.json"
+    table.write_bytes(table.read_bytes().replace(b'"VecB"', b'"Gone"'))
+    report = check_store(store, FILES)
+    assert findings(report) == []
+    assert any("topic that was deleted" in str(note) for note in report.notes)
+
+
 def test_a_store_whose_beginning_has_expired_is_sound(store: Path) -> None:
     (store / LOG0).unlink()
     report = check_store(store, FILES)
