@@ -38,7 +38,6 @@ class ConsumeQueues:
         """Topic -> log position below which its messages count no more, until dispatch has passed it."""
         self.removed_directory = directory.with_name(directory.name + ".removed")
         """Queues of deleted topics, until the worker has removed them."""
-        self._removed_count = 0
         self._names_unsynced = False
         self._sync_names = False
         self.ignored_count = 0
@@ -171,8 +170,10 @@ class ConsumeQueues:
         directory = self._directory / topic
         if self._files.exists(directory):
             self._files.make_dirs(self.removed_directory)
-            self._files.rename(directory, self.removed_directory / f"{log_end}-{self._removed_count}")
-            self._removed_count += 1
+            number = 0  # a crash may have left some
+            while self._files.exists(place := self.removed_directory / f"{log_end}-{number}"):
+                number += 1
+            self._files.rename(directory, place)
             self._names_unsynced = True
         return forgotten
 

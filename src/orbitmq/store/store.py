@@ -100,6 +100,8 @@ class MessageStore:
         self._retired: list[Callable[[], None]] = []
         """Releases of files that are forgotten; for the worker, which may still be syncing them."""
         self._syncing = False
+        self._save_again = False
+        """A durable save was asked for while another one ran."""
         self._topic_bytes: dict[str, bytes] = {}
         self._warm_from = log.written_end
         self.confirm_offset = log.written_end
@@ -164,6 +166,8 @@ class MessageStore:
     def _encode_topic(self, topic: str) -> bytes:
         known = self._topic_bytes.get(topic)
         if known is None:
+            if "\0" in topic:
+                raise RecordError("a topic contains no zero character: recovery would take the record for a torn one")
             known = self._topic_bytes[topic] = topic.encode()
         return known
 
@@ -176,6 +180,8 @@ class MessageStore:
             raise RecordError(f"the body has {body_size} bytes, the limit is {limit}")
         if properties_size > PROPERTIES_BYTES_MAX:
             raise RecordError(f"the properties have {properties_size} bytes, the limit is {PROPERTIES_BYTES_MAX}")
+        if properties_size and not message.properties[-1]:
+            raise RecordError("properties do not end in a zero byte: recovery would take the record for a torn one")
         size = stored_size(topic, body_size, properties_size, message.sys_flag)
         if size > limit + RECORD_OVERHEAD_BYTES_MAX:
             raise RecordError(f"the record has {size} bytes, the limit is {limit + RECORD_OVERHEAD_BYTES_MAX}")
@@ -235,6 +241,7 @@ class MessageStore:
         scan = LogScan(self.log, start, self._due_time)
         entries = list(scan)
         if scan.position != self.log.end:
+            self.log.set_end(start)
             raise RecordError(f"the bytes from {start} on are not whole records beyond {scan.position}")
         self._written(entries)
 
@@ -383,6 +390,7 @@ class MessageStore:
         except OSError as error:
             self._write_failed(error)
             return
+        self._save_again = job is None
         if job is not None:
             self._worker.submit(job, lambda result: self._save_done(end, result))
 
@@ -394,6 +402,8 @@ class MessageStore:
         self._advance_synced(end)
         if isinstance(result, NotNoted):
             self._write_failed(result.error)
+        elif self._save_again:
+            self._save_synced()
 
     # --- state ------------------------------------------------------------------------------------------------------
 

@@ -110,8 +110,10 @@ def test_a_batch_lies_side_by_side_with_one_time_in_one_file(little: LittleStore
     ("message", "says"),
     [
         (NewMessage("T", 0, bytes(5000), b""), "body has 5000 bytes, the limit is 4096"),
-        (NewMessage("T", 0, b"", bytes(32_768)), "properties have 32768 bytes, the limit is 32767"),
+        (NewMessage("T", 0, b"", b"x" * 32_768), "properties have 32768 bytes, the limit is 32767"),
         (NewMessage("T", 0, b"", b"", sys_flag=4), "transaction bits"),
+        (NewMessage("T\0", 0, b"", b""), "a topic contains no zero character"),
+        (NewMessage("T", 0, b"", b"name\x01value\0"), "do not end in a zero byte"),
     ],
 )
 def test_what_is_no_record_of_ours_is_refused(little: LittleStore, message: NewMessage, says: str) -> None:
@@ -431,8 +433,10 @@ def test_a_copy_grows_by_raw_bytes(little: LittleStore, tmp_path: Path) -> None:
     )
     assert copy.release.pending_count == 1
     assert copy.send().queue_offset == 30
+    end = copy.store.log.end
     with pytest.raises(RecordError, match="not whole records"):
-        copy.store.append_raw(copy.store.log.end, b"half a record")
+        copy.store.append_raw(end, b"half a record")
+    assert copy.store.log.end == end
 
 
 def test_messages_without_an_index(tmp_path: Path) -> None:

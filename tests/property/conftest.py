@@ -1,0 +1,10 @@
+"""The model borrows its planted bugs from `tests.crash`, however pytest was started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = str(Path(__file__).parents[2])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
