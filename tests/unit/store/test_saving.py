@@ -1,0 +1,150 @@
+"""Saving: in which order, how often, and what it does when the disk is full."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from orbitmq.store.checkpoint import CheckpointFile, read_checkpoint
+from orbitmq.store.files import OsFiles
+from orbitmq.store.mark import MARK_FILE, Mark, MarkFile
+from orbitmq.store.saving import DURABLE_SAVE_MS, WRITTEN_SAVE_MS, is_passing_trouble
+from orbitmq.testing.faults import RecordingFiles
+from orbitmq.testing.little_store import LittleStore
+
+
+def mark_of(root: Path, *, boot: str = "boot") -> Mark:
+    found = MarkFile(OsFiles(), root).load(boot)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RecordingFiles:
+    return RecordingFiles(OsFiles(), tmp_path)
+
+
+@pytest.fixture
+def little(tmp_path: Path, files: RecordingFiles) -> LittleStore:
+    little = LittleStore(tmp_path, files=files)
+    little.worker.close()
+    return little
+
+
+def test_a_durable_save_syncs_log_queues_index_then_mark_then_checkpoint(
+    little: LittleStore, files: RecordingFiles
+) -> None:
+    little.release.paused = True
+    little.send("Topic", 1, KEYS="k")
+    little.send("Topic", 1, level=1)
+    little.clock.advance(DURABLE_SAVE_MS)
+    little.turn()
+    before = len(files.calls)
+    little.worker.close()
+    synced = [call.path for call in files.calls[before:] if call.kind == "sync"]
+    kinds = [path.relative_to(little.root).parts[0] for path in synced]
+    assert list(dict.fromkeys(kinds)) == ["commitlog", "consumequeue", "index", "config", MARK_FILE, "checkpoint"]
+    found = mark_of(little.root, boot="another boot")
+    assert found.end == little.store.log.end
+    assert set(found.positions.values()) == {found.end}
+    page = read_checkpoint(OsFiles(), little.root / "checkpoint")
+    assert page is not None
+    assert page.digest() in found.checkpoints
+    assert page.physic_msg_timestamp == little.clock.now_ms() - DURABLE_SAVE_MS
+
+
+def test_nothing_is_saved_without_a_change(little: LittleStore, files: RecordingFiles) -> None:
+    before = len(files.calls)
+    for _ in range(10):
+        little.advance(10_000)
+    assert len(files.calls) == before
+    assert little.store.deadlines.next_ns is None, "an idle store does not wake at all"
+
+
+def test_a_written_save_costs_writes_and_no_sync(little: LittleStore, files: RecordingFiles) -> None:
+    little.send()
+    before = len(files.calls)
+    little.clock.advance(WRITTEN_SAVE_MS)
+    little.turn()
+    assert {call.kind for call in files.calls[before:] if call.path.suffix == ".mark"} == {"write"}
+    assert not any(call.kind.startswith("sync") for call in files.calls[before:])
+    assert mark_of(little.root).end == little.store.log.end
+
+
+def test_a_mark_says_no_more_than_was_confirmed_at_its_moment(little: LittleStore) -> None:
+    first = little.send()
+    little.clock.advance(DURABLE_SAVE_MS)
+    little.turn()
+    little.send()  # while the save is on its way
+    little.worker.close()
+    assert mark_of(little.root, boot="another boot").end == first.end_offset
+
+
+@pytest.mark.parametrize("kind", [MarkFile, CheckpointFile])
+def test_a_disk_too_full_for_the_mark_keeps_the_previous_one_and_heals(
+    little: LittleStore, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    little.send()
+    little.advance(DURABLE_SAVE_MS)
+    before = mark_of(little.root, boot="another boot")
+    little.send()
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "save_synced" if kind is MarkFile else "write", full)
+        little.clock.advance(DURABLE_SAVE_MS)
+        little.turn()
+        little.worker.close()
+    assert not little.store.writable
+    assert little.store.unsynced_bytes == 0, "what was synced is synced"
+    if kind is MarkFile:
+        assert mark_of(little.root, boot="another boot") == before
+    little.advance(1_000)
+    assert little.store.writable
+    little.advance(DURABLE_SAVE_MS)
+    assert mark_of(little.root, boot="another boot").end == little.store.log.end
+
+
+def test_the_last_save_is_clean_and_the_next_start_scans_nothing(little: LittleStore, tmp_path: Path) -> None:
+    little.send()
+    little.close()
+    found = mark_of(tmp_path, boot="another boot")
+    assert found.clean
+    again = LittleStore(tmp_path)
+    assert again.store.report.scanned_records == 0
+    assert not mark_of(tmp_path, boot=OsFiles().boot_id()).clean
+
+
+def test_a_stop_that_cannot_save_leaves_the_store_as_after_a_crash(
+    little: LittleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    little.send(body=b"kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(MarkFile, "save_synced", broken)
+        little.close()
+    assert "could not be saved" in caplog.text
+    assert (tmp_path / "abort").exists()
+    assert LittleStore(tmp_path).bodies() == [b"kept"]
+
+
+def test_the_offsets_of_rocketmq_follow_the_mark(little: LittleStore, tmp_path: Path) -> None:
+    little.send(level=1)
+    little.advance(1_000)
+    little.advance(DURABLE_SAVE_MS)
+    table = json.loads((tmp_path / "config" / "delayOffset.json").read_text())["offsetTable"]
+    assert table == {"1": 1}
+
+
+def test_which_errors_pass_by_themselves() -> None:
+    assert is_passing_trouble(OSError(errno.ENOSPC, "full"))
+    assert is_passing_trouble(OSError(errno.EDQUOT, "quota"))
+    assert is_passing_trouble(OSError(errno.EMFILE, "too many open files"))
+    assert not is_passing_trouble(OSError(errno.EIO, "broken"))
+    assert not is_passing_trouble(ValueError("no"))
