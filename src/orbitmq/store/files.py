@@ -245,6 +245,9 @@ class OsFile:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        self.close()  # a file that was forgotten gives its descriptor back
+
 
 class OsLock:
     """The record lock on the first byte of the lock file; the kernel drops it with the process."""

@@ -7,7 +7,7 @@ import selectors
 from typing import Any
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.EpollSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
