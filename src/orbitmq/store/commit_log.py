@@ -18,6 +18,8 @@ from orbitmq.store.files import Files
 from orbitmq.store.segments import Segment, SegmentSequence
 
 _SIZE = Struct(">i")
+_HEAD = Struct(">i24xq")
+"""Size and physical offset of a record."""
 
 
 class CommitLog:
@@ -153,6 +155,11 @@ class CommitLog:
             return None
         (size,) = _SIZE.unpack(head)
         return self.view(offset, size) if size > BLANK_BYTES_MIN else None
+
+    def claims_record(self, offset: int, size: int) -> bool:
+        """Whether the files hold a record of that size which says that it lies at `offset`; not checked any further."""
+        head = self.sequence.read(offset, _HEAD.size)
+        return len(head) == _HEAD.size and _HEAD.unpack(head) == (size, offset)
 
     # --- recovery ---------------------------------------------------------------------------------------------------
 

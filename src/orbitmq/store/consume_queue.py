@@ -11,7 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -74,8 +74,24 @@ class ConsumeQueue:
         if self._sequence.segments:
             self._cut_units(self.max_offset)
 
+    def cut_unsound(self, since: int, is_record: Callable[[int, int], bool]) -> None:
+        """Drop everything from the first unit on that points at log position `since` or beyond and not at a record.
+
+        A power failure may lose half a unit, or a page of them between others.
+        """
+        offset = self._first_at(since)
+        while offset < self.max_offset:
+            unit = self.kept_unit(offset)
+            if unit is None or (unit[1] != FILLER_SIZE and not is_record(unit[0], unit[1])):
+                self._set_end(offset)
+                self._cut_units(offset)
+                return
+            offset += 1
+
     def _settle(self, log_end: int) -> None:
-        end = self._search_end(log_end)
+        self._set_end(self._search_end(log_end))
+
+    def _set_end(self, end: int) -> None:
         self.max_offset = self.next_offset = end
         self.max_physical = 0
         if end > self._first_unit():
@@ -232,6 +248,12 @@ class ConsumeQueue:
 
     def offset_of(self, physical_offset: int) -> int | None:
         """Offset of the unit of the record at a log position, None when there is none. Cost: one binary search."""
+        offset = self._first_at(physical_offset)
+        found = self.kept_unit(offset)
+        return offset if found is not None and found[0] == physical_offset and found[1] != FILLER_SIZE else None
+
+    def _first_at(self, physical_offset: int) -> int:
+        """Offset of the first unit of a record at or behind a log position."""
         low, high = self._first_unit(), self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -240,8 +262,7 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
-        found = self.kept_unit(low)
-        return low if found is not None and found[0] == physical_offset and found[1] != FILLER_SIZE else None
+        return low
 
     def scan(self, queue_offset: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Units `queue_offset` to `end`, each as (physical offset, size, tags code)."""

@@ -131,6 +131,8 @@ class _Opening:
         torn = judge_end(log, end, plan)
         checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
         self.queues.cut(min(limit, end))
+        if plan.origin is Origin.FOREIGN_CRASH:
+            self.queues.cut_unsound(plan.start, log.claims_record)
         if plan.mark is not None and plan.mark.states.get(self.queues.name) not in (None, self.queues.state()):
             self._rebuild_queues(end)
         report = self._recover(plan, others, abort_exists, page.index_msg_timestamp, end)

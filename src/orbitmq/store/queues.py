@@ -7,7 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from orbitmq.errors import StoreDamagedError
@@ -57,6 +57,11 @@ class ConsumeQueues:
     def cut(self, log_end: int) -> None:
         for queue in self._queues.values():
             queue.cut(log_end)
+
+    def cut_unsound(self, since: int, is_record: Callable[[int, int], bool]) -> None:
+        """In every queue, drop what follows the first unit behind log position `since` that points at no record."""
+        for queue in self._queues.values():
+            queue.cut_unsound(since, is_record)
 
     def correct_min_offsets(self, log_start: int) -> None:
         for queue in self._queues.values():

@@ -59,7 +59,8 @@ class Saving:
         self._boot = boot
         self._serial = mark_file.serial
         self._running = False
-        self._saved_end = -1
+        self._coming = checkpoint.value
+        """The page that the running durable save is about to write; otherwise the one that is there."""
         self.index_timestamp: Callable[[], int] = int
         """Store time up to which full index files are durable; a field of the checkpoint page."""
 
@@ -84,7 +85,7 @@ class Saving:
         """Raises OSError; then the previous save holds."""
         for one in derived:
             one.write()
-        known = [self._checkpoint.value.digest()]
+        known = [self._checkpoint.value.digest(), self._coming.digest()]
         self._mark_file.save_written(self._mark(derived, end, clean=False, checkpoints=known))
 
     def synced_job(
@@ -101,7 +102,7 @@ class Saving:
             one.write()
             one.begin_sync()
         self._running = True
-        checkpoint = self._next_checkpoint(log)
+        self._coming = checkpoint = self._next_checkpoint(log)
         known = [self._checkpoint.value.digest(), checkpoint.digest()]
         mark = self._mark(derived, confirmed, clean=False, checkpoints=known)
 

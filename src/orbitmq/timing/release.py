@@ -163,7 +163,7 @@ class LevelRelease:
             queue = queues.get(SCHEDULE_TOPIC, queue_id)
             if queue is not None:
                 runs = self._level(queue_id + 1)
-                start = max(min(runs.next_offset, queue.max_offset), queue.min_offset)
+                start = max(runs.next_offset, queue.min_offset)  # a queue that lags is fed the rest in a moment
                 if start > runs.next_offset > 0:
                     lost = start - runs.next_offset
                     logger.error("delay level %d: the records of %d messages still to deliver are gone", level, lost)

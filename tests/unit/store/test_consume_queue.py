@@ -144,6 +144,17 @@ def test_units_beyond_the_log_do_not_count_and_are_cut_when_told(tmp_path: Path,
     assert found.unit(kept) == (kept * 100, 100, 1)
 
 
+@pytest.mark.parametrize("bad", [0, 39, 40, 70, 99])
+def test_what_follows_a_unit_that_points_at_no_record_is_dropped(tmp_path: Path, bad: int) -> None:
+    filled(tmp_path, 100)
+    found = queue(tmp_path, load=1 << 40)
+    found.cut_unsound(8_000, lambda physical, size: physical != bad * 100)
+    assert found.max_offset == (bad if bad >= 80 else 100), "what lies before is not looked at"
+    found.cut_unsound(0, lambda physical, size: physical != bad * 100)
+    assert (found.max_offset, found.next_offset, found.max_physical) == (bad, bad, bad * 100)
+    assert queue(tmp_path, load=1 << 40).max_offset == bad
+
+
 def test_the_minimum_is_the_first_unit_whose_record_the_log_has(tmp_path: Path) -> None:
     found = filled(tmp_path, 100)
     found.correct_min_offset(5_050)

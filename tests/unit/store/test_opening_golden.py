@@ -186,6 +186,24 @@ def test_derived_files_can_be_made_again_from_the_log(golden_store: Unpack, name
     assert ours == theirs, "consume queue files, byte for byte, due times included"
 
 
+def test_half_a_unit_and_a_lost_page_of_units_are_made_again(golden_store: Unpack) -> None:
+    """What a power failure does to the consume queues of a Java broker."""
+    root, expected = golden_store("plain-crash")
+    for name, begin, end in (("VecA/0", -13, None), ("VecA/1", -300, -200), ("VecA/3", -8, None)):
+        topic, queue_id = name.split("/")
+        last = sorted((root / "consumequeue" / topic / queue_id).iterdir())[-1]
+        data = bytearray(last.read_bytes())
+        used = len(data.rstrip(b"\0")) + 19
+        used -= used % 20
+        end_at = used + (end or 0)
+        data[used + begin : end_at] = bytes(end_at - used - begin)
+        last.write_bytes(data)
+    little = open_golden(root, expected)
+    compare(little, expected)
+    assert check_store(root, OsFiles()).findings == []
+    little.close()
+
+
 def test_when_rocketmq_ran_in_between_its_rule_applies(golden_store: Unpack) -> None:
     root, expected = golden_store("plain-crash")
     open_golden(root, expected).close()

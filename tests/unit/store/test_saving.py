@@ -11,6 +11,7 @@ import pytest
 from orbitmq.store.checkpoint import CheckpointFile, read_checkpoint
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE, Mark, MarkFile
+from orbitmq.store.recovery import Origin
 from orbitmq.store.saving import DURABLE_SAVE_MS, WRITTEN_SAVE_MS, is_passing_trouble
 from orbitmq.testing.faults import RecordingFiles
 from orbitmq.testing.little_store import LittleStore
@@ -107,6 +108,22 @@ def test_a_disk_too_full_for_the_mark_keeps_the_previous_one_and_heals(
     assert little.store.writable
     little.advance(DURABLE_SAVE_MS)
     assert mark_of(little.root, boot="another boot").end == little.store.log.end
+
+
+def test_a_kill_right_behind_a_durable_save_that_another_save_overtook(tmp_path: Path) -> None:
+    """The written mark is newer than the durable one and was made before the page changed: it has to know both pages."""
+    little = LittleStore(tmp_path)
+    little.send(body=b"one")
+    little.clock.advance(DURABLE_SAVE_MS)
+    little.turn()  # the durable save is on its way
+    little.send(body=b"two")
+    little.clock.advance(WRITTEN_SAVE_MS)
+    little.turn()  # the written save overtakes it
+    little.worker.close()
+    little.kill()
+    again = LittleStore(tmp_path)
+    assert again.store.report.origin is Origin.OURS
+    assert again.bodies() == [b"one", b"two"]
 
 
 def test_the_last_save_is_clean_and_the_next_start_scans_nothing(little: LittleStore, tmp_path: Path) -> None:
