@@ -226,6 +226,8 @@ class _Assembly:
         port = server.get("nameserver_port", DEFAULT_NAMESERVER_PORT)
         listener = ListenerSettings(**sections["listener"])  # type: ignore[arg-type]
         _check_together(listener)
+        store = StoreSettings(**sections["store"])  # type: ignore[arg-type]
+        _check_log_directory(store)
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -236,7 +238,7 @@ class _Assembly:
             **server,  # type: ignore[arg-type]
             roles=self._roles,
             broker=BrokerSettings(**sections["broker"]),  # type: ignore[arg-type]
-            store=StoreSettings(**sections["store"]),  # type: ignore[arg-type]
+            store=store,
             nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
             listener=listener,
             given={key.key: entry.where for key, entry in self._winners.values()},
@@ -257,6 +259,15 @@ def _check_together(listener: ListenerSettings) -> None:
         raise ConfigurationError(
             f"writeBufferLowWaterMark = {low} is above writeBufferHighWaterMark = {high}",
             remedy="give the low mark the smaller number",
+        )
+
+
+def _check_log_directory(store: StoreSettings) -> None:
+    """RocketMQ takes a list here; taking it for one strange name would put the log where nobody looks for it."""
+    if store.store_path_commit_log is not None and "," in str(store.store_path_commit_log):
+        raise ConfigurationError(
+            f"storePathCommitLog = {store.store_path_commit_log} names several directories, which is not built yet",
+            remedy="give one directory",
         )
 
 

@@ -283,6 +283,11 @@ def test_consume_queue_files_hold_whole_units_as_rocketmq_rounds_them(tmp_path: 
     assert load(tmp_path, None, "mappedFileSizeConsumeQueue=6000001").store.mapped_file_size_consume_queue == 6000020
 
 
+def test_a_list_of_log_directories_is_refused_and_not_taken_for_one_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="several directories"):
+        load(tmp_path, None, "storePathCommitLog=/one,/two")
+
+
 def test_watermarks_in_the_wrong_order(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is above"):
         load(tmp_path, None, "writeBufferHighWaterMark=10", "writeBufferLowWaterMark=20")
