@@ -91,6 +91,12 @@ class Property:
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
     DUE_MS: Final = "ORBITMQ_DUE_MS"
     """Ours: the due time of a record in the schedule topic, fixed at acceptance; not on the delivered record."""
+    ONCE_SCOPE: Final = "ORBITMQ_SCOPE"
+    """Ours: who counts the epochs and keys of an idempotent send; a name starting with `~` is transient."""
+    ONCE_EPOCH: Final = "ORBITMQ_EPOCH"
+    """Ours: the epoch of an idempotent send within its scope, decimal."""
+    ONCE_KEY: Final = "ORBITMQ_ONCE_KEY"
+    """Ours: what makes two sends of one scope and epoch the same send; without it the unique key does."""
 
 
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."

@@ -248,6 +248,8 @@ class ResponseCode(IntEnum):
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+    STALE_EPOCH = 20001
+    IDEMPOTENCE_FULL = 20002
 
 
 def request_name(code: int) -> str:
