@@ -274,7 +274,8 @@ class Client:
     async def consumer_closed(self, consumer: Member) -> None:
         if self.consumers.get(consumer.group) is consumer:
             del self.consumers[consumer.group]
-            await self.membership.leave(consumer=consumer.group)
+            if consumer.heartbeat() is not None:
+                await self.membership.leave(consumer=consumer.group)
 
     async def producer_closed(self, producer: Sender) -> None:
         if self.producers.get(producer.group) is producer:

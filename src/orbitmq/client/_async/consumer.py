@@ -32,6 +32,7 @@ from orbitmq.client._async.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.offsets import GroupOffsets
 from orbitmq.client._async.owned_queue import OwnedQueue
 from orbitmq.client._async.parts import Context, Handler
+from orbitmq.client._async.puller import pull_forever
 from orbitmq.client._async.rebalance import Rebalance
 from orbitmq.client._async.runtime import Cancelled, Event, Mailbox, Tasks, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client._async.send_back import send_back
@@ -199,6 +200,10 @@ class Consumer:
     @property
     def unsettled_bytes(self) -> int:
         return sum(owned.messages.bytes_total for owned in self._rebalance.owned.values())
+
+    async def pull(self, owned: OwnedQueue) -> None:
+        """Pull one queue until it is given up."""
+        await pull_forever(self, owned)
 
     def deliver(self, message: ReceivedMessage) -> None:
         """A pulled message for the program; one that cannot be read goes to the dead letters."""

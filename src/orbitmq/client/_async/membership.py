@@ -1,7 +1,8 @@
 """Telling brokers which groups live in this client.
 
 Rules of this file
-1. One heartbeat carries all groups; a broker forgets what is missing from the next one it looks at, and the whole client after 120 s.
+1. One heartbeat carries all groups of which this client is a member; a broker forgets what is missing from the next one it looks at,
+   and the whole client after 120 s.
 2. A new connection gets a heartbeat at once: the broker knows members by connection, and a restarted broker knows nobody.
 3. A failed heartbeat is logged and not repeated before the next one is due.
 """
@@ -82,11 +83,14 @@ class Membership:
                 self._network.forget(address, "the broker is in no route any more")
 
     async def _beat(self, address: str) -> None:
+        groups = [consumer.heartbeat() for consumer in self._consumers.values()]
         data = HeartbeatData(
             client_id=self._client_id,
             producer_data_set=[ProducerData(group_name=group) for group in self._producers],
-            consumer_data_set=[consumer.heartbeat() for consumer in self._consumers.values()],
+            consumer_data_set=[group for group in groups if group is not None],
         )
+        if not data.producer_data_set and not data.consumer_data_set:
+            return  # consumers that read fixed queues are no members of their groups
         try:
             await self._network.request(
                 address, RequestCode.HEART_BEAT, {}, data.encode(), timeout_ms=self._timeout_ms, doing="heartbeat"

@@ -15,7 +15,6 @@ from typing import Final
 
 from orbitmq.client._async.owned_queue import OwnedQueue
 from orbitmq.client._async.parts import Member
-from orbitmq.client._async.puller import pull_forever
 from orbitmq.client._async.runtime import Event, Lock, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.allocation import average
 from orbitmq.client.pull_plan import PULL_EXPIRED_MS
@@ -85,6 +84,12 @@ class Rebalance:
         await offsets.persist_surely([owned.queue], _OFFSET_TIMEOUT_MS)
         offsets.table.remove(owned.queue)
 
+    async def leave_topic(self, topic: str) -> None:
+        """Give up all queues of a topic that is no longer subscribed to; waits for a run that may be taking some."""
+        async with self._one_at_a_time:
+            for owned in [owned for owned in self.owned.values() if owned.queue.topic == topic]:
+                await self.give_up(owned)
+
     async def _balance(self, topic: str) -> bool:
         consumer = self._consumer
         route = await consumer.client.routes.find(topic)
@@ -119,7 +124,7 @@ class Rebalance:
         offset = await consumer.offsets.start(queue)
         owned = OwnedQueue(queue, offset, monotonic_ms())
         self.owned[queue] = owned
-        owned.task = consumer.tasks.spawn(pull_forever(consumer, owned), f"pull {owned.name}")
+        owned.task = consumer.tasks.spawn(consumer.pull(owned), f"pull {owned.name}")
 
     async def _members(self, route: Route) -> list[str]:
         """Client ids of the group, from one broker of the topic chosen at random."""
