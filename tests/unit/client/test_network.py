@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from scripted_cluster import NAME_SERVER, SILENCE, Cluster
+from scripted_cluster import CUT, NAME_SERVER, SILENCE, Cluster
 
 from orbitmq.client._async.name_servers import NameServers
 from orbitmq.client._async.network import Network
@@ -124,6 +124,30 @@ def test_the_next_name_server_is_asked_only_when_one_fails(run: Run, cluster: Cl
             await found.refresh("T")
         assert "gone:1" in str(caught.value)
         assert NAME_SERVER in str(caught.value)
+
+    run(test)
+
+
+def test_a_question_whose_connection_broke_is_asked_once_more_over_a_new_one(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        found = routes(cluster, [])
+        cluster.name_server.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, CUT)
+        assert await found.refresh("T") is not None
+        assert cluster.dials == [NAME_SERVER] * 2
+        cluster.name_server.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, CUT, CUT)
+        with pytest.raises(ConnectionLostError, match="no name server answered"):
+            await found.refresh("T")
+
+    run(test)
+
+
+def test_a_change_is_not_repeated_when_its_connection_breaks(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        names = NameServers(network(cluster), NameServerChoice([NAME_SERVER]), 3000)
+        cluster.name_server.script(RequestCode.PUT_KV_CONFIG, CUT)
+        with pytest.raises(ConnectionLostError):
+            await names.request_all(RequestCode.PUT_KV_CONFIG, {"namespace": "n", "key": "k"}, doing="test")
+        assert len(cluster.name_server.requests(RequestCode.PUT_KV_CONFIG)) == 1
 
     run(test)
 

@@ -1,6 +1,9 @@
 """Asking the name servers.
 
-One of them is asked; another only when it does not answer. An answer with an error code is an answer.
+Rules of this file
+1. One of them is asked; another only when it does not answer. An answer with an error code is an answer.
+2. A connection that breaks under a question may have been dead for long, closed by something on the way: the same server is asked
+   once more over a new one. Questions change nothing, so that is safe; changes go through `request_all` and are not repeated.
 """
 
 from __future__ import annotations
@@ -39,9 +42,7 @@ class NameServers:
         failures: list[str] = []
         for address in self.choice.candidates():
             try:
-                return await self._network.request(
-                    address, code, fields, body, timeout_ms=timeout_ms or self._timeout_ms, doing=doing, accept=accept
-                )
+                return await self._ask(address, code, fields, body, timeout_ms or self._timeout_ms, doing, accept)
             except RemoteError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     error.remedy = (
@@ -55,6 +56,27 @@ class NameServers:
             f"no name server answered while {doing}: {'; '.join(failures)}",
             request_sent=False,
             remedy="check the addresses given to connect() and that a name server runs there",
+        )
+
+    async def _ask(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str] | None,
+        body: Buffer,
+        timeout_ms: int,
+        doing: str,
+        accept: Container[int],
+    ) -> Command:
+        try:
+            return await self._network.request(
+                address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
+            )
+        except ConnectionLostError as error:
+            if not error.request_sent:
+                raise
+        return await self._network.request(
+            address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
         )
 
     async def request_all(
