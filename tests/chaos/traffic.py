@@ -1,0 +1,114 @@
+"""Producers and consumers that keep an account of what they do.
+
+Rules of this file
+1. A message's body is its number and a checksum of it, so that a damaged body is no valid number.
+2. Sends that fail are entered by what the error says and not repeated: the client's own retries are what is judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from itertools import count
+
+from account import Account, Fate, Place
+
+import orbitmq
+
+
+def body_of(number: int, size: int = 0) -> bytes:
+    head = f"{number}:{zlib.crc32(str(number).encode()):08x}:".encode()
+    return head.ljust(size, b".")
+
+
+def number_of(body: bytes) -> int | None:
+    """The number of a message, None when the body is none of ours or was damaged."""
+    number, _, rest = body.partition(b":")
+    check, _, padding = rest.partition(b":")
+    try:
+        value = int(number)
+    except ValueError:
+        return None
+    if check != f"{zlib.crc32(str(value).encode()):08x}".encode() or padding.strip(b"."):
+        return None
+    return value
+
+
+class Producing:
+    """Sends numbered messages until told to stop; `pause_s` after each. Several tasks share one account and its numbers."""
+
+    def __init__(self, account: Account, topic: str, *, size: int = 200, pause_s: float = 0.0) -> None:
+        self.account = account
+        self.topic = topic
+        self.brokers_used: set[str] = set()
+        self.errors: list[orbitmq.ClientError] = []
+        self._size = size
+        self._pause_s = pause_s
+        self._numbers = count()
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def run(self, producer: orbitmq.Producer) -> None:
+        while not self._stopping:
+            number = next(self._numbers)
+            try:
+                receipt = await producer.send(self.topic, body_of(number, self._size), key=str(number))
+            except orbitmq.SendFailedError as error:
+                self.errors.append(error)
+                self.account.sent(number, Fate.PERHAPS if error.maybe_stored else Fate.REFUSED)
+            except (orbitmq.ConnectionLostError, orbitmq.RequestTimeoutError, orbitmq.RouteNotFoundError) as error:
+                self.errors.append(error)  # the route could not be learned, so no broker was asked
+                self.account.sent(number, Fate.REFUSED)
+            except orbitmq.RemoteError as error:
+                self.errors.append(error)
+                self.account.sent(number, Fate.PERHAPS)
+            else:
+                self.account.sent(number, Fate.STORED)
+                self.brokers_used.add(receipt.queue.broker_name)
+            if self._pause_s:
+                await asyncio.sleep(self._pause_s)
+
+
+async def consume(consumer: orbitmq.Consumer, account: Account) -> None:
+    """Enter what arrives and acknowledge it, until the consumer stops."""
+    async for message in consumer:
+        enter(account, message)
+        await message.ack()
+
+
+def enter(account: Account, message: orbitmq.StoredMessage) -> None:
+    number = number_of(message.body)
+    if number is None:
+        account.strangers.append(message.body[:40])
+    else:
+        place = Place(message.queue.broker_name, message.queue.queue_id, message.queue_offset)
+        account.delivered(number, place)
+
+
+async def count_copies(account: Account, mq: orbitmq.Client, topic: str) -> None:
+    """Read every queue of the topic to its end and count the copies of each message."""
+    for queue, bounds in (await mq.admin.topic_stats(topic)).items():
+        offset = bounds.min_offset
+        while offset < bounds.max_offset:
+            page = await mq.admin.peek(queue, offset, count=32)
+            assert page.next_offset > offset, f"{queue} has nothing at {offset}, though it ends at {bounds.max_offset}"
+            for message in page.messages:
+                number = number_of(message.body)
+                if number is None:
+                    account.strangers.append(message.body[:40])
+                else:
+                    account.copies[number] += 1
+            offset = page.next_offset
+
+
+async def until(condition: Callable[[], object], what: Callable[[], str], limit_s: float = 60.0) -> None:
+    """Wait for something that other tasks bring about."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + limit_s
+    while not condition():
+        if loop.time() > ends:
+            raise AssertionError(f"not within {limit_s} s: {what()}")
+        await asyncio.sleep(0.05)
