@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orbitmq.client import (
         Admin,
+        AllocateAverage,
+        AllocateCircle,
+        AllocateConsistentHash,
+        AllocateFixed,
+        AllocateMachineRoom,
+        AllocateNearby,
         Client,
         ClientOptions,
         Codec,
@@ -45,6 +51,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "AllocateAverage",
+    "AllocateCircle",
+    "AllocateConsistentHash",
+    "AllocateFixed",
+    "AllocateMachineRoom",
+    "AllocateNearby",
     "Client",
     "ClientError",
     "ClientOptions",

@@ -80,6 +80,9 @@ CONSUMER_PULL_MESSAGES_MAX: Final = 1_024
 CONSUMER_PULL_BYTES: Final = 262_144
 """Bytes one pull asks for at most; the broker's own transfer bound."""
 
+ALLOCATION_VIRTUAL_NODES_MAX: Final = 10_000
+"""Places of one member on the ring of the consistent-hash strategy; every rebalance computes all of them for all members."""
+
 CLIENT_OFFLOAD_BYTES: Final = 65_536
 """Bodies from this size are compressed and decompressed on a thread, so that the event loop is not held for more than
 about a millisecond."""
@@ -311,3 +314,46 @@ FILTERS_CACHED_MAX: Final = 4_096
 
 FILTER_CACHED_CHARS_MAX: Final = 256
 """Longer tag expressions are parsed each time: a client could fill the memory with long ones."""
+
+# --- watching -----------------------------------------------------------------------------------------------------
+METRIC_SERIES_MAX: Final = 2_000
+"""Series of one metric whose labels hold topics or groups; further ones share `(others)`. About 4 MB of text when all
+metrics are full, which takes 40 slices to write."""
+
+SCRAPE_SLICE_MS: Final = 2
+"""How long a scrape may hold the loop before it lets requests through."""
+
+SCRAPE_PAUSE_MS: Final = 100
+"""Scrapes begin at most this often; who asks earlier gets the answer of the next one. Monitoring asks every few seconds,
+a loop of requests must not take the loop's time."""
+
+SCRAPE_COLD_READS_MAX: Final = 2_000
+"""Old records of which one scrape reads the store time, to tell how long a group is behind."""
+
+HTTP_CONNECTIONS_MAX: Final = 64
+"""Connections to the HTTP port: a few monitoring systems and probes, and nobody else."""
+
+HTTP_REQUEST_BYTES_MAX: Final = 16_384
+"""Request line and headers; ours are a few hundred bytes. Bodies are not taken at all."""
+
+HTTP_REQUEST_MS: Final = 5_000
+"""Time from the first byte of a request to its last; slower clients are cut."""
+
+HTTP_ANSWER_MS: Final = 10_000
+"""Time a client gets to take an answer."""
+
+HTTP_IDLE_MS: Final = 120_000
+"""A connection without a request for this long is closed; monitoring systems keep theirs between scrapes."""
+
+LOG_REPEATS_MAX: Final = 100
+"""Log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported. Peers can cause
+lines, and a million of them must not fill the disk that the log shares with the store."""
+
+LOG_WINDOW_MS: Final = 10_000
+"""The time over which LOG_REPEATS_MAX counts."""
+
+LOG_WORDINGS_MAX: Final = 1_024
+"""Wordings that are counted apart; the source has some 200. Beyond it all further ones count as one."""
+
+LOOP_STALL_MS: Final = 250
+"""A loop turn, or a timer's delay, of this length is a stall: it is counted, and reported in the log."""

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from orbitmq.client._async.consumer import Consumer
     from orbitmq.client._async.delivery import ReceivedMessage, Settlement
     from orbitmq.client._async.producer import Producer
+    from orbitmq.client.allocation import (
+        AllocateAverage,
+        AllocateCircle,
+        AllocateConsistentHash,
+        AllocateFixed,
+        AllocateMachineRoom,
+        AllocateNearby,
+    )
     from orbitmq.client.message import Message, SendReceipt, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.stored import StoredMessage
@@ -21,6 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "AllocateAverage",
+    "AllocateCircle",
+    "AllocateConsistentHash",
+    "AllocateFixed",
+    "AllocateMachineRoom",
+    "AllocateNearby",
     "Client",
     "ClientOptions",
     "Codec",
@@ -41,6 +55,12 @@ __all__ = [
 
 _HOMES = {
     "Admin": "orbitmq.client._async.admin",
+    "AllocateAverage": "orbitmq.client.allocation",
+    "AllocateCircle": "orbitmq.client.allocation",
+    "AllocateConsistentHash": "orbitmq.client.allocation",
+    "AllocateFixed": "orbitmq.client.allocation",
+    "AllocateMachineRoom": "orbitmq.client.allocation",
+    "AllocateNearby": "orbitmq.client.allocation",
     "Client": "orbitmq.client._async.client",
     "ClientOptions": "orbitmq.client.options",
     "Codec": "orbitmq.client.options",

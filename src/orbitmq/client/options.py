@@ -13,6 +13,7 @@ from enum import Enum
 import msgspec
 
 from orbitmq import limits
+from orbitmq.client.allocation import AllocateAverage, Strategy
 from orbitmq.errors import ConfigurationError
 
 
@@ -107,6 +108,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         it to the group's setting at the broker (16).
     settle_timeout_ms: a message not settled for so long is sent back to be retried, though its handler may still run.
     queue_messages_max, queue_bytes_max, bytes_max, span_max: what may be pulled and not yet settled; see `limits`.
+    strategy: how the group's members share the queues; all members must use the same. One of the `Allocate...` classes,
+        or a function of (own client id, sorted client ids, sorted queues) that returns the own queues.
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
@@ -118,6 +121,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue_bytes_max: int = limits.CONSUMER_QUEUE_BYTES_MAX
     bytes_max: int = limits.CONSUMER_BYTES_MAX
     span_max: int = limits.CONSUMER_SPAN_MAX
+    strategy: Strategy = AllocateAverage()
 
     def __post_init__(self) -> None:
         _check_range(self, "pull_messages_count", 1, limits.CONSUMER_PULL_MESSAGES_MAX)
@@ -128,6 +132,10 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
         _check_range(self, "bytes_max", 1, 100 * 1024 * 1024 * 1024)
         _check_range(self, "span_max", 1, 65_535)
+        if not callable(self.strategy) or isinstance(self.strategy, type):
+            raise ConfigurationError(
+                f"ConsumerOptions.strategy={self.strategy!r}: must be a strategy", remedy="such as AllocateCircle()"
+            )
         if (self.consume_from is ConsumeFrom.TIMESTAMP) != (self.from_timestamp_ms is not None):
             raise ConfigurationError(
                 f"consume_from is {self.consume_from.name} and from_timestamp_ms is {self.from_timestamp_ms}",

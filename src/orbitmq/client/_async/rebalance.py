@@ -16,7 +16,7 @@ from typing import Final
 from orbitmq.client._async.owned_queue import OwnedQueue
 from orbitmq.client._async.parts import Member
 from orbitmq.client._async.runtime import Event, Lock, log, monotonic_ms, sleep_ms, wait_event
-from orbitmq.client.allocation import average
+from orbitmq.client.allocation import share as share_of
 from orbitmq.client.pull_plan import PULL_EXPIRED_MS
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError, ProtocolError
@@ -101,7 +101,7 @@ class Rebalance:
         if consumer.client.client_id not in members:
             # The broker has not seen our heartbeat yet, or lost it: whatever we own may be given to others.
             consumer.broker_lost_us()
-        share = set(average(consumer.client.client_id, members, route.subscribe_queues))
+        share = set(share_of(consumer.options.strategy, consumer.client.client_id, members, route.subscribe_queues))
         now_ms = monotonic_ms()
         for owned in [owned for owned in self.owned.values() if owned.queue.topic == topic]:
             expired = now_ms - owned.messages.last_pull_ms > PULL_EXPIRED_MS and owned.waits_for is None
