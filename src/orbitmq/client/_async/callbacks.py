@@ -176,6 +176,9 @@ class Callbacks:
 class _Detached:
     """Settles a message that was consumed on an administrator's request: its queue goes on as it was."""
 
+    def holds(self, message: ReceivedMessage) -> bool:
+        return True
+
     async def ack(self, message: ReceivedMessage) -> bool:
         return True
 

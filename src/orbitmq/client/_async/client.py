@@ -294,7 +294,7 @@ class Client:
     def _check_open(self) -> None:
         if not self._started or self._closed:
             state = "closed" if self._closed else "not started"
-            raise ClientError(f"the client is {state}", remedy="use it inside: async with connect(...) as client")
+            raise ClientError(f"the client is {state}", remedy="use it inside the with block of connect(...)")
 
     def _check_room(self) -> None:
         if len(self.producers) + len(self.consumers) >= CLIENT_GROUPS_MAX:

@@ -151,7 +151,7 @@ class Consumer:
     async def __anext__(self) -> ReceivedMessage:
         if self._state is not State.RUNNING:
             raise ClientError(
-                f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its async with block"
+                f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its with block"
             )
         message = await self._next()
         if message is None:
@@ -175,12 +175,15 @@ class Consumer:
 
     # --- for the messages
 
+    def holds(self, message: ReceivedMessage) -> bool:
+        owned = self._rebalance.owned.get(message.queue)
+        return owned is not None and owned.messages.holds(message)
+
     async def ack(self, message: ReceivedMessage) -> bool:
         return self._settled(message)
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        owned = self._rebalance.owned.get(message.queue)
-        if owned is None or not owned.messages.holds(message):
+        if not self.holds(message):
             return False
         sent = await send_back(self.client, self.group, message, delay_level, self.options.max_attempts_count)
         if sent:

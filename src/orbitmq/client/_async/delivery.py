@@ -33,6 +33,8 @@ class Settlement(Enum):
 class Settler(Protocol):
     """Carries out what the program decides about a message."""
 
+    def holds(self, message: ReceivedMessage) -> bool: ...
+
     async def ack(self, message: ReceivedMessage) -> bool: ...
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool: ...
@@ -61,6 +63,11 @@ class ReceivedMessage(StoredMessage):
         self._settler = settler
         self.problem = problem
         self.settlement = Settlement.PENDING
+
+    @property
+    def held(self) -> bool:
+        """Whether it is unsettled and its queue still belongs to this consumer. Looks only: any thread may ask at any time."""
+        return self._settler.holds(self)
 
     # --- settling
 

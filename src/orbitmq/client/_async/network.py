@@ -133,7 +133,7 @@ class Network:
                 raise ConnectionLostError(
                     f"no connection to {address}: the client is closed",
                     request_sent=False,
-                    remedy="use it inside its async with block",
+                    remedy="use it inside its with block",
                 )
             dial_ms = min(timeout_ms, self._connect_timeout_ms)
             channel = await self._dial(address, dial_ms, self._on_request, self._lost)
