@@ -183,7 +183,8 @@ class Consumer:
         return self._settled(message)
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        if not self.holds(message):
+        owned = self._rebalance.owned.get(message.queue)
+        if owned is None or not owned.messages.holds(message):
             return False
         sent = await send_back(self.client, self.group, message, delay_level, self.options.max_attempts_count)
         if sent:
