@@ -43,6 +43,12 @@ class OffsetTable:
         self._offsets[queue] = offset
         self._changed.add(queue)
 
+    def put(self, queue: MessageQueue, offset: int) -> None:
+        """Set exactly `offset`, in either direction; ignored for a queue that is not owned or is frozen."""
+        if queue in self._offsets and queue not in self._frozen and offset != self._offsets[queue]:
+            self._offsets[queue] = offset
+            self._changed.add(queue)
+
     def freeze(self, queue: MessageQueue, offset: int) -> None:
         """Set exactly `offset`, in either direction, and keep it until the queue is removed."""
         self._offsets[queue] = offset

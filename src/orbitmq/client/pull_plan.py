@@ -51,6 +51,8 @@ class Hold(Enum):
     BYTES = "too many unsettled bytes of this queue"
     SPAN = "an unsettled message lies too far back"
     CONSUMER_BYTES = "too many unsettled bytes in all queues of the consumer"
+    CONSUMER_MESSAGES = "too many messages in all queues of the consumer wait to be polled"
+    PAUSED = "the program has paused the queue"
 
 
 def hold(

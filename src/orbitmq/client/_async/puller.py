@@ -31,7 +31,7 @@ from orbitmq.limits import CONSUMER_PULL_BYTES
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.sysflag import SysFlag
 
 _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
@@ -126,7 +126,7 @@ async def _take(consumer: Member, owned: OwnedQueue, answer: Command) -> None:
         return
     received: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
-        received = await read_messages(consumer, owned.queue, answer)
+        received = await read_messages(consumer, owned.queue, answer.body, answer.integer("offsetDelta"))
         if next_offset <= owned.next_offset:
             raise ClientError(
                 f"the answer to a pull of {owned.name} at offset {owned.next_offset} would lead back to {next_offset}"
@@ -140,15 +140,16 @@ async def _take(consumer: Member, owned: OwnedQueue, answer: Command) -> None:
         consumer.offsets.table.advance(owned.queue, next_offset)
 
 
-async def read_messages(consumer: Member, queue: MessageQueue, answer: Command) -> list[ReceivedMessage]:
-    """Messages of an answer that the subscription wants, bodies restored; one that cannot be has a `problem`.
+async def read_messages(consumer: Member, queue: MessageQueue, data: Buffer, delta: int) -> list[ReceivedMessage]:
+    """Messages of an answer's body that the subscription wants, bodies restored; one that cannot be has a `problem`.
+
+    delta: what the answer says is to be added to queue offsets.
 
     `RecordError` when the answer itself is damaged.
     """
     accepts = consumer.subscriptions[queue.topic].filter.accepts_tag
-    delta = answer.integer("offsetDelta")
     received: list[ReceivedMessage] = []
-    for record in records_of(answer.body):
+    for record in records_of(data):
         properties = decode_properties(record.properties)
         if not accepts(properties.get(Property.TAGS)):
             continue

@@ -1,0 +1,113 @@
+"""Reading single queues on a group's name, without being a member of it: pulls, bounds, stored offsets.
+
+Rules of this file
+1. Every call is one request to one broker; the route of the topic is looked up when it is not known.
+2. Nothing is retried and nothing is committed along with a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.client._async.parts import Context
+from orbitmq.client.pull_plan import PULL_ANSWERS
+from orbitmq.client.pull_request import PullAnswer, PullRequest, queue_fields, queue_name, read_answer
+from orbitmq.client.route import MASTER_ID
+from orbitmq.errors import ClientError, RouteNotFoundError
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+
+_FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+
+
+class QueueReader:
+    """Requests about queues. `timeout_ms` is for one of them, and is added to the time a broker may hold a pull."""
+
+    def __init__(self, client: Context, group: str, timeout_ms: int) -> None:
+        self._client = client
+        self._timeout_ms = timeout_ms
+        self.group = group
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Readable queues of a topic as the name servers know it now. `RouteNotFoundError` for an unknown topic."""
+        route = await self._client.routes.refresh(topic)
+        if route is None:
+            raise RouteNotFoundError(
+                f"the name servers know no topic {topic!r}", remedy=f"create it: orbitmq topic create {topic}"
+            )
+        return route.subscribe_queues
+
+    async def pull(self, request: PullRequest, broker_id: int = MASTER_ID) -> PullAnswer:
+        """Ask the given member of the queue's broker group, or another one that is there."""
+        queue = request.queue
+        answer = await self._client.network.request(
+            await self.address(queue, broker_id),
+            request.code,
+            request.fields(),
+            timeout_ms=self._timeout_ms + request.hold_ms,
+            doing=f"pulling {queue_name(queue)}",
+            accept=PULL_ANSWERS,
+        )
+        return read_answer(request, answer)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Offset of the oldest message the queue still has; equal to `max_offset` when it has none."""
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Offset the next message of the queue will get."""
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Offset of the first message stored at or after an instant; `max_offset` when there is none."""
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's offset on the queue as the broker has it; None when it has none."""
+        answer = await self._client.network.request(
+            await self.address(queue),
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            {**queue_fields(queue), "consumerGroup": self.group},
+            timeout_ms=self._timeout_ms,
+            doing=f"reading the offset of group {self.group!r} on {queue_name(queue)}",
+            accept=_FOUND_OR_NOT,
+        )
+        offset = answer.integer("offset", -1)
+        return None if answer.code == ResponseCode.QUERY_NOT_FOUND or offset < 0 else offset
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Store the group's offset on the queue, in either direction; the broker has it when this returns."""
+        await self._client.network.request(
+            await self.address(queue),
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {**queue_fields(queue), "consumerGroup": self.group, "commitOffset": str(offset)},
+            timeout_ms=self._timeout_ms,
+            doing=f"committing offset {offset} of group {self.group!r} on {queue_name(queue)}",
+        )
+
+    async def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        """Where to ask about a queue; an unknown broker is looked for at the name servers once more."""
+        routes = self._client.routes
+        address = (await routes.get(queue.topic)).reader(queue.broker_name, broker_id)
+        if address is None:
+            route = await routes.refresh(queue.topic)
+            address = route.reader(queue.broker_name, broker_id) if route is not None else None
+        if address is None:
+            raise RouteNotFoundError(
+                f"topic {queue.topic!r} has no broker {queue.broker_name!r}", remedy="see: orbitmq topic route"
+            )
+        return address
+
+    async def _offset(self, queue: MessageQueue, code: RequestCode, more: Mapping[str, str] | None = None) -> int:
+        name = queue_name(queue)
+        answer = await self._client.network.request(
+            await self.address(queue),
+            code,
+            {**queue_fields(queue), **(more or {})},
+            timeout_ms=self._timeout_ms,
+            doing=f"reading an offset of {name}",
+        )
+        offset = answer.optional_integer("offset")
+        if offset is None or offset < 0:
+            raise ClientError(f"the broker of {name} answered without an offset")
+        return offset
