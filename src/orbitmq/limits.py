@@ -83,6 +83,18 @@ CONSUMER_PULL_BYTES: Final = 262_144
 ALLOCATION_VIRTUAL_NODES_MAX: Final = 10_000
 """Places of one member on the ring of the consistent-hash strategy; every rebalance computes all of them for all members."""
 
+PULL_WAIT_MS_MAX: Final = 110_000
+"""Longest wait one explicit pull may ask for: brokers close connections that are silent for 120 s."""
+
+LITE_MESSAGES_MAX: Final = 10_000
+"""Messages of all queues of a lite consumer, waiting to be polled or in hand, above which none is pulled (pullThresholdForAll)."""
+
+LITE_ASSIGNED_QUEUES_MAX: Final = 16_384
+"""Queues that may be assigned to one lite consumer; each is one held request at its broker."""
+
+LITE_WATCHES_MAX: Final = 1_000
+"""Topics whose queues one lite consumer watches; each costs a look at the name servers every 30 s."""
+
 CLIENT_OFFLOAD_BYTES: Final = 65_536
 """Bodies from this size are compressed and decompressed on a thread, so that the event loop is not held for more than
 about a millisecond."""
