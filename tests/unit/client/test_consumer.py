@@ -615,7 +615,7 @@ def test_one_member_of_a_group_per_client(run: Run, cluster: Cluster, broker: Br
             with pytest.raises(ClientError, match="starts once"):
                 await members.start()
             fresh = consumer(mq)
-            with pytest.raises(ClientError, match="async with"):
+            with pytest.raises(ClientError, match="with block"):
                 await anext(fresh)
             for group in ("", "DEFAULT_CONSUMER"):
                 with pytest.raises(ConfigurationError):
