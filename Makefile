@@ -8,9 +8,12 @@ ARGS ?=
 .DEFAULT_GOAL := help
 FUZZ_COUNT ?= 1000000
 CRASH_COUNT ?= 500
+SOAK_SECONDS ?= 3600
+CHAOS_SECONDS ?= 300
+CHAOS_SEED ?= 1
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo test check lint types contracts fuzz crash-campaign overload leaf clean format
+.PHONY: help demo test check lint types contracts fuzz crash-campaign overload soak chaos leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -66,6 +69,12 @@ crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=..
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
+
+soak: $(STAMP) ## Half load for an hour: flat memory, every message accounted for (SOAK_SECONDS=...)
+	@SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -q tests/chaos/test_soak.py
+
+chaos: $(STAMP) ## Clients behind a bad network for five minutes (CHAOS_SECONDS=..., CHAOS_SEED=...)
+	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -q tests/chaos/test_bad_network.py
 
 leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
