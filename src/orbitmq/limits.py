@@ -55,6 +55,28 @@ CLIENT_GROUPS_MAX: Final = 1_000
 CLIENT_SEND_RETRIES_MAX: Final = 64
 """Largest retry count a producer may be given; the time limit of the send ends the attempts long before."""
 
+CLIENT_SENDS_IN_FLIGHT_MAX: Final = 1_024
+"""Default of what one producer has under way, in messages; the Java client's bound for asynchronous sends."""
+
+CLIENT_BYTES_IN_FLIGHT_MAX: Final = 100 * 1024 * 1024
+"""The same in bytes of bodies."""
+
+CLIENT_EPOCH_SENDS_MAX: Final = 65_536
+"""Sends of one epoch of a producer's own scope, beyond which stragglers of the epoch before are given up: at 15,000 sends
+a second the epoch can still wait four seconds for them."""
+
+CLIENT_SEND_TEMPLATES_MAX: Final = 1_024
+"""Topics for which a producer keeps an encoded send header; beyond it they are made anew."""
+
+CLIENT_REQUESTS_WAITING_MAX: Final = 10_000
+"""Requests of one client that wait for the reply of a consumer; each is a few hundred bytes and a timer."""
+
+ONCE_NAME_CHARS_MAX: Final = 255
+"""Scope and key of an idempotent send: brokers keep them in memory."""
+
+CLIENT_TRACES_MAX: Final = 2_048
+"""Trace records that wait to be sent; further ones are dropped and counted, so that tracing never holds up a send."""
+
 CONSUMER_TOPICS_MAX: Final = 1_000
 """Topics of one consumer; every one is rebalanced every 20 s."""
 
@@ -177,6 +199,16 @@ QUERY_ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 
 STATISTIC_NAMES_MAX: Final = 20_000
 """Topics, and groups of a topic, with counters of their own."""
+
+QUESTIONS_TO_CLIENTS_MAX: Final = 1_024
+"""Questions of tools that the broker has passed on to clients and that are not answered yet; a group of a thousand
+clients can be asked at once."""
+
+CONSUME_STATS_QUEUES_MAX: Final = 50_000
+"""Message queues in one report about the progress of all groups: about 10 MB of JSON and half a second."""
+
+QUEUE_UNITS_SHOWN_MAX: Final = 10_000
+"""Consume queue units in one answer: about a megabyte of JSON."""
 
 BATCH_MESSAGES_MAX: Final = 32_768
 """Messages in one batch frame. A batch is handled in one piece, which others wait for: this many take about 0.3 s. The
@@ -369,3 +401,19 @@ LOG_WORDINGS_MAX: Final = 1_024
 
 LOOP_STALL_MS: Final = 250
 """A loop turn, or a timer's delay, of this length is a stall: it is counted, and reported in the log."""
+
+# --- command line -------------------------------------------------------------------------------------------------
+CLI_CONTEXTS_MAX: Final = 256
+"""Named clusters in the user's file: a list that a person still reads."""
+
+CLI_CONTEXT_FILE_BYTES_MAX: Final = 262_144
+"""Largest file of contexts that is read: so many contexts with a kilobyte each."""
+
+# --- the synchronous client -------------------------------------------------------------------------------------------
+
+SYNC_ACK_DELAY_MS: Final = 10
+"""How long an acknowledgement may wait on its way to the client's thread, so that a hundred of them wake it once; little beside
+the seconds until offsets are written."""
+
+SYNC_EXIT_WAIT_MS: Final = 1_000
+"""How long the interpreter's exit waits for the thread of a client that nobody closed."""

@@ -1,0 +1,121 @@
+"""Plain functions as handlers of messages: a bounded number of threads beside the loop.
+
+The loop hands out one message at a time to each of `count` places and waits for its end, exactly as with an asynchronous handler; what
+becomes of the message is decided there. Threads only run the function.
+
+Rules of this file
+1. At most `count` handlers run and at most `count` messages wait for a thread. Threads are started when they are first needed.
+2. Answers of handlers that end at about the same time wake the loop once.
+3. A handler that runs cannot be stopped. When its run was given up, its error is logged and its result is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from orbitmq.client._async.runtime import log
+from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.errors import ConfigurationError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class HandlerThreads(Generic[T, R]):
+    """An asynchronous handler made of a plain one. Its `with` block ends the threads."""
+
+    def __init__(self, loop_thread: LoopThread, handler: Callable[[T], R], count: int) -> None:
+        if inspect.iscoroutinefunction(handler):
+            raise ConfigurationError(
+                f"{handler!r} is asynchronous; the synchronous client calls plain functions on threads",
+                remedy="write it with def, or use the asyncio client: orbitmq.connect",
+            )
+        self._handler = handler
+        self._count = count
+        self._loop = loop_thread.loop
+        self._jobs: SimpleQueue[tuple[asyncio.Future[R], T] | None] = SimpleQueue()
+        self._ended: deque[tuple[asyncio.Future[R], Any, Exception | None]] = deque()
+        self._waking = False
+        self._threads: list[threading.Thread] = []
+        self._busy_count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+        if error is None:  # every handler has ended; else one may hang, and nobody waits for it
+            for thread in self._threads:
+                thread.join()
+
+    async def __call__(self, item: T) -> R:
+        """On the loop: have a thread call the handler; its result or its error."""
+        future: asyncio.Future[R] = self._loop.create_future()
+        self._busy_count += 1
+        if self._busy_count > len(self._threads) < self._count:
+            thread = threading.Thread(target=self._work, name=f"orbitmq handler {len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._jobs.put((future, item))
+        return await future
+
+    # --- on the threads
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, item = job
+            try:
+                result = self._handler(item)
+                if result is not None and inspect.isawaitable(result):
+                    raise TypeError(f"handler {self._handler!r} is asynchronous: it returned {type(result).__name__}")
+            except BaseException as error:
+                self._tell((future, None, _as_ordinary(error)))
+            else:
+                self._tell((future, result, None))
+                del result
+            del job, future, item  # a thread that waits holds no message
+
+    def _tell(self, end: tuple[asyncio.Future[R], Any, Exception | None]) -> None:
+        self._ended.append(end)
+        if not self._waking:
+            self._waking = True
+            try:
+                self._loop.call_soon_threadsafe(self._settle)
+            except RuntimeError:
+                if not self._loop.is_closed():
+                    raise
+                log.error("handler %r ended after its client was closed; its message comes again", self._handler)
+
+    # --- on the loop
+
+    def _settle(self) -> None:
+        self._waking = False  # before looking: who ends from now on wakes the loop again
+        while self._ended:
+            future, result, failure = self._ended.popleft()
+            self._busy_count -= 1
+            if future.done():
+                if failure is not None:
+                    log.error("handler %r failed after its run was given up", self._handler, exc_info=failure)
+            elif failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+
+
+def _as_ordinary(error: BaseException) -> Exception:
+    """An error that a future takes and that ends no loop: SystemExit on a thread ends neither the program nor the client."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    ordinary = RuntimeError(f"the handler raised {error!r}")
+    ordinary.__cause__ = error
+    return ordinary
