@@ -1,7 +1,8 @@
 """The message store: appending, committing, dispatching and reading, for one owner on one thread.
 
 A loop turn appends any number of messages and then commits once: one gathered write, then dispatch to the derived
-structures, then the answers. Flushing and everything else that blocks runs on the worker.
+structures, then the answers. Everything that blocks runs on the worker; `flushing` knows how far the log is synced and
+`writability` whether messages are taken.
 
 Rules of this file
 1. Single owner: every method is called on the thread that opened the store; `notify` brings the worker's results there.
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +29,8 @@ from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store import reading
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
-from orbitmq.store.durability import Durability, PutStatus, Told
+from orbitmq.store.durability import PutStatus, Told
+from orbitmq.store.flushing import Flushing
 from orbitmq.store.index import IndexService
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
@@ -38,6 +39,7 @@ from orbitmq.store.recovery import LogScan, Origin, Report
 from orbitmq.store.saving import NotNoted, Saving, is_passing_trouble
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.worker import Worker
+from orbitmq.store.writability import CLOSED, FATAL, SPACE, Writability
 
 logger = logging.getLogger("orbitmq.store")
 T = TypeVar("T")
@@ -89,28 +91,32 @@ class MessageStore:
         self._worker = worker
         self._due_time = due_time
         self._derived: list[Derived] = [queues, *([index] if index else []), *others]
-        self._sync_mode = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._appended: list[Dispatched] = []
-        self._undispatched: deque[Dispatched] = deque()
         self._unapplied: list[Dispatched] = []
         self._turn_waiters: list[tuple[int, bool, Told]] = []
-        self._durability = Durability()
-        self._refusals: dict[str, str] = {}
-        self._withheld: dict[str, str] = {}
+        self._writability = Writability()
+        self._flushing = Flushing(
+            log,
+            worker,
+            clock,
+            self.deadlines,
+            holds_back=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            pause_ms=self._flush_pause_ms,
+            confirmed=self._dispatch,
+            failed=self._sync_failed,
+            stopped=lambda: self._writability.is_over,
+        )
         self._retired: list[Callable[[], None]] = []
         """Releases of files that are forgotten; for the worker, which may still be syncing them."""
-        self._syncing = False
         self._save_again = False
         """A durable save was asked for while another one ran."""
         self._topic_bytes: dict[str, bytes] = {}
         self._warm_from = log.written_end
         self.confirm_offset = log.written_end
         for name, action in (
-            ("flush", self._start_sync),
-            ("sync-timeout", self._expire_waiters),
             ("save", self._save_written),
             ("save-durable", self._save_synced),
-            ("space", self._retry_space),
+            (SPACE, self._retry_space),
         ):
             self.deadlines.define(name, action)
 
@@ -122,7 +128,7 @@ class MessageStore:
         if origin is Origin.OURS:
             self._saving.save_written(self._derived, self.confirm_offset)
             self._saving.touched(self.deadlines, self._clock.monotonic_ns())
-            self._start_sync()
+            self._flushing.start()
         else:
             job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
             if job is not None and (outcome := job()) is not None:
@@ -139,8 +145,9 @@ class MessageStore:
         Raises StoreUnwritableError when the store takes no messages, RecordError when the message fits no record.
         Cost: about 4 us and a copy of the body.
         """
-        if self._refusals or (self._withheld and not accepted):
-            raise StoreUnwritableError(self.unwritable_reason)
+        writability = self._writability
+        if writability.stops or (writability.withheld and not accepted):
+            raise StoreUnwritableError(writability.reason)
         topic = self._topic_bytes.get(message.topic) or self._encode_topic(message.topic)
         if accepted:
             size = stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
@@ -243,7 +250,7 @@ class MessageStore:
         if scan.position != self.log.end:
             self.log.set_end(start)
             raise RecordError(f"the bytes from {start} on are not whole records beyond {scan.position}")
-        self._written(entries)
+        self._flushing.written(entries)
 
     def wait_durable(self, end_offset: int, wait: bool, told: Told) -> None:
         """Tell `told` what became of a message appended in this turn, as soon as its flush mode is satisfied.
@@ -269,25 +276,12 @@ class MessageStore:
                 for _, _, told in waiters:
                     told(PutStatus.SERVICE_NOT_AVAILABLE)
                 return
-            self._written(entries)
+            self._flushing.written(entries)
         for end_offset, wait, told in waiters:
-            if self._sync_mode and wait:
-                deadline = self._clock.monotonic_ns() + self.settings.sync_flush_timeout_ms * NS_PER_MS
-                self._durability.wait(end_offset, deadline, told)
-                self.deadlines.arm("sync-timeout", deadline)
+            if wait and self._flushing.holds_back:
+                self._flushing.wait(end_offset, self.settings.sync_flush_timeout_ms, told)
             else:
                 told(PutStatus.PUT_OK)
-
-    def _written(self, entries: list[Dispatched]) -> None:
-        if self._sync_mode:
-            self._undispatched.extend(entries)
-            self._start_sync()
-        else:
-            self._dispatch(entries, self.log.written_end)
-            now = self._clock.monotonic_ns()
-            settings = self.settings
-            pause_ms = min(settings.flush_interval_commit_log_ms, settings.flush_commit_log_thorough_interval_ms)
-            self.deadlines.arm("flush", now + pause_ms * NS_PER_MS)
 
     def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
         self.confirm_offset = confirmed
@@ -305,56 +299,32 @@ class MessageStore:
         if self.arrival is not None:
             self.arrival(entries)
 
-    # --- flushing ---------------------------------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------------------------
 
-    def _start_sync(self) -> None:
-        if self._syncing or self._stopped or self.log.synced_end >= self.log.written_end:
-            return
-        self._syncing = True
-        end = self.log.written_end
-        self._worker.submit(self.log.datasync, lambda result: self._sync_done(end, result))
-
-    def _sync_done(self, end: int, result: object) -> None:
-        self._syncing = False
-        if isinstance(result, BaseException):
-            self._sync_failed(result)
-            return
-        self._advance_synced(end)
-        if self._sync_mode:
-            self._start_sync()  # what was written meanwhile
-
-    def _advance_synced(self, end: int) -> None:
-        if end <= self.log.synced_end:
-            return
-        self.log.synced_end = end
-        ready = []
-        while self._undispatched and self._undispatched[0].end_offset <= end:
-            ready.append(self._undispatched.popleft())
-        if ready:
-            self._dispatch(ready, end)
-        self._durability.synced(end)
-
-    def _expire_waiters(self) -> None:
-        now = self._clock.monotonic_ns()
-        self._durability.expire(now)
-        following = self._durability.next_deadline_ns
-        if following is not None:
-            self.deadlines.arm("sync-timeout", following)
+    def _flush_pause_ms(self) -> int:
+        settings = self.settings
+        return min(settings.flush_interval_commit_log_ms, settings.flush_commit_log_thorough_interval_ms)
 
     def _sync_failed(self, error: BaseException) -> None:
         log = self.log
-        risk = "" if self._sync_mode else f"; bytes {log.synced_end} to {log.written_end} were acknowledged unsynced"
-        self._refuse("fatal", f"syncing the commit log failed: {error}{risk}; restart the broker on a sound disk")
-        self._durability.fail()
+        risk = (
+            ""
+            if self._flushing.holds_back
+            else f"; bytes {log.synced_end} to {log.written_end} were acknowledged unsynced"
+        )
+        self._writability.stop(
+            FATAL, f"syncing the commit log failed: {error}{risk}; restart the broker on a sound disk"
+        )
+        self._flushing.fail()
 
     def _write_failed(self, error: Exception) -> None:
         if is_passing_trouble(error):
             full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            self._refuse("space", f"{'the disk is full' if full else 'the machine is short of means'}: {error}")
-            self.deadlines.arm("space", self._clock.monotonic_ns() + SPACE_CHECK_INTERVAL_MS * NS_PER_MS)
+            self._writability.stop(SPACE, f"{'the disk is full' if full else 'the machine is short of means'}: {error}")
+            self.deadlines.arm(SPACE, self._clock.monotonic_ns() + SPACE_CHECK_INTERVAL_MS * NS_PER_MS)
         else:
-            self._refuse("fatal", f"writing the store failed: {error}; restart the broker on a sound disk")
-            self._durability.fail()
+            self._writability.stop(FATAL, f"writing the store failed: {error}; restart the broker on a sound disk")
+            self._flushing.fail()
 
     def _retry_space(self) -> None:
         """Accept messages again once what could not be written before can be."""
@@ -366,7 +336,7 @@ class MessageStore:
             self._write_failed(error)
             return
         late, self._unapplied = self._unapplied, []
-        self.allow("space")
+        self.allow(SPACE)
         self._saving.touched(self.deadlines, self._clock.monotonic_ns())
         if late and self.arrival is not None:
             self.arrival(late)
@@ -374,7 +344,7 @@ class MessageStore:
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def _save_written(self) -> None:
-        if self._stopped or self._unapplied:
+        if self._writability.is_over or self._unapplied:
             return
         try:
             self._saving.save_written(self._derived, self.confirm_offset)
@@ -382,7 +352,7 @@ class MessageStore:
             self._write_failed(error)
 
     def _save_synced(self) -> None:
-        if self._stopped or self._unapplied:
+        if self._writability.is_over or self._unapplied:
             return
         end = self.log.written_end
         try:
@@ -399,7 +369,7 @@ class MessageStore:
         if isinstance(result, BaseException):
             self._sync_failed(result)
             return
-        self._advance_synced(end)
+        self._flushing.synced(end)
         if isinstance(result, NotNoted):
             self._write_failed(result.error)
         elif self._save_again:
@@ -410,37 +380,24 @@ class MessageStore:
     @property
     def writable(self) -> bool:
         """Whether new messages are taken."""
-        return not self._refusals and not self._withheld
+        return self._writability.is_open
 
     @property
     def writes_accepted(self) -> bool:
         """Whether messages that were taken in before, such as delayed ones that are due, can be appended."""
-        return not self._refusals
+        return not self._writability.stops
 
     @property
     def unwritable_reason(self) -> str:
-        return "; ".join([*self._refusals.values(), *self._withheld.values()])
-
-    @property
-    def _stopped(self) -> bool:
-        return "fatal" in self._refusals or "closed" in self._refusals
-
-    def _refuse(self, name: str, reason: str) -> None:
-        if name not in self._refusals:
-            logger.error("no messages are accepted: %s", reason)
-        self._refusals[name] = reason
+        return self._writability.reason
 
     def refuse(self, name: str, reason: str) -> None:
         """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in
-        before are still appended: delivering what is pending is what lets its files go."""
-        if name not in self._withheld:
-            logger.error("no messages are accepted: %s", reason)
-        self._withheld[name] = reason
+        before are still appended."""
+        self._writability.withhold(name, reason)
 
     def allow(self, name: str) -> None:
-        known = self._refusals.pop(name, None) or self._withheld.pop(name, None)
-        if known is not None and self.writable:
-            logger.warning("messages are accepted again")
+        self._writability.allow(name)
 
     @property
     def unsynced_bytes(self) -> int:
@@ -564,8 +521,8 @@ class MessageStore:
         self._worker.close()
         if not self._save_clean():
             self._saving.abandon()
-        self._refusals["closed"] = "the store is closed"
-        self._durability.fail()
+        self._writability.stops[CLOSED] = "the store is closed"
+        self._flushing.fail()
         for release in self._retired:
             release()
         for derived in self._derived:
@@ -579,14 +536,14 @@ class MessageStore:
 
     def _save_clean(self) -> bool:
         """Sync and dispatch everything, then save it as the state after an orderly stop. False when that failed."""
-        if self._stopped:
+        if self._writability.is_over:
             return False
         try:
             self.log.datasync()
         except OSError as error:
             self._sync_failed(error)
             return False
-        self._advance_synced(self.log.written_end)
+        self._flushing.synced(self.log.written_end)
         if self._unapplied:
             return False
         try:

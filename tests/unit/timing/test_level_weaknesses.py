@@ -174,7 +174,7 @@ def test_a04_a_store_that_takes_nothing_is_waited_for_without_limit(
     little: LittleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little.send(body=b"late", level=1)
-    little.store._refuse("space", "the disk is full")
+    little.store._writability.stop("space", "the disk is full")
     little.advance(60_000)
     assert little.bodies() == []
     little.store.allow("space")

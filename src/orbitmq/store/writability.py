@@ -1,0 +1,55 @@
+"""Whether the store takes messages, and why not.
+
+Rules of this file
+1. Two kinds of reasons. A *stop* forbids every append: the disk is full, a sync failed, the store is closed. A
+   *withholding* forbids new messages only: what was taken in before, such as delayed messages that are due, is still
+   appended, because delivering it is what lets its files go.
+2. Each reason has a name and is lifted under it. The first occurrence of a reason is reported, repetitions are not.
+"""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("orbitmq.store")
+
+FATAL, CLOSED, SPACE = "fatal", "closed", "space"
+
+
+class Writability:
+    __slots__ = ("stops", "withheld")
+
+    def __init__(self) -> None:
+        self.stops: dict[str, str] = {}
+        """Name -> reason; read directly by the store, whose appends ask for nothing else."""
+        self.withheld: dict[str, str] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new messages are taken."""
+        return not self.stops and not self.withheld
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be written any more until a restart."""
+        return FATAL in self.stops or CLOSED in self.stops
+
+    @property
+    def reason(self) -> str:
+        return "; ".join([*self.stops.values(), *self.withheld.values()])
+
+    def stop(self, name: str, reason: str) -> None:
+        if name not in self.stops:
+            logger.error("no messages are accepted: %s", reason)
+        self.stops[name] = reason
+
+    def withhold(self, name: str, reason: str) -> None:
+        if name not in self.withheld:
+            logger.error("no messages are accepted: %s", reason)
+        self.withheld[name] = reason
+
+    def allow(self, name: str) -> None:
+        """Lift the reason of that name, of either kind; nothing happens when there is none."""
+        known = self.stops.pop(name, None) or self.withheld.pop(name, None)
+        if known is not None and self.is_open:
+            logger.warning("messages are accepted again")
