@@ -92,6 +92,12 @@ CONSUMER_QUEUE_BYTES_MAX: Final = 100 * 1024 * 1024
 CONSUMER_BYTES_MAX: Final = 256 * 1024 * 1024
 """Unsettled body bytes of all queues of one consumer above which none is pulled; RocketMQ has no such bound."""
 
+CONSUMER_MESSAGES_MAX: Final = 100_000
+"""Unsettled messages of all queues of one consumer above which none is pulled: small messages cost more than their bytes."""
+
+CONSUMER_BATCH_MESSAGES_MAX: Final = 1_024
+"""Messages of one call of a batch handler; RocketMQ's consumeMessageBatchMaxSize."""
+
 CONSUMER_SPAN_MAX: Final = 2_000
 """Distance from the first to the last unsettled offset of a queue above which it is not pulled: one stuck message
 may hold back the committed offset, and with it cause redelivery after a crash, only this far."""
@@ -116,6 +122,9 @@ LITE_ASSIGNED_QUEUES_MAX: Final = 16_384
 
 LITE_WATCHES_MAX: Final = 1_000
 """Topics whose queues one lite consumer watches; each costs a look at the name servers every 30 s."""
+
+CLIENT_STACKS_CHARS_MAX: Final = 65_536
+"""Where the tasks of a client stand, as an administrator's request is answered; a screen or two is what people read."""
 
 CLIENT_OFFLOAD_BYTES: Final = 65_536
 """Bodies from this size are compressed and decompressed on a thread, so that the event loop is not held for more than

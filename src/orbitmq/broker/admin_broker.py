@@ -1,4 +1,4 @@
-"""Requests about the broker itself: its settings (26, changed by 25) and its state (28).
+"""Requests about the broker itself: its settings (26, changed by 25), its state (28) and the delay levels' offsets (45).
 
 Rules of this file
 1. The keys of the runtime information are RocketMQ's: its tools parse them without looking whether they are there.
@@ -24,7 +24,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.names import SCHEDULE_TOPIC
-from orbitmq.protocol.remoting.bodies import KVTable
+from orbitmq.protocol.remoting.bodies import DataVersion, DelayOffsetTable, KVTable
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -56,6 +56,8 @@ class BrokerAdminProcessor:
         """
         self.level_offsets: Callable[[], Mapping[int, int]] = dict
         """Delivered offset of each delay level that is in use; set by the delivery service."""
+        self.level_version: Callable[[], DataVersion] = DataVersion
+        """Version of these offsets as last saved; set by the delivery service as well."""
         self.more_facts: list[Facts] = []
         """Further entries of the runtime information, of parts that this module does not know."""
         self._settings = settings
@@ -83,13 +85,21 @@ class BrokerAdminProcessor:
             raise Refusal(ResponseCode.NO_PERMISSION, str(error)) from error
         return response(command, ResponseCode.SUCCESS)
 
+    def level_table(self, command: Command, peer: Peer) -> Command:
+        """How far each delay level has been delivered, as slaves copy it."""
+        body = DelayOffsetTable(
+            offset_table=dict(sorted(self.level_offsets().items())), data_version=self.level_version()
+        )
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
     def runtime(self, command: Command, peer: Peer) -> Command:
         body = KVTable(table=dict(sorted(self.runtime_facts().items()))).encode()
         return response(command, ResponseCode.SUCCESS, None, None, body)
 
     def runtime_facts(self) -> dict[str, str]:
         counted, store = self._statistics, self._store
-        now_ms = self._clock.now_ms()
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        mornings, latency = counted.mornings(now_ms), counted.put_latency
         put, got = str(counted.put_count), str(counted.transferred_count)
         facts = {
             "brokerVersion": str(OUR_VERSION),
@@ -98,22 +108,21 @@ class BrokerAdminProcessor:
             "bootTimestamp": str(counted.started_ms),
             "runtime": _duration(max(now_ms - counted.started_ms, 0) // 1000),
             "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_send_request_timestamp),
-            # Totals since the start; this broker keeps no daily ones.
-            "msgPutTotalYesterdayMorning": "0",
-            "msgPutTotalTodayMorning": "0",
+            "msgPutTotalYesterdayMorning": str(mornings.put_yesterday),
+            "msgPutTotalTodayMorning": str(mornings.put_today),
             "msgPutTotalTodayNow": put,
-            "msgGetTotalYesterdayMorning": "0",
-            "msgGetTotalTodayMorning": "0",
+            "msgGetTotalYesterdayMorning": str(mornings.got_yesterday),
+            "msgGetTotalTodayMorning": str(mornings.got_today),
             "msgGetTotalTodayNow": got,
             "putMessageTimesTotal": put,
             "putMessageFailedTimes": str(counted.put_failed_count),
             "putMessageSizeTotal": str(counted.put_bytes),
             "putMessageAverageSize": f"{counted.put_bytes / max(counted.put_count, 1):.1f}",
-            "putMessageEntireTimeMax": "0",
+            "putMessageEntireTimeMax": str(latency.highest_ns // 1_000_000),
             "getMessageEntireTimeMax": "0",
-            "putMessageDistributeTime": "",
-            "putLatency99": "0.0",
-            "putLatency999": "0.0",
+            "putMessageDistributeTime": latency.distribution(),
+            "putLatency99": f"{latency.percentile_ms(0.99, now_ns):.2f}",
+            "putLatency999": f"{latency.percentile_ms(0.999, now_ns):.2f}",
             "pageCacheLockTimeMills": "0",
             "dispatchMaxBuffer": "0",
             "dispatchBehindBytes": str(store.log.written_end - store.confirm_offset),
@@ -131,7 +140,7 @@ class BrokerAdminProcessor:
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
         }
-        facts.update(counted.rates(self._clock.monotonic_ns()))
+        facts.update(counted.rates(now_ns))
         facts.update(self._waiting())
         facts.update(self._disks())
         for level, offset in sorted(self.level_offsets().items()):

@@ -1,4 +1,5 @@
-"""Requests about consumer groups and their members: 200, 225, 201, 207, 352, 353, 203, 204, 328, 208, 300, 343, 345.
+"""Requests about consumer groups and their members: 200, 225, 201, 207, 352, 353, 203, 204, 328, 300, 343,
+345.
 
 Source: RocketMQ remoting, admin requests for subscription groups and for consumer and producer inspection.
 """
@@ -11,18 +12,13 @@ from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
-from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TopicTable
-from orbitmq.protocol.names import retry_topic
+from orbitmq.broker.refusal import Refusal, group_missing
+from orbitmq.broker.statistics import Statistics
 from orbitmq.protocol.remoting.bodies import (
     ClientConnection,
     ConsumerConnection,
-    ConsumeStats,
     GroupForbidden,
     GroupList,
-    MessageQueue,
-    OffsetProgress,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
@@ -34,27 +30,22 @@ from orbitmq.protocol.remoting.bodies import (
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.store.store import MessageStore
 
 
 class GroupAdminProcessor:
     def __init__(
         self,
-        settings: BrokerSettings,
-        topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
         clients: ClientRegistry,
         locks: QueueLocks,
-        store: MessageStore,
+        statistics: Statistics,
     ) -> None:
-        self._settings = settings
-        self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
         self._locks = locks
-        self._store = store
+        self._statistics = statistics
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
@@ -76,6 +67,7 @@ class GroupAdminProcessor:
         group = command.text("groupName")
         self._groups.delete(group)
         self._locks.drop_group(group)
+        self._statistics.drop_group(group)
         if command.boolean("cleanOffset"):
             self._offsets.drop_group(group)
         self._save()
@@ -168,47 +160,6 @@ class GroupAdminProcessor:
         if group is None:
             raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name!r} is online")
         return group
-
-    # --- progress ---------------------------------------------------------------------------------------------------
-
-    def consume_stats(self, command: Command, peer: Peer) -> Command:
-        """Per message queue: where the log ends, where the group stands, and when what it consumed last was stored."""
-        group_name, topic = command.text("consumerGroup"), command.text("topic")
-        listed = [name for name in command.text("topicList").split(";") if name]
-        if listed:
-            names: Iterable[str] = listed
-        else:
-            names = [topic, retry_topic(group_name)] if topic else self._offsets.topics_of(group_name)
-            online = self._clients.consumer(group_name)
-            if online is not None:
-                names = [name for name in names if name in online.subscriptions]
-        table: dict[MessageQueue, OffsetProgress] = {}
-        for name in dict.fromkeys(names):
-            config = self._topics.get(name)
-            for queue_id in range(config.read_queue_nums if config is not None else 0):
-                queue = MessageQueue(topic=name, broker_name=self._settings.broker_name, queue_id=queue_id)
-                table[queue] = self._progress(group_name, name, queue_id)
-        return response(command, ResponseCode.SUCCESS, None, None, ConsumeStats(offset_table=table).encode())
-
-    def _progress(self, group: str, topic: str, queue_id: int) -> OffsetProgress:
-        end = self._store.max_offset(topic, queue_id)
-        consumed = self._offsets.query(group, topic, queue_id) or 0
-        last_ms = self._store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return OffsetProgress(
-            broker_offset=end,
-            consumer_offset=consumed,
-            pull_offset=max(consumed, self._offsets.pull_offset(group, topic, queue_id)),
-            last_timestamp=max(last_ms, 0),
-        )
-
-    def clone_offsets(self, command: Command, peer: Peer) -> Command:
-        """Give one group the offsets of another (314): of one topic, or of all when none is named."""
-        source, target, topic = command.text("srcGroup"), command.text("destGroup"), command.text("topic")
-        for name in [topic] if topic.strip() else self._offsets.topics_of(source):
-            if self._topics.get(name) is None:
-                raise topic_missing(name)
-            self._offsets.clone(source, target, name)
-        return response(command, ResponseCode.SUCCESS)
 
 
 def _connections(members: Iterable[Member]) -> list[ClientConnection]:

@@ -16,7 +16,10 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.traffic import MINUTE
+from orbitmq.clock import Clock
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.remoting.bodies import (
     MessageQueue,
@@ -42,6 +45,8 @@ class TopicAdminProcessor:
         offsets: OffsetTable,
         pulls: PullProcessor,
         store: MessageStore,
+        statistics: Statistics,
+        clock: Clock,
     ) -> None:
         self.after_registration: AfterRegistration | None = None
         """Calls back once the name servers know the topics of this moment, or could not be told in time."""
@@ -50,6 +55,8 @@ class TopicAdminProcessor:
         self._offsets = offsets
         self._pulls = pulls
         self._store = store
+        self._statistics = statistics
+        self._clock = clock
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -93,6 +100,7 @@ class TopicAdminProcessor:
         self._topics.delete(topic)
         self._offsets.drop_topic(topic)
         self._store.delete_topic(topic)
+        self._statistics.drop_topic(topic)
         self._pulls.held.release_topic(topic)
         self._save()
         return response(command, ResponseCode.SUCCESS)
@@ -137,7 +145,7 @@ class TopicAdminProcessor:
         return response(command, ResponseCode.SUCCESS, None, None, body)
 
     def statistics(self, command: Command, peer: Peer) -> Command:
-        """First and next offset and last store time of every queue."""
+        """First and next offset and last store time of every queue, and the rate of the last minute."""
         config = self._config(command)
         topic, store = config.topic_name, self._store
         table: dict[MessageQueue, TopicOffset] = {}
@@ -148,7 +156,10 @@ class TopicAdminProcessor:
             table[queue] = TopicOffset(
                 min_offset=max(low, 0), max_offset=max(high, 0), last_update_timestamp=max(last_ms, 0)
             )
-        body = TopicStatsTable(offset_table=table).encode()
+        counter = self._statistics.topics.get(topic)
+        gained = None if counter is None else counter.within(MINUTE, self._clock.monotonic_ns())
+        rate = 0.0 if gained is None else gained.count / gained.seconds
+        body = TopicStatsTable(offset_table=table, topic_put_tps=rate).encode()
         return response(command, ResponseCode.SUCCESS, None, None, body)
 
     def _config(self, command: Command) -> TopicConfig:

@@ -22,9 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from orbitmq.broker.admin_broker import BrokerAdminProcessor
-from orbitmq.broker.admin_groups import GroupAdminProcessor
-from orbitmq.broker.admin_topics import TopicAdminProcessor
+from orbitmq.broker.administration import Administration
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.groups import GroupTable
@@ -135,22 +133,26 @@ class Broker:
             count_max=store.settings.max_transfer_count_on_message_in_memory,
             bytes_max=store.settings.max_transfer_bytes_on_message_in_memory,
         )
-        self.topic_admin = TopicAdminProcessor(settings, self.topics, self.offsets, self.pulls, store)
-        self.admin = BrokerAdminProcessor(
+        self.administration = Administration(
             settings,
             self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.locks,
             self.sends,
             self.pulls,
             store,
             clock,
             self.statistics,
+            store_host=store_host,
             configuration=configuration or self._own_settings,
             change_configuration=change_configuration,
             disk_use=disk_use,
         )
         if memory_bytes is None:
             memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.admin.more_facts.append(self._counts)
+        self.administration.broker.more_facts.append(self._counts)
         self._handlers = self._table(
             memory_bytes * store.settings.access_message_in_memory_max_ratio // 100, random_below
         )
@@ -168,8 +170,7 @@ class Broker:
         settings, store, clock = self.settings, self.store, self.clock
         member = MembershipProcessor(settings, self.topics, self.groups, self.clients, self.locks, clock)
         offset = OffsetProcessor(settings, self.topics, self.groups, self.offsets, store, young_bytes=young_bytes)
-        query = QueryProcessor(settings, store)
-        group = GroupAdminProcessor(settings, self.topics, self.groups, self.offsets, self.clients, self.locks, store)
+        query = QueryProcessor(settings, self.clients, store)
         back = SendBackProcessor(
             settings,
             self.topics,
@@ -182,7 +183,6 @@ class Broker:
             unwritable=self.unwritable,
             random_below=random_below,
         )
-        topic, admin = self.topic_admin, self.admin
         code = RequestCode
         table: dict[RequestCode, RequestHandler] = {
             code.SEND_MESSAGE: self.sends.send,
@@ -193,6 +193,7 @@ class Broker:
             code.LITE_PULL_MESSAGE: self.pulls.pull,
             code.QUERY_MESSAGE: query.by_key,
             code.VIEW_MESSAGE_BY_ID: query.view,
+            code.QUERY_CONSUME_QUEUE: query.units,
             code.HEART_BEAT: member.heartbeat,
             code.UNREGISTER_CLIENT: member.unregister,
             code.GET_CONSUMER_LIST_BY_GROUP: member.consumer_list,
@@ -207,30 +208,7 @@ class Broker:
             code.GET_EARLIEST_MSG_STORETIME: offset.earliest,
             code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
-            code.UPDATE_AND_CREATE_TOPIC: topic.put,
-            code.UPDATE_AND_CREATE_TOPIC_LIST: topic.put_list,
-            code.DELETE_TOPIC_IN_BROKER: topic.delete,
-            code.GET_ALL_TOPIC_CONFIG: topic.get_all,
-            code.GET_TOPIC_CONFIG: topic.get,
-            code.GET_TOPIC_STATS_INFO: topic.statistics,
-            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic.system_topics,
-            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group.put,
-            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: group.put_list,
-            code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: group.get_all,
-            code.DELETE_SUBSCRIPTIONGROUP: group.delete,
-            code.GET_SUBSCRIPTIONGROUP_CONFIG: group.get,
-            code.UPDATE_AND_GET_GROUP_FORBIDDEN: group.forbid,
-            code.GET_CONSUMER_CONNECTION_LIST: group.consumer_connections,
-            code.GET_PRODUCER_CONNECTION_LIST: group.producer_connections,
-            code.GET_ALL_PRODUCER_INFO: group.all_producers,
-            code.GET_CONSUME_STATS: group.consume_stats,
-            code.QUERY_TOPIC_CONSUME_BY_WHO: group.groups_of_topic,
-            code.QUERY_TOPICS_BY_CONSUMER: group.topics_of_group,
-            code.QUERY_SUBSCRIPTION_BY_CONSUMER: group.subscription,
-            code.CLONE_GROUP_OFFSET: group.clone_offsets,
-            code.GET_BROKER_CONFIG: admin.configuration,
-            code.UPDATE_BROKER_CONFIG: admin.change,
-            code.GET_BROKER_RUNTIME_INFO: admin.runtime,
+            **self.administration.handlers(),
         }
         return {int(key): handler for key, handler in table.items()}
 
@@ -275,7 +253,7 @@ class Broker:
             self._save_tables()
         self.store.commit()
         now_ns = self.clock.monotonic_ns()
-        self.statistics.sample(now_ns)
+        self.statistics.end_turn(now_ns, self.clock.now_ms)
         self._arm(now_ns)
 
     def peer_closed(self, peer: Peer) -> None:

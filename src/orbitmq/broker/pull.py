@@ -141,7 +141,7 @@ class PullProcessor:
                 now_ns=now_ns, wait_ms=wait_ms, accepts=pull.accepts, owner=peer,
             ):  # fmt: skip
                 return None
-        self._statistics.pulled(pull.topic, pull.group, 0, 0)
+        self._statistics.count_missed()
         return self._answer(pull, code, result, result.status.name)
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
@@ -160,18 +160,20 @@ class PullProcessor:
         if result.status is GetStatus.FOUND:
             self._deliver(pull, result)
             return
-        self._statistics.pulled(pull.topic, pull.group, 0, 0)
+        self._statistics.count_missed()
         pull.peer.send(self._answer(pull, _code(result.status, pull.offset), result, result.status.name))
 
     def _deliver(self, pull: Pull, result: GetResult) -> None:
         """Answer with records: at once when they are warm, after the worker has read and verified them when not."""
         if result.cold:
-            self._store.read_cold(result, lambda read: self._deliver_read(pull, read))
+            self._store.read_cold(result, lambda read: self._deliver_read(pull, read, cold=True))
         else:
             self._deliver_read(pull, result)
 
-    def _deliver_read(self, pull: Pull, result: GetResult) -> None:
-        self._statistics.pulled(pull.topic, pull.group, result.count, result.bytes_total)
+    def _deliver_read(self, pull: Pull, result: GetResult, *, cold: bool = False) -> None:
+        self._statistics.pulled(
+            pull.topic, pull.group, result.count, result.bytes_total, self._clock.monotonic_ns(), cold=cold
+        )
         answer = self._answer(pull, _code(result.status, pull.offset), result, result.status.name)
         pull.peer.send_parts(answer, result.records)
 

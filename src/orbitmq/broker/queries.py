@@ -1,17 +1,22 @@
-"""Looking up messages: by position (33) and by key (12).
+"""Looking up messages: by position (33) and by key (12); and the units of a consume queue (321).
 
 Rules of this file
 1. The key index works with hashes: an answer may hold messages with another key. Clients compare; the broker does not.
 2. An answer is bounded by count and by what fits a frame.
+3. `eval` of 321 is what a pull of the group would decide. RocketMQ leaves it false for units without an extension.
 
 Source: RocketMQ broker, queries; remoting, look-up.
 """
 
 from __future__ import annotations
 
+from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.limits import QUERY_ANSWER_BYTES_MAX
+from orbitmq.errors import ProtocolError
+from orbitmq.limits import QUERY_ANSWER_BYTES_MAX, QUEUE_UNITS_SHOWN_MAX
+from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.remoting.bodies import ConsumeQueueBody, ConsumeQueueUnit
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -21,8 +26,9 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
 class QueryProcessor:
-    def __init__(self, settings: BrokerSettings, store: MessageStore) -> None:
+    def __init__(self, settings: BrokerSettings, clients: ClientRegistry, store: MessageStore) -> None:
         self._settings = settings
+        self._clients = clients
         self._store = store
 
     def view(self, command: Command, peer: Peer) -> Command | None:
@@ -59,6 +65,37 @@ class QueryProcessor:
                 fields,
             )
         return response(command, ResponseCode.SUCCESS, None, fields, b"".join(parts))
+
+    def units(self, command: Command, peer: Peer) -> Command:
+        """Units of a queue from an index on, and whether a group's subscription takes them."""
+        topic, queue_id, group = command.text("topic"), command.int32("queueId"), command.text("consumerGroup")
+        queue = self._store.queues.get(topic, queue_id)
+        if queue is None:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of topic {topic!r} has no messages on this broker"
+            )
+        body = ConsumeQueueBody(min_queue_index=queue.min_offset, max_queue_index=queue.max_offset)
+        taken: TagFilter | None = None
+        online = self._clients.consumer(group) if group else None
+        if online is not None:
+            body.subscription_data = online.subscriptions.get(topic)
+        if body.subscription_data is not None:
+            try:
+                taken = TagFilter.parse(body.subscription_data.sub_string)
+            except ProtocolError as error:
+                body.filter_data = str(error)
+        first = max(command.integer("index"), queue.min_offset)
+        count = max(0, min(command.int32("count"), QUEUE_UNITS_SHOWN_MAX))
+        body.queue_data = [
+            ConsumeQueueUnit(
+                physic_offset=physical,
+                physic_size=size,
+                tags_code=code,
+                eval=taken is not None and taken.accepts_code(code),
+            )
+            for physical, size, code in queue.scan(first, min(first + count, queue.max_offset))
+        ]
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
     def _last_update(self) -> tuple[int, int]:
         """Newest store time and position that the key index knows of; 0 and 0 when it is empty."""

@@ -19,7 +19,7 @@ from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Sending
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
+from orbitmq.broker.statistics import LATENCY_MASK, Statistics
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -105,7 +105,7 @@ class SendProcessor:
         if type(origin) is not Origin:
             origin = peer.attachments[ORIGIN] = Origin(peer.host, command.version)
         if is_batch:
-            return self._send_batch(command, peer, sending, origin)
+            return self._send_batch(command, peer, sending, origin, now_ns)
         placement = self._admission.admit(sending, origin, self._clock.now_ms(), now_ns)
         if isinstance(placement, Refusal):
             return self._refuse(command, placement)
@@ -115,7 +115,7 @@ class SendProcessor:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
-        self._statistics.stored(sending.topic, 1, appended.size)
+        self._statistics.stored(sending.topic, 1, appended.size, now_ns)
         if command.flag & FLAG_ONEWAY:
             return None
         self.unanswered_count += 1
@@ -123,6 +123,9 @@ class SendProcessor:
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
+            if not appended.queue_offset & LATENCY_MASK:
+                done_ns = self._clock.monotonic_ns()
+                self._statistics.put_latency.took(waited_ns + done_ns - now_ns, done_ns)
             place = (opaque, queue_id, unique_key, appended.physical_offset, appended.queue_offset)
             if status is PutStatus.PUT_OK:
                 peer.send_answer(self._answers.encode(*place))
@@ -132,7 +135,9 @@ class SendProcessor:
         self._store.wait_durable(appended.end_offset, placement.wait, stored)
         return None
 
-    def _send_batch(self, command: Command, peer: Peer, sending: Sending, origin: Origin) -> Command | None:
+    def _send_batch(
+        self, command: Command, peer: Peer, sending: Sending, origin: Origin, now_ns: int
+    ) -> Command | None:
         placement = self._batches.admit(sending, origin, self._clock.now_ms())
         if isinstance(placement, Refusal):
             return self._refuse(command, placement)
@@ -142,7 +147,8 @@ class SendProcessor:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
-        self._statistics.stored(sending.topic, len(appended), appended[-1].end_offset - appended[0].physical_offset)
+        size = appended[-1].end_offset - appended[0].physical_offset
+        self._statistics.stored(sending.topic, len(appended), size, now_ns)
         if command.flag & FLAG_ONEWAY:
             return None
         prefix = self._id_prefix

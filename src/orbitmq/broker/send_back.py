@@ -88,11 +88,11 @@ class SendBackProcessor:
         # What a former round through a delay level left behind; this round sets its own.
         values.pop(Property.DUE_MS, None)
 
-        level = command.int32("delayLevel")
+        level, dead = command.int32("delayLevel"), False
         topic, queue_id = retry.topic_name, self._random_below(max(1, retry.write_queue_nums))
         if level < 0 or record.reconsume_times >= _attempts_max(group, command):
             topic, queue_id, level = self._topics.ensure_dead_letter(group_name).topic_name, 0, 0
-            self._statistics.dead_letter_count += 1
+            dead = True
         elif level == 0:
             level = FIRST_RETRY_LEVEL + record.reconsume_times
         values[Property.DELAY] = str(level)
@@ -116,7 +116,9 @@ class SendBackProcessor:
             raise self._unwritable() from error
         except RecordError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the message cannot be stored again: {error}") from error
-        self._statistics.stored(topic, 1, appended.size)
+        now_ns = self._clock.monotonic_ns()
+        self._statistics.stored(topic, 1, appended.size, now_ns)
+        self._statistics.returned(values[Property.RETRY_TOPIC], group_name, now_ns, dead=dead)
         if command.is_oneway:
             return None
         answer = response(command, ResponseCode.SUCCESS)

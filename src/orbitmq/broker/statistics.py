@@ -1,21 +1,34 @@
-"""What went through the broker: counters, and rates over the last ten seconds, minute and ten minutes.
+"""What went through the broker: totals, rates, daily marks, put latency, and counters per topic and group.
+
+Source: RocketMQ broker, statistics and runtime information.
 
 Rules of this file
-1. Counting is an addition; nothing is sampled per message. Rates come from snapshots that the broker takes while it is
-   busy, at most one every ten seconds; an idle broker takes none and is not woken for them.
-2. Per-topic and per-group counters are bounded; beyond the bound further names share one entry.
+1. Counting is an addition or a few; callers pass the time they have read anyway. Rates come from snapshots that the
+   broker takes while it is busy, at most one every ten seconds; an idle broker takes none and is not woken for them.
+2. Put latency is measured on a sample: the messages whose queue offset is a multiple of `LATENCY_SAMPLE`.
+3. A message counts once, for the topic its sender named, when it is accepted; a delayed one is not counted again when it
+   is delivered.
+4. Days begin at local midnight, as with RocketMQ. Nothing wakes for it: the first turn of a day finds out.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from datetime import datetime
 from typing import Final, NamedTuple
 
-from orbitmq.limits import STATISTIC_NAMES_MAX
+from orbitmq.broker.latency import Latency
+from orbitmq.broker.traffic import STEP_NS, Counter, Traffic
 
 SAMPLE_NS: Final = 10_000_000_000
 WINDOWS_NS: Final = (10_000_000_000, 60_000_000_000, 600_000_000_000)
-OTHERS: Final = "(others)"
+
+LATENCY_SAMPLE: Final = 16
+"""Every so many messages of a queue one is timed: a reading of the clock for each would cost the hot path more than it
+tells. A power of two."""
+
+LATENCY_MASK: Final = LATENCY_SAMPLE - 1
 
 
 class _Sample(NamedTuple):
@@ -26,55 +39,161 @@ class _Sample(NamedTuple):
     transferred: int
 
 
+class Mornings(NamedTuple):
+    """Totals since the start as they were at the two last midnights."""
+
+    put_yesterday: int
+    put_today: int
+    got_yesterday: int
+    got_today: int
+
+
 class Statistics:
     def __init__(self, now_ms: int, now_ns: int) -> None:
+        step = now_ns // STEP_NS
         self.started_ms = now_ms
-        self.put_count = 0
-        self.put_bytes = 0
+        self.put = Counter(step)
+        """Messages and record bytes that were appended for senders."""
+        self.got = Counter(step)
+        """Messages and record bytes that pulls delivered."""
         self.put_failed_count = 0
         self.found_count = 0
         self.missed_count = 0
-        self.transferred_count = 0
-        self.transferred_bytes = 0
         self.busy_count = 0
         self.dead_letter_count = 0
         self.unsupported_count = 0
         self.failed_handler_count = 0
-        self.topic_put: dict[str, int] = {}
-        self.group_got: dict[str, int] = {}
+        self.topics = Traffic()
+        """Put, by topic."""
+        self.groups = Traffic()
+        """Delivered, by `topic@group`."""
+        self.groups_from_disk = Traffic()
+        """The part of `groups` that was not in memory."""
+        self.sent_back = Traffic()
+        """Messages that consumers sent back, by `topic@group` with their first topic."""
+        self.dead_letters = Traffic()
+        """Those of `sent_back` whose attempts were used up."""
+        self.put_latency = Latency(now_ns)
+        """From the arrival of a send to the moment its flush mode is satisfied."""
         self._samples: deque[_Sample] = deque([_Sample(now_ns, 0, 0, 0, 0)], maxlen=WINDOWS_NS[-1] // SAMPLE_NS + 2)
+        self._next_look_ns = now_ns + SAMPLE_NS
+        self._day = _day_of(now_ms)
+        self._mornings = Mornings(0, 0, 0, 0)
+        self._last_turn = (0, 0)
 
-    def stored(self, topic: str, count: int, size: int) -> None:
+    # --- counting ---------------------------------------------------------------------------------------------------
+
+    def stored(self, topic: str, count: int, size: int, now_ns: int) -> None:
         """`count` messages of `size` record bytes were appended for `topic` (the one the sender named)."""
-        self.put_count += count
-        self.put_bytes += size
-        table = self.topic_put
-        if topic in table:
-            table[topic] += count
-        else:
-            _add(table, topic, count)
+        step = now_ns // STEP_NS
+        put = self.put
+        if put.step != step:
+            put.enter(step)
+        put.count += count
+        put.size += size
+        put.times += 1
+        self.topics.add(topic, count, size, step)
 
     def count_failed(self) -> None:
         self.put_failed_count += 1
 
-    def pulled(self, topic: str, group: str, count: int, size: int) -> None:
-        """A pull delivered `count` messages; 0 is a pull that found none."""
-        if count:
-            self.found_count += 1
-            self.transferred_count += count
-            self.transferred_bytes += size
-            _add(self.group_got, f"{topic}@{group}", count)
-        else:
-            self.missed_count += 1
+    def pulled(self, topic: str, group: str, count: int, size: int, now_ns: int, *, cold: bool = False) -> None:
+        """A pull delivered `count` messages, of which a failed cold read leaves none. `cold`: they came from the disk."""
+        if not count:
+            self.count_missed()
+            return
+        step = now_ns // STEP_NS
+        self.found_count += 1
+        got = self.got
+        if got.step != step:
+            got.enter(step)
+        got.count += count
+        got.size += size
+        got.times += 1
+        name = f"{topic}@{group}"
+        self.groups.add(name, count, size, step)
+        if cold:
+            self.groups_from_disk.add(name, count, size, step)
 
-    def sample(self, now_ns: int) -> None:
-        """Take a snapshot if the last one is old enough; call it at the end of busy loop turns."""
-        if now_ns - self._samples[-1].at_ns >= SAMPLE_NS:
-            self._samples.append(self._now(now_ns))
+    def count_missed(self) -> None:
+        """A pull found nothing."""
+        self.missed_count += 1
+
+    def returned(self, topic: str, group: str, now_ns: int, *, dead: bool) -> None:
+        """A consumer sent one message of `topic` back; with `dead` it became a dead letter."""
+        name, step = f"{topic}@{group}", now_ns // STEP_NS
+        self.sent_back.add(name, 1, 0, step)
+        if dead:
+            self.dead_letter_count += 1
+            self.dead_letters.add(name, 1, 0, step)
+
+    def drop_topic(self, topic: str) -> None:
+        """Forget the counters of a deleted topic."""
+        self.topics.drop(topic)
+        self._drop(lambda of, _group: of == topic)
+
+    def drop_group(self, group: str) -> None:
+        """Forget the counters of a deleted group."""
+        self._drop(lambda _topic, of: of == group)
+
+    def _drop(self, gone: Callable[[str, str], bool]) -> None:
+        for table in (self.groups, self.groups_from_disk, self.sent_back, self.dead_letters):
+            for name in table.names():
+                topic, _, group = name.partition("@")
+                if gone(topic, group):
+                    table.drop(name)
+
+    # --- totals -----------------------------------------------------------------------------------------------------
+
+    @property
+    def put_count(self) -> int:
+        return self.put.count
+
+    @property
+    def put_bytes(self) -> int:
+        return self.put.size
+
+    @property
+    def transferred_count(self) -> int:
+        return self.got.count
+
+    @property
+    def transferred_bytes(self) -> int:
+        return self.got.size
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def end_turn(self, now_ns: int, now_ms: Callable[[], int]) -> None:
+        """At the end of a busy loop turn: take a snapshot if the last one is old enough, and notice a new day."""
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + SAMPLE_NS
+            self._new_day(now_ms(), self._last_turn)
+            self._sample(now_ns)
+        self._last_turn = (self.put.count, self.got.count)
+
+    def mornings(self, now_ms: int) -> Mornings:
+        """Totals at the last two midnights; exact to the ten seconds in which a busy broker passed them."""
+        self._new_day(now_ms, (self.put.count, self.got.count))
+        return self._mornings
+
+    def _new_day(self, now_ms: int, totals: tuple[int, int]) -> None:
+        """`totals`: put and got as they were at the midnight that may have passed."""
+        days = _day_of(now_ms) - self._day
+        if days <= 0:  # a clock that was set back does not repeat a day
+            return
+        put, got = totals
+        known = self._mornings
+        if days == 1:
+            self._mornings = Mornings(known.put_today, put, known.got_today, got)
+        else:
+            self._mornings = Mornings(put, put, got, got)
+        self._day += days
+
+    # --- rates ------------------------------------------------------------------------------------------------------
 
     def rates(self, now_ns: int) -> dict[str, str]:
         """`putTps`, `getFoundTps`, `getMissTps`, `getTotalTps`, `getTransferredTps`: three rates a second each, as text."""
-        self.sample(now_ns)
+        self._sample(now_ns)
         now = self._now(now_ns)
         windows = [self._oldest_within(now_ns, window_ns) for window_ns in WINDOWS_NS]
         seconds = [max((now_ns - then.at_ns) / 1e9, 1.0) for then in windows]
@@ -92,8 +211,12 @@ class Statistics:
             "getTransferredTps": text([now.transferred - then.transferred for then in windows]),
         }
 
+    def _sample(self, now_ns: int) -> None:
+        if now_ns - self._samples[-1].at_ns >= SAMPLE_NS:
+            self._samples.append(self._now(now_ns))
+
     def _now(self, now_ns: int) -> _Sample:
-        return _Sample(now_ns, self.put_count, self.found_count, self.missed_count, self.transferred_count)
+        return _Sample(now_ns, self.put.count, self.found_count, self.missed_count, self.got.count)
 
     def _oldest_within(self, now_ns: int, window_ns: int) -> _Sample:
         """The snapshot that begins a window: the youngest one at least as old as it, or the first of all."""
@@ -105,7 +228,5 @@ class Statistics:
         return chosen
 
 
-def _add(table: dict[str, int], name: str, count: int) -> None:
-    if name not in table and len(table) >= STATISTIC_NAMES_MAX:
-        name = OTHERS
-    table[name] = table.get(name, 0) + count
+def _day_of(now_ms: int) -> int:
+    return datetime.fromtimestamp(now_ms / 1000).toordinal()

@@ -136,7 +136,7 @@ class ServerProcess:
                 ticks.append(self.broker.broker.tick)
             self.alarm = Alarm(self.loop, self.clock, self.turn, deadlines, ticks)
             if self.broker is not None:
-                self.broker.broker.admin.more_facts.append(self.facts)
+                self.broker.broker.administration.broker.more_facts.append(self.facts)
             if self.broker is not None:
                 await self.broker.start()
             self.turn.add(self.alarm.rearm)
@@ -249,8 +249,8 @@ class BrokerRole:
         levels = DelayLevels.parse(own.message_delay_level)
         files.make_dirs(config)
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
-        offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
-        self.release = LevelRelease(clock, history.due_time, offsets)
+        self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
+        self.release = LevelRelease(clock, history.due_time, self._level_offsets)
         self.store = open_store(
             root,
             settings.store,
@@ -313,8 +313,11 @@ class BrokerRole:
             took_orders=self.broker.topics.take_orders,
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
-        self.broker.topic_admin.after_registration = self.registrar.when_told
-        self.broker.admin.level_offsets = self.release.first_pending_by_level
+        tools = self.broker.administration
+        tools.topics.after_registration = self.registrar.when_told
+        tools.broker.level_offsets = self.release.first_pending_by_level
+        tools.broker.level_version = lambda: self._level_offsets.version
+        tools.upkeep.request_retention = self.housekeeping.request
         traffic = Traffic()
         limits = settings.listener.limits()
         self.listener = Listener(

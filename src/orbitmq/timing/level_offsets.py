@@ -15,10 +15,13 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
+from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.dispatch import Dispatched
@@ -34,13 +37,14 @@ Address = tuple[str, str, str]
 class LevelOffsets:
     """The file as a table level -> offset."""
 
-    __slots__ = ("_clock", "_file", "_saved", "_version")
+    __slots__ = ("_clock", "_file", "_saved", "version")
 
     def __init__(self, file: ConfigFile, clock: Clock) -> None:
         self._file = file
         self._clock = clock
         self._saved: dict[int, int] | None = None
-        self._version = 0
+        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
+        """Of the table as last saved or found."""
 
     def load(self) -> dict[int, int]:
         table = (self._file.load() or {}).get("offsetTable", {})
@@ -58,17 +62,18 @@ class LevelOffsets:
             self._take_up()
         if table == self._saved:
             return
-        self._version += 1
-        version = {"counter": self._version, "stateVersion": 0, "timestamp": self._clock.now_ms()}
-        self._file.save({"dataVersion": version, "offsetTable": {str(k): v for k, v in sorted(table.items())}})
-        self._saved = dict(table)
+        version = DataVersion(counter=self.version.counter + 1, state_version=0, timestamp=self._clock.now_ms())
+        offsets = {str(level): offset for level, offset in sorted(table.items())}
+        self._file.save({"dataVersion": msgspec.to_builtins(version), "offsetTable": offsets})
+        self.version, self._saved = version, dict(table)
 
     def _take_up(self) -> None:
         """Know the table and the version that the file holds, whoever wrote it."""
         try:
             content = self._file.load() or {}
             self._saved = {int(level): int(offset) for level, offset in content.get("offsetTable", {}).items()}
-            self._version = int(content.get("dataVersion", {}).get("counter", 0))
+            counter = int(content.get("dataVersion", {}).get("counter", 0))
+            self.version = DataVersion(counter=counter, state_version=0, timestamp=self._clock.now_ms())
         except (StoreDamagedError, AttributeError, TypeError, ValueError) as error:
             logger.warning("%s is replaced, it cannot be read: %s", self._file.path, error)
             self._saved = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,7 +16,7 @@ from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import Command, decode, request
+from orbitmq.protocol.remoting.frame import Command, decode, request, response
 from orbitmq.protocol.remoting.versions import OUR_VERSION
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
@@ -30,6 +30,14 @@ NOW_MS = 1_700_000_000_000
 STORE_HOST = pack_host("10.0.0.1", 10_911)
 
 
+class Question(NamedTuple):
+    """A request of the broker to a client, with what it does with the answer."""
+
+    command: Command
+    timeout_ms: int
+    answer: Callable[[Command | None], None]
+
+
 class ListPeer:
     """A connection that keeps what it was sent."""
 
@@ -41,6 +49,8 @@ class ListPeer:
         self.sent: list[Command] = []
         self.closed: str | None = None
         self.writable = True
+        self.questions: list[Question] = []
+        """Requests of the broker to this client, each until it is answered."""
         self.waited_ms = 0
         """How long ago the bytes of the next request were read."""
 
@@ -55,7 +65,7 @@ class ListPeer:
         self.sent.append(command)
 
     def request(self, command: Command, timeout_ms: int, callback: Callable[[Command | None], None]) -> None:
-        self.sent.append(command)
+        self.questions.append(Question(command, timeout_ms, callback))
 
     @property
     def received_ns(self) -> int:
@@ -115,6 +125,16 @@ class Rig:
     def peer(self) -> ListPeer:
         self._port += 1
         return ListPeer(self.clock, self._port)
+
+    def answering_peer(self, answer: Command) -> ListPeer:
+        """A client that answers whatever it is asked with the code, remark and body of `answer`."""
+        peer = self.peer()
+
+        def ask(command: Command, timeout_ms: int, callback: Callable[[Command | None], None]) -> None:
+            callback(response(command, answer.code, answer.remark, None, bytes(answer.body)))
+
+        peer.request = ask  # type: ignore[method-assign]
+        return peer
 
     # --- calling ------------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class TestPut:
 
     def test_it_is_answered_when_the_name_servers_know(self, rig):
         pending = []
-        rig.broker.topic_admin.after_registration = pending.append
+        rig.broker.administration.topics.after_registration = pending.append
         peer = rig.peer()
         assert rig.try_call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "T", **SHAPE}, peer=peer) is None
         pending.pop()()

@@ -1,0 +1,188 @@
+"""Asking consumers: requests that an operator's tool sends and a client answers (223, 307, 309).
+
+The broker passes the question on over the connection that the client opened, waits, and passes the answer back.
+
+Rules of this file
+1. Nothing waits for ever: a client has `ANSWER_WAIT_MS`, then the tool is told that it did not answer.
+2. The questions that are open at a time are bounded, of one connection (see `Peer.request`) and of all.
+3. What a client answers is passed on as it is: code, remark and body are its own. Only the tables of 223, which come
+   from several clients, are read.
+
+Source: RocketMQ remoting, consumer inspection and offset administration.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.topics import TopicTable
+from orbitmq.clock import Clock
+from orbitmq.errors import ProtocolError
+from orbitmq.limits import QUESTIONS_TO_CLIENTS_MAX
+from orbitmq.protocol.ids import decode_offset_id
+from orbitmq.protocol.remoting.bodies import ConsumerStatusBody
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, request, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+
+logger = logging.getLogger("orbitmq.broker")
+
+ANSWER_WAIT_MS: Final = 10_000
+"""How long a client may take; RocketMQ's value for forwarded calls."""
+
+STATUS_WAIT_MS: Final = 4_000
+"""The same for 223, which asks every client of a group: less than the five seconds that tools wait themselves, so that
+those that do answer are heard."""
+
+ANSWERS_SINCE: Final = 62
+"""Version from which on clients answer such questions (3.1.8, before the releases that have a name)."""
+
+
+class ConsumerQuestions:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        store: MessageStore,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._store = store
+        self._clock = clock
+        self.open_count = 0
+        """Questions without an answer yet."""
+
+    def running_info(self, command: Command, peer: Peer) -> None:
+        """What a consumer is doing (307)."""
+        member = self._member(command.text("consumerGroup"), command.text("clientId"))
+        self._forward(command, peer, member, dict(command.fields), b"")
+
+    def consume_directly(self, command: Command, peer: Peer) -> None:
+        """Have a consumer process one stored message now, beside its queues (309)."""
+        group_name = command.text("consumerGroup")
+        member = self._member(group_name, command.text("clientId"))
+        fields = dict(command.fields)
+        fields["brokerName"] = self._settings.broker_name
+        record = self._record(command.text("msgId"))
+        topic = self._topics.get(command.text("topic"))
+        group = self._groups.known(group_name)
+        fields["topicSysFlag"] = str(0 if topic is None else topic.topic_sys_flag)
+        fields["groupSysFlag"] = str(0 if group is None else group.group_sys_flag)
+        self._forward(command, peer, member, fields, record)
+
+    def status(self, command: Command, peer: Peer) -> None:
+        """Up to where each client of a group has consumed a topic by its own account (223)."""
+        topic, group_name, only = command.text("topic"), command.text("group"), command.text("clientAddr")
+        group = self._group(group_name)
+        members = [member for member in group.members.values() if only in ("", member.client_id)]
+        old = [member for member in members if member.version < ANSWERS_SINCE]
+        if old:
+            raise _too_old(old[0])
+        body = ConsumerStatusBody()
+        waiting = len(members)
+        if not waiting:
+            raise _offline(group_name, only)
+        self._reserve(waiting)
+        answer = response(command, ResponseCode.SUCCESS)
+
+        def one_answered(member: Member, said: Command | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            self.open_count -= 1
+            if said is not None and said.code == ResponseCode.SUCCESS:
+                try:
+                    heard = ConsumerStatusBody.decode(bytes(said.body))
+                except ProtocolError as error:
+                    logger.warning(
+                        "client %s of group %s does not tell its status: %s", member.client_id, group_name, error
+                    )
+                else:
+                    body.consumer_table[member.client_id] = heard.message_queue_table
+            if not waiting and not command.is_oneway:
+                answer.body = body.encode()
+                peer.send(answer)
+
+        for member in members:
+            question = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": group_name})
+            member.peer.request(question, STATUS_WAIT_MS, _for(member, one_answered))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _forward(self, command: Command, peer: Peer, member: Member, fields: dict[str, str], body: bytes) -> None:
+        if member.version < ANSWERS_SINCE:
+            raise _too_old(member)
+        self._reserve(1)
+        asked_ns = self._clock.monotonic_ns()
+
+        def answered(said: Command | None) -> None:
+            self.open_count -= 1
+            if command.is_oneway:
+                return
+            if said is not None:
+                peer.send(response(command, said.code, said.remark, None, bytes(said.body)))
+                return
+            late = self._clock.monotonic_ns() - asked_ns >= ANSWER_WAIT_MS * 1_000_000
+            code = ResponseCode.CONSUME_MSG_TIMEOUT if late else ResponseCode.SYSTEM_ERROR
+            why = f"did not answer within {ANSWER_WAIT_MS} ms" if late else "has gone, or has too many questions open"
+            peer.send(response(command, code, f"client {member.client_id!r} {why}"))
+
+        member.peer.request(request(command.code, fields, body), ANSWER_WAIT_MS, answered)
+
+    def _reserve(self, count: int) -> None:
+        if self.open_count + count > QUESTIONS_TO_CLIENTS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"{self.open_count} questions to clients are open, at most {QUESTIONS_TO_CLIENTS_MAX} may be; try later",
+            )
+        self.open_count += count
+
+    def _group(self, name: str) -> ConsumerGroup:
+        group = self._clients.consumer(name)
+        if group is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r} is online")
+        return group
+
+    def _member(self, group: str, client_id: str) -> Member:
+        member = self._clients.member(group, client_id)
+        if member is None:
+            raise _offline(group, client_id)
+        return member
+
+    def _record(self, message_id: str) -> bytes:
+        try:
+            _, offset = decode_offset_id(message_id)
+        except ProtocolError as error:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"{error}; give the id that names the place of the message in the log"
+            ) from error
+        record = self._store.record_at(offset) if offset >= 0 else None
+        if record is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
+        return bytes(record)
+
+
+def _for(member: Member, answered: Callable[[Member, Command | None], None]) -> Callable[[Command | None], None]:
+    return lambda said: answered(member, said)
+
+
+def _offline(group: str, client_id: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"client {client_id!r} of group {group!r} is not online here")
+
+
+def _too_old(member: Member) -> Refusal:
+    return Refusal(
+        ResponseCode.SYSTEM_ERROR,
+        f"client {member.client_id!r} is too old to be asked: its version is {member.version}, {ANSWERS_SINCE} is needed",
+    )

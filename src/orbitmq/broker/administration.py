@@ -1,0 +1,121 @@
+"""Administration: its processors put together, and the requests of tools that they answer.
+
+Rules of this file
+1. One processor per concern (`admin_*.py`); this module only builds them and says which code goes where.
+2. What other layers bring along later (name servers, delay levels, retention, the process) is given to the processor
+   that needs it, by attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from orbitmq.broker.admin_broker import BrokerAdminProcessor
+from orbitmq.broker.admin_consumers import ConsumerQuestions
+from orbitmq.broker.admin_groups import GroupAdminProcessor
+from orbitmq.broker.admin_progress import ProgressProcessor
+from orbitmq.broker.admin_statistics import StatisticsProcessor
+from orbitmq.broker.admin_topics import TopicAdminProcessor
+from orbitmq.broker.admin_upkeep import UpkeepProcessor
+from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.pull import PullProcessor
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.send import SendProcessor
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.statistics import Statistics
+from orbitmq.broker.topics import TopicTable
+from orbitmq.clock import Clock
+from orbitmq.protocol.ids import host_text
+from orbitmq.protocol.remoting.commands import RequestCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+
+Handler = Callable[[Command, Peer], Command | None]
+
+
+class Administration:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        clients: ClientRegistry,
+        locks: QueueLocks,
+        sends: SendProcessor,
+        pulls: PullProcessor,
+        store: MessageStore,
+        clock: Clock,
+        statistics: Statistics,
+        *,
+        store_host: bytes,
+        configuration: Callable[[], Mapping[str, str]],
+        change_configuration: Callable[[bytes], object] | None,
+        disk_use: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """The parameters are those of `Broker`, and its parts."""
+        self.topics = TopicAdminProcessor(settings, topics, offsets, pulls, store, statistics, clock)
+        self.groups = GroupAdminProcessor(groups, offsets, clients, locks, statistics)
+        self.broker = BrokerAdminProcessor(
+            settings,
+            topics,
+            sends,
+            pulls,
+            store,
+            clock,
+            statistics,
+            configuration=configuration,
+            change_configuration=change_configuration,
+            disk_use=disk_use,
+        )
+        self.progress = ProgressProcessor(
+            settings, topics, offsets, clients, store, statistics, clock, address=host_text(store_host)
+        )
+        self.statistics = StatisticsProcessor(settings, statistics, clock)
+        self.questions = ConsumerQuestions(settings, topics, groups, clients, store, clock)
+        self.upkeep = UpkeepProcessor(topics, offsets, store)
+
+    def handlers(self) -> dict[RequestCode, Handler]:
+        """Request code -> what answers it."""
+        code, topic, group, broker = RequestCode, self.topics, self.groups, self.broker
+        progress, questions, upkeep = self.progress, self.questions, self.upkeep
+        return {
+            code.UPDATE_AND_CREATE_TOPIC: topic.put,
+            code.UPDATE_AND_CREATE_TOPIC_LIST: topic.put_list,
+            code.DELETE_TOPIC_IN_BROKER: topic.delete,
+            code.GET_ALL_TOPIC_CONFIG: topic.get_all,
+            code.GET_TOPIC_CONFIG: topic.get,
+            code.GET_TOPIC_STATS_INFO: topic.statistics,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic.system_topics,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group.put,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: group.put_list,
+            code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: group.get_all,
+            code.DELETE_SUBSCRIPTIONGROUP: group.delete,
+            code.GET_SUBSCRIPTIONGROUP_CONFIG: group.get,
+            code.UPDATE_AND_GET_GROUP_FORBIDDEN: group.forbid,
+            code.GET_CONSUMER_CONNECTION_LIST: group.consumer_connections,
+            code.GET_PRODUCER_CONNECTION_LIST: group.producer_connections,
+            code.GET_ALL_PRODUCER_INFO: group.all_producers,
+            code.QUERY_TOPIC_CONSUME_BY_WHO: group.groups_of_topic,
+            code.QUERY_TOPICS_BY_CONSUMER: group.topics_of_group,
+            code.QUERY_SUBSCRIPTION_BY_CONSUMER: group.subscription,
+            code.GET_CONSUME_STATS: progress.of_group,
+            code.GET_BROKER_CONSUME_STATS: progress.of_all,
+            code.QUERY_CONSUME_TIME_SPAN: progress.time_spans,
+            code.QUERY_CORRECTION_OFFSET: progress.correction,
+            code.CLONE_GROUP_OFFSET: progress.clone,
+            code.GET_CONSUMER_RUNNING_INFO: questions.running_info,
+            code.CONSUME_MESSAGE_DIRECTLY: questions.consume_directly,
+            code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: questions.status,
+            code.GET_BROKER_CONFIG: broker.configuration,
+            code.UPDATE_BROKER_CONFIG: broker.change,
+            code.GET_BROKER_RUNTIME_INFO: broker.runtime,
+            code.GET_ALL_DELAY_OFFSET: broker.level_table,
+            code.VIEW_BROKER_STATS_DATA: self.statistics.view,
+            code.CLEAN_EXPIRED_CONSUMEQUEUE: upkeep.expired_queues,
+            code.CLEAN_UNUSED_TOPIC: upkeep.unused_topics,
+            code.DELETE_EXPIRED_COMMITLOG: upkeep.expired_log,
+        }
