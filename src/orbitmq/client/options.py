@@ -143,50 +143,6 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class LiteConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one lite consumer.
-
-    pull_messages_count: messages asked for by one pull, and so the most that one poll gives (RocketMQ: 10).
-    auto_commit: take what earlier polls gave as finished, and write that progress every `auto_commit_ms`.
-    poll_timeout_ms: how long `poll` waits when it is not told.
-    topic_check_ms: how often watched topics are compared.
-    queue_messages_max, queue_bytes_max, span_max: what one queue may hold, pulled and not finished, before its next pull.
-    messages_max, bytes_max: the same for all queues together.
-    """
-
-    consume_from: ConsumeFrom = ConsumeFrom.LAST
-    from_timestamp_ms: int | None = None
-    pull_messages_count: int = 32
-    auto_commit: bool = True
-    auto_commit_ms: int = 5_000
-    poll_timeout_ms: int = 5_000
-    topic_check_ms: int = 30_000
-    queue_messages_max: int = limits.CONSUMER_QUEUE_MESSAGES_MAX
-    queue_bytes_max: int = limits.CONSUMER_QUEUE_BYTES_MAX
-    messages_max: int = limits.LITE_MESSAGES_MAX
-    bytes_max: int = limits.CONSUMER_BYTES_MAX
-    span_max: int = limits.CONSUMER_SPAN_MAX
-
-    def __post_init__(self) -> None:
-        _check_range(self, "auto_commit_ms", 1_000, 3_600_000)
-        _check_range(self, "poll_timeout_ms", 0, 3_600_000)
-        _check_range(self, "topic_check_ms", 1_000, 3_600_000)
-        _check_range(self, "messages_max", 1, 6_553_500)
-        self.membership()
-
-    def membership(self) -> ConsumerOptions:
-        """The part that every consumer has; checks its fields."""
-        return ConsumerOptions(
-            consume_from=self.consume_from,
-            from_timestamp_ms=self.from_timestamp_ms,
-            pull_messages_count=self.pull_messages_count,
-            queue_messages_max=self.queue_messages_max,
-            queue_bytes_max=self.queue_bytes_max,
-            bytes_max=self.bytes_max,
-            span_max=self.span_max,
-        )
-
-
 def _check_range(options: object, name: str, low: int, high: int) -> None:
     value = getattr(options, name)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
