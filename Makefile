@@ -74,7 +74,8 @@ soak: $(STAMP) ## Half load for an hour: flat memory, every message accounted fo
 	@SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -q tests/chaos/test_soak.py
 
 chaos: $(STAMP) ## Clients behind a bad network for five minutes (CHAOS_SECONDS=..., CHAOS_SEED=...)
-	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) $(BIN)/python -m pytest -q tests/chaos/test_bad_network.py
+	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) CHAOS_FROZEN=1 $(BIN)/python -m pytest -q tests/chaos/test_bad_network.py \
+	  tests/chaos/test_leaving.py
 
 leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
