@@ -112,3 +112,7 @@ class RemoteError(ClientError):
         self.code = code
         self.remark = remark
         self.address = address
+
+
+class StaleEpochError(RemoteError):
+    """An idempotent send belongs to an epoch that its scope has left behind: another writer has taken over. Not stored."""

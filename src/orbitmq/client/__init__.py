@@ -22,8 +22,9 @@ if TYPE_CHECKING:
         AllocateMachineRoom,
         AllocateNearby,
     )
-    from orbitmq.client.message import Message, SendReceipt, SendStatus
+    from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+    from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
     from orbitmq.client.stored import StoredMessage
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -41,11 +42,16 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "MachineRoom",
     "Message",
     "MessageQueue",
+    "Once",
     "Producer",
     "ProducerOptions",
+    "RandomQueue",
     "ReceivedMessage",
+    "RoundRobin",
+    "Selector",
     "SendReceipt",
     "SendStatus",
     "Settlement",
@@ -67,11 +73,16 @@ _HOMES = {
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consumer",
     "ConsumerOptions": "orbitmq.client.options",
+    "MachineRoom": "orbitmq.client.queue_choice",
     "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.remoting.bodies",
+    "Once": "orbitmq.client.message",
     "Producer": "orbitmq.client._async.producer",
     "ProducerOptions": "orbitmq.client.options",
+    "RandomQueue": "orbitmq.client.queue_choice",
     "ReceivedMessage": "orbitmq.client._async.delivery",
+    "RoundRobin": "orbitmq.client.queue_choice",
+    "Selector": "orbitmq.client.queue_choice",
     "SendReceipt": "orbitmq.client.message",
     "SendStatus": "orbitmq.client.message",
     "Settlement": "orbitmq.client._async.delivery",

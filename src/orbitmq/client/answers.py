@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.errors import RemoteError
+from orbitmq.errors import RemoteError, StaleEpochError
 from orbitmq.protocol.remoting.codes import ResponseCode, response_name
 
 _REMEDIES: Final[dict[int, str]] = {
@@ -22,10 +22,13 @@ _REMEDIES: Final[dict[int, str]] = {
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "create the group first: orbitmq group create NAME",
     ResponseCode.CONSUMER_NOT_ONLINE: "no consumer of the group is connected to this broker",
     ResponseCode.FLOW_CONTROL: "the broker limits this client; ask more slowly",
+    ResponseCode.STALE_EPOCH: "another writer of this scope has begun a later epoch; stop, this one was replaced",
+    ResponseCode.IDEMPOTENCE_FULL: "the broker remembers as many keys as it may; begin epochs more often, or raise its limit",
 }
 
 
 def remote_error(code: int, remark: str | None, address: str, doing: str) -> RemoteError:
     """The error for an answer with `code` to what `doing` describes, such as "sending to topic 'orders'"."""
     name = response_name(code)
-    return RemoteError(code, f"{name}, {doing}: {remark or 'no remark'}", address=address, remedy=_REMEDIES.get(code))
+    kind = StaleEpochError if code == ResponseCode.STALE_EPOCH else RemoteError
+    return kind(code, f"{name}, {doing}: {remark or 'no remark'}", address=address, remedy=_REMEDIES.get(code))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits import PROPERTIES_BYTES_MAX
+from orbitmq.limits import ONCE_NAME_CHARS_MAX, PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -67,6 +68,33 @@ class Message(_Body, frozen=True, kw_only=True):
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
 
+class Once(msgspec.Struct, frozen=True):
+    """Makes sends of one message recognisable: a broker stores the first and answers the others with its receipt.
+
+    scope: who counts, such as a job; without a leading `~`. epoch: of two writers of a scope the one with the higher epoch
+    wins, and sends of a lower one are refused with `StaleEpochError`. key: names the message within scope and epoch. A broker
+    remembers the keys of the current and the previous epoch. The queue follows from the key, so a repeat, by
+    whatever process, finds its predecessor as long as the topic keeps its queues. RocketMQ's broker ignores all three.
+    """
+
+    scope: str
+    epoch: int
+    key: str
+
+    def __post_init__(self) -> None:
+        for name, text in (("scope", self.scope), ("key", self.key)):
+            if not text.strip() or len(text) > ONCE_NAME_CHARS_MAX:
+                raise MessageIllegalError(f"Once.{name} is blank or longer than {ONCE_NAME_CHARS_MAX} characters")
+            _check_text(f"Once.{name}", text)
+        if self.scope.startswith("~"):
+            raise MessageIllegalError(
+                f"Once.scope {self.scope!r} begins with '~', as scopes do that brokers may forget",
+                remedy="choose a name without it",
+            )
+        if not 0 <= self.epoch < 2**63:
+            raise MessageIllegalError(f"Once.epoch is {self.epoch}; epochs are numbers from 0 that fit 64 bits")
+
+
 class SendReceipt(msgspec.Struct, frozen=True):
     """Where a message was stored.
 
@@ -86,6 +114,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
     attempts_count: int = 1
 
 
+@lru_cache(maxsize=1_024)
 def check_topic(topic: str) -> None:
     """Raise `MessageIllegalError` when programs may not send to `topic`."""
     problem = topic_name_problem(topic)

@@ -14,6 +14,7 @@ import msgspec
 
 from orbitmq import limits
 from orbitmq.client.allocation import AllocateAverage, Strategy
+from orbitmq.client.queue_choice import Selector
 from orbitmq.errors import ConfigurationError
 
 
@@ -80,6 +81,11 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry_not_stored_ok: also try again when a broker stored the message but its flush or a replica was late.
     compress_from_bytes: bodies from this size are compressed, if that makes them smaller; batches never are.
     topic_queues_count: queues asked for when the broker creates the topic.
+    selector: chooses the queue of each message; None walks the queues in turn, and takes the hash of an ordering key.
+    avoid_slow_brokers: prefer brokers that have answered quickly, and probe those that failed.
+    in_flight_max, in_flight_bytes_max: what may be under way; later sends wait for room within their own time.
+    idempotent: send again after a lost answer in a way that the broker recognises, to the same queue, so that the message is stored
+        once. RocketMQ's broker does not recognise it; with False such a repeat goes to another broker, as RocketMQ's clients do.
     """
 
     send_timeout_ms: int = 3_000
@@ -90,6 +96,11 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     compress_from_bytes: int = 4_096
     codec: Codec = Codec.ZLIB
     topic_queues_count: int = 4
+    selector: Selector | None = None
+    avoid_slow_brokers: bool = False
+    in_flight_max: int = limits.CLIENT_SENDS_IN_FLIGHT_MAX
+    in_flight_bytes_max: int = limits.CLIENT_BYTES_IN_FLIGHT_MAX
+    idempotent: bool = True
 
     def __post_init__(self) -> None:
         _check_range(self, "send_timeout_ms", 1, 600_000)
@@ -99,26 +110,48 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_range(self, "max_message_bytes", 1, limits.FRAME_BYTES_MAX - limits.RECORD_OVERHEAD_BYTES_MAX)
         _check_range(self, "compress_from_bytes", 0, limits.FRAME_BYTES_MAX)
         _check_range(self, "topic_queues_count", 1, 65_535)
+        _check_range(self, "in_flight_max", 1, 1_000_000)
+        _check_range(self, "in_flight_bytes_max", 1_048_576, 100 * 1024 * 1024 * 1024)
+        if self.selector is not None and not callable(self.selector):
+            raise ConfigurationError(
+                f"ProducerOptions.selector={self.selector!r}: must be a function of the queues and the ordering key",
+                remedy="for example orbitmq.RandomQueue()",
+            )
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one consumer.
 
+    broadcasting: every member of the group gets every message, and failed ones do not come again; offsets are kept in a file
+        under `offsets_folder` (None: `.rocketmq_offsets` in the home directory, RocketMQ's own place).
+    orderly: one message of a queue at a time, in order, under a lock of the broker; a failed one holds its queue for `suspend_ms` and
+        is tried again.
     max_attempts_count: how often the group may retry a message before it goes to the dead-letter topic; None leaves
-        it to the group's setting at the broker (16).
+        it to the group's setting at the broker (16), and means without end for an orderly consumer.
     settle_timeout_ms: a message not settled for so long is sent back to be retried, though its handler may still run.
-    queue_messages_max, queue_bytes_max, bytes_max, span_max: what may be pulled and not yet settled; see `limits`.
+    batch_messages_count: largest number of messages of one call of `Consumer.run_batches`.
+    queue_messages_max, queue_bytes_max, span_max: what may be pulled of one queue and not yet settled; see `limits`.
+    topic_messages_max, topic_bytes_max: the same of all queues of a topic here; None sets no such bound.
+    messages_max, bytes_max: the same of all queues of the consumer.
     strategy: how the group's members share the queues; all members must use the same. One of the `Allocate...` classes,
         or a function of (own client id, sorted client ids, sorted queues) that returns the own queues.
     """
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     from_timestamp_ms: int | None = None
+    broadcasting: bool = False
+    offsets_folder: str | None = None
+    orderly: bool = False
+    suspend_ms: int = 1_000
+    batch_messages_count: int = 1
     pull_messages_count: int = 32
     max_attempts_count: int | None = None
     settle_timeout_ms: int = 15 * 60_000
     queue_messages_max: int = limits.CONSUMER_QUEUE_MESSAGES_MAX
     queue_bytes_max: int = limits.CONSUMER_QUEUE_BYTES_MAX
+    topic_messages_max: int | None = None
+    topic_bytes_max: int | None = None
+    messages_max: int = limits.CONSUMER_MESSAGES_MAX
     bytes_max: int = limits.CONSUMER_BYTES_MAX
     span_max: int = limits.CONSUMER_SPAN_MAX
     strategy: Strategy = AllocateAverage()
@@ -130,8 +163,20 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_range(self, "settle_timeout_ms", 1_000, 24 * 3_600_000)
         _check_range(self, "queue_messages_max", 1, 65_535)
         _check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
+        _check_range(self, "suspend_ms", 10, 30_000)
+        _check_range(self, "batch_messages_count", 1, limits.CONSUMER_BATCH_MESSAGES_MAX)
+        if self.topic_messages_max is not None:
+            _check_range(self, "topic_messages_max", 1, 6_553_500)
+        if self.topic_bytes_max is not None:
+            _check_range(self, "topic_bytes_max", 1, 100 * 1024 * 1024 * 1024)
+        _check_range(self, "messages_max", 1, 6_553_500)
         _check_range(self, "bytes_max", 1, 100 * 1024 * 1024 * 1024)
         _check_range(self, "span_max", 1, 65_535)
+        if self.offsets_folder is not None and not self.broadcasting:
+            raise ConfigurationError(
+                f"offsets_folder is {self.offsets_folder!r} and the consumer is not broadcasting",
+                remedy="only broadcasting consumers keep offsets in a file; others keep them at the brokers",
+            )
         if not callable(self.strategy) or isinstance(self.strategy, type):
             raise ConfigurationError(
                 f"ConsumerOptions.strategy={self.strategy!r}: must be a strategy", remedy="such as AllocateCircle()"

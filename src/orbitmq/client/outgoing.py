@@ -8,7 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from orbitmq.client.message import (
@@ -32,12 +32,19 @@ from orbitmq.protocol.sysflag import Compression, with_compression
 
 COMPRESSIONS: Final = {Codec.ZLIB: Compression.ZLIB, Codec.LZ4: Compression.LZ4, Codec.ZSTD: Compression.ZSTD}
 
+WAITING: Final = f"{Property.WAIT}\x01true\x02"
+NOT_WAITING: Final = f"{Property.WAIT}\x01false\x02"
+"""The one property of a message that was given none, beside its id."""
+
 STORED_CODES: Final = {int(status.value): status for status in SendStatus}
 """Response codes of a send that mean: stored."""
 
 
 class Outgoing(NamedTuple):
-    """One send request without its queue. `unique_ids` has one id per message of a batch."""
+    """One send request without its queue. `unique_ids` has one id per message of a batch.
+
+    message: what the program gave, where there is one.
+    """
 
     topic: str
     body: bytes
@@ -48,22 +55,39 @@ class Outgoing(NamedTuple):
     is_batch: bool = False
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
+    message: Message | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `SendTemplate` can write it."""
+        return not (self.is_batch or self.reconsume_times or self.max_reconsume_times is not None)
 
 
-def prepare(topic: str, message: Message, ids: UniqueIds, max_bytes: int, ordering_key: str | None) -> Outgoing:
-    """Check and encode one message, uncompressed. `MessageIllegalError`."""
+def prepare(
+    topic: str,
+    message: Message,
+    ids: UniqueIds,
+    max_bytes: int,
+    ordering_key: str | None = None,
+    reserved: Mapping[str, str] | None = None,
+) -> Outgoing:
+    """Check and encode one message, uncompressed. `MessageIllegalError`.
+
+    reserved: properties of the protocol that no program may set itself.
+    """
     check_message(message, max_bytes)
     unique_id = ids.next()
-    properties = message_properties(message, unique_id)
-    if ordering_key is not None:
-        properties[Property.SHARDING_KEY] = ordering_key
-    return Outgoing(
-        topic,
-        bytes(message.body),
-        encoded_properties(properties).decode(),
-        (unique_id,),
-        flag=message.flag,
-    )
+    is_bare = message.tag is None and message.key is None and not message.properties and not message.delay_level
+    if is_bare and ordering_key is None and reserved is None:
+        text = (WAITING if message.wait_stored else NOT_WAITING) + f"{Property.UNIQ_KEY}\x01{unique_id}\x02"
+    else:
+        properties = message_properties(message, unique_id)
+        if ordering_key is not None:
+            properties[Property.SHARDING_KEY] = ordering_key
+        if reserved is not None:
+            properties.update(reserved)
+        text = encoded_properties(properties).decode()
+    return Outgoing(topic, bytes(message.body), text, (unique_id,), flag=message.flag, message=message)
 
 
 def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_bytes: int) -> Outgoing:
@@ -112,9 +136,9 @@ def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:
 
 
 def request_fields(
-    outgoing: Outgoing, queue: MessageQueue, group: str, queues_count: int, now_ms: int
+    outgoing: Outgoing, queue: MessageQueue, group: str, queues_count: int, now_ms: int, once: str = ""
 ) -> dict[str, str]:
-    """Ext fields of the short send header."""
+    """Ext fields of the short send header. once: encoded properties behind those of the message."""
     fields = {
         "a": group,
         "b": outgoing.topic,
@@ -124,7 +148,7 @@ def request_fields(
         "f": str(outgoing.sys_flag),
         "g": str(now_ms),
         "h": str(outgoing.flag),
-        "i": outgoing.properties,
+        "i": outgoing.properties + once,
         "j": str(outgoing.reconsume_times),
         "k": "false",
         "m": "true" if outgoing.is_batch else "false",
@@ -148,7 +172,20 @@ def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_
         )
     stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
     region = answer.fields.get("MSG_REGION")
-    offset_ids = answer.text("msgId").split(",") if outgoing.is_batch else [answer.text("msgId")]
+    if not outgoing.is_batch:
+        return [
+            SendReceipt(
+                status,
+                outgoing.unique_ids[0],
+                answer.text("msgId"),
+                stored_in,
+                queue_offset,
+                answer.fields.get("transactionId"),
+                region,
+                attempts_count,
+            )
+        ]
+    offset_ids = answer.text("msgId").split(",")
     if len(offset_ids) != len(outgoing.unique_ids):
         offset_ids = [answer.text("msgId")] * len(outgoing.unique_ids)  # an inner batch is one record with one id
     step = 0 if "batchUniqId" in answer.fields else 1
@@ -159,7 +196,7 @@ def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_
             offset_id,
             stored_in,
             queue_offset + position * step,
-            answer.fields.get("transactionId") if not outgoing.is_batch else None,
+            None,
             region,
             attempts_count,
         )

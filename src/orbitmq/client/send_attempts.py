@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from orbitmq.errors import ClientError, ConnectionLostError, RemoteError, RequestTimeoutError, SendFailedError
+from orbitmq.errors import (
+    ClientError,
+    ConnectionLostError,
+    RemoteError,
+    RequestTimeoutError,
+    SendFailedError,
+    StaleEpochError,
+)
 from orbitmq.protocol.remoting.codes import ResponseCode
 
 RETRIED_CODES = frozenset(
@@ -34,7 +41,8 @@ def may_help_elsewhere(error: ClientError) -> bool:
     return isinstance(error, ConnectionLostError | RequestTimeoutError)
 
 
-def _may_have_stored(error: ClientError) -> bool:
+def may_have_stored(error: ClientError) -> bool:
+    """True when the request left this process and no answer says what became of it."""
     if isinstance(error, ConnectionLostError):
         return error.request_sent
     return isinstance(error, RequestTimeoutError)
@@ -65,6 +73,11 @@ class Attempts:
     def next_number(self) -> int:
         return len(self.failures) + 1
 
+    @property
+    def maybe_stored(self) -> bool:
+        """Whether one of the failed attempts may have stored the message."""
+        return any(may_have_stored(failure.error) for failure in self.failures)
+
     def left_ms(self, elapsed_ms: int) -> int | None:
         """Time for the next attempt. The limit of one attempt applies while others may follow it."""
         left_ms = self._timeout_ms - elapsed_ms
@@ -91,12 +104,13 @@ class Attempts:
                 f"no time left to send to {topic!r} after {elapsed_ms} ms of {self._timeout_ms} ms",
                 remedy="raise send_timeout_ms; finding the topic's route took all of it",
             )
-        if len(self.failures) == 1 and not may_help_elsewhere(self.failures[0].error):
-            return self.failures[0].error
+        last = self.failures[-1].error
+        if isinstance(last, StaleEpochError) or (len(self.failures) == 1 and not may_help_elsewhere(last)):
+            return last
         told = "; ".join(f"{failure.broker_name}: {failure.error}" for failure in self.failures)
         count = len(self.failures)
         attempts = "1 attempt" if count == 1 else f"{count} attempts"
-        maybe_stored = any(_may_have_stored(failure.error) for failure in self.failures)
+        maybe_stored = self.maybe_stored
         return SendFailedError(
             f"sending to {topic!r} failed after {attempts} in {elapsed_ms} ms: {told}",
             maybe_stored=maybe_stored,

@@ -92,8 +92,14 @@ class Server:
     def requests(self, code: RequestCode) -> list[Command]:
         return [command for command in self.log if command.code == code]
 
+    def forget_script(self, code: RequestCode) -> None:
+        self._scripts[code].clear()
+
     def stop(self) -> None:
         self.up = False
+        self.disconnect()
+
+    def disconnect(self) -> None:
         for pipe in tuple(self.pipes):
             pipe.close()
 
@@ -143,6 +149,7 @@ class Broker(Server):
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: dict[Pipe, HeartbeatData] = {}
         self.foreign_members: list[str] = []
+        self._stored_once: dict[tuple[str, ...], dict[str, str]] = {}
         self._parked: dict[tuple[str, int], list[tuple[Pipe, Command]]] = defaultdict(list)
 
     # --- for tests
@@ -160,6 +167,14 @@ class Broker(Server):
             if answer is not None and not pipe.closing:
                 pipe.send(answer)
         return record
+
+    def store_message(self, command: Command) -> Command:
+        """What a send does without a script; the answer."""
+        return self._send(command)
+
+    def store_without_answer(self, command: Command) -> None:
+        """For a script: the message is stored, and the answer is lost."""
+        self._send(command)
 
     def _next_physical_offset(self) -> int:
         return 1000 + 100 * (sum(map(len, self.queues.values())))
@@ -226,6 +241,13 @@ class Broker(Server):
             else [(bytes(command.body), decode_properties(command.text("i")))]
         )
         first = len(self.queues[topic, queue_id])
+        properties = items[0][1]
+        once: tuple[str, ...] = ()
+        if "ORBITMQ_SCOPE" in properties:
+            key = properties.get("ORBITMQ_ONCE_KEY", properties["UNIQ_KEY"])
+            once = (properties["ORBITMQ_SCOPE"], properties["ORBITMQ_EPOCH"], key)
+            if once in self._stored_once:
+                return response(command, ResponseCode.SUCCESS, fields=self._stored_once[once])
         for body, properties in items:
             self.store(topic, queue_id, body, reconsume_times=command.integer("j"), **properties)
         fields = {
@@ -235,6 +257,8 @@ class Broker(Server):
             "transactionId": items[0][1].get("UNIQ_KEY", ""),
             "MSG_REGION": "R",
         }
+        if once:
+            self._stored_once[once] = fields
         return response(command, ResponseCode.SUCCESS, fields=fields)
 
     def _pull(self, command: Command, park: Pipe | None) -> Command | None:

@@ -1,35 +1,65 @@
-"""Round robin, avoidance of a failed broker, and queues by ordering key."""
+"""Round robin, random queues, machine rooms, avoidance of a failed broker, and queues by ordering key."""
 
 from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.queue_choice import RoundRobin, choose_by_key
+from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, choose_by_key, elsewhere
+from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
+ROOMS = [MessageQueue("T", broker, number) for broker in ("r1@a", "r2@b", "c") for number in range(2)]
+
+
+def robin(start: int) -> RoundRobin:
+    return RoundRobin(lambda bits: start)
 
 
 def test_round_robin_walks_all_queues_in_order() -> None:
-    chooser = RoundRobin(start=3)
-    assert [chooser.choose(QUEUES) for _ in range(5)] == [QUEUES[3], *QUEUES]
+    choose = robin(3)
+    assert [choose(QUEUES) for _ in range(5)] == [QUEUES[3], *QUEUES]
+
+
+def test_topics_sent_to_in_turn_each_use_all_their_queues() -> None:
+    choose = robin(0)
+    others = [MessageQueue("U", "a", number) for number in range(2)]
+    used = {choose(queues) for _ in range(4) for queues in (QUEUES, others)}
+    assert used == {*QUEUES, *others}
 
 
 def test_the_counter_wraps_without_leaving_the_list() -> None:
-    chooser = RoundRobin(start=0x7FFFFFFF)
-    assert chooser.choose(QUEUES) == QUEUES[0x7FFFFFFF % 4]
-    assert chooser.choose(QUEUES) == QUEUES[0]
+    choose = robin(0x7FFFFFFF)
+    assert choose(QUEUES) == QUEUES[0x7FFFFFFF % 4]
+    assert choose(QUEUES) == QUEUES[0]
 
 
-def test_after_a_failure_another_broker_is_chosen() -> None:
-    chooser = RoundRobin(start=0)
-    assert chooser.choose(QUEUES, failed_broker="a").broker_name == "b"
-    assert RoundRobin(start=2).choose(QUEUES, failed_broker="a") == QUEUES[2]
+def test_after_a_failure_other_brokers_are_offered_if_there_are_any() -> None:
+    assert elsewhere(QUEUES, "a") == QUEUES[2:]
+    assert elsewhere(QUEUES, None) is QUEUES
+    assert elsewhere(QUEUES[:2], "a") == QUEUES[:2]
 
 
-def test_with_one_broker_the_next_queue_is_taken_all_the_same() -> None:
-    chooser = RoundRobin(start=0)
-    assert chooser.choose(QUEUES[:2], failed_broker="a") in QUEUES[:2]
+def test_a_random_queue_is_the_one_that_was_drawn() -> None:
+    assert RandomQueue(lambda below: below - 1)(QUEUES) == QUEUES[3]
+    assert {RandomQueue()(QUEUES) for _ in range(200)} == set(QUEUES)
+
+
+def test_the_nearest_room_is_used_while_it_has_queues() -> None:
+    choose = MachineRoom("r1", "r3")
+    assert {choose(ROOMS) for _ in range(6)} == set(ROOMS[:2])
+    assert {choose(ROOMS[2:]) for _ in range(8)} == set(ROOMS[2:])
+
+
+@pytest.mark.parametrize("rooms", [(), ("",), ("a@b",)])
+def test_rooms_need_names(rooms: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigurationError):
+        MachineRoom(*rooms)
+
+
+@pytest.mark.parametrize("selector", [robin(7), RandomQueue(), MachineRoom("none")])
+def test_every_selector_keeps_a_key_in_its_queue(selector: RoundRobin) -> None:
+    assert {selector(QUEUES, "order-1") for _ in range(5)} == {choose_by_key(QUEUES, "order-1")}
 
 
 @pytest.mark.parametrize(

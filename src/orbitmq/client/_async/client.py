@@ -29,7 +29,7 @@ from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
 from orbitmq.client._async.transport import Dial, dial_socket
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
 from orbitmq.client.identity import client_id, local_ip
-from orbitmq.client.message import Message, SendReceipt
+from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.client.subscription import Subscription, subscribe
 from orbitmq.clock import Clock, SystemClock
@@ -44,6 +44,7 @@ from orbitmq.protocol.names import (
     group_name_problem,
     retry_topic,
 )
+from orbitmq.protocol.remoting.bodies import MessageQueue
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
 """Producer group of `Client.send` and its relatives."""
@@ -138,6 +139,8 @@ class Client:
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
         ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        once: Once | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         wait_stored: bool = True,
@@ -151,6 +154,8 @@ class Client:
             key=key,
             delay_level=delay_level,
             ordering_key=ordering_key,
+            queue=queue,
+            once=once,
             properties=properties,
             flag=flag,
             wait_stored=wait_stored,
@@ -166,6 +171,7 @@ class Client:
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
         ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         timeout_ms: int | None = None,
@@ -178,6 +184,7 @@ class Client:
             key=key,
             delay_level=delay_level,
             ordering_key=ordering_key,
+            queue=queue,
             properties=properties,
             flag=flag,
             timeout_ms=timeout_ms,
@@ -189,11 +196,12 @@ class Client:
         messages: Sequence[Message],
         *,
         ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """`Producer.send_batch` with the client's own producer."""
         return await self._default_producer().send_batch(
-            topic, messages, ordering_key=ordering_key, timeout_ms=timeout_ms
+            topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
         )
 
     def producer(self, group: str, options: ProducerOptions | None = None) -> Producer:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from orbitmq.client._async.runtime import Lock, monotonic_ms
-from orbitmq.client._async.transport import Channel, Dial, OnRequest
+from orbitmq.client._async.transport import Channel, Dial, OnRequest, Request
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -65,20 +65,24 @@ class Network:
         timeout_ms: int,
     ) -> Command:
         """The answer of the server, whatever its code. `ConnectionLostError`, `RequestTimeoutError`."""
+        return await self.exchange(address, request(code, fields, body), timeout_ms)
+
+    async def exchange(self, address: str, command: Request, timeout_ms: int) -> Command:
+        """As `invoke`, for a request that was made elsewhere."""
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
-            answer = await channel.call(request(code, fields, body), timeout_ms)
+            answer = await channel.call(command, timeout_ms)
             left_ms = timeout_ms
         else:
             deadline_ms = monotonic_ms() + timeout_ms
             channel = await self._channel(address, timeout_ms)
-            left_ms = self._left_ms(deadline_ms, address, code, timeout_ms)
-            answer = await channel.call(request(code, fields, body), left_ms)
+            left_ms = self._left_ms(deadline_ms, address, command.code, timeout_ms)
+            answer = await channel.call(command, left_ms)
         if answer.code == ResponseCode.GO_AWAY:
             if self._channels.get(address) is channel:
                 del self._channels[address]  # it finishes what it has; the server closes it
             channel = await self._channel(address, left_ms)
-            answer = await channel.call(request(code, fields, body), left_ms)
+            answer = await channel.call(command, left_ms)
         return answer
 
     async def post(

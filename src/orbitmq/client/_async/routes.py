@@ -104,12 +104,24 @@ class Routes:
                 log.warning("route of topic %s was not refreshed: %s", topic, error)
                 return  # the name servers do not answer; the timer asks again
 
-    def master(self, broker_name: str) -> str | None:
-        """Address of a broker's master in any known route."""
+    def master(self, broker_name: str, topic: str | None = None) -> str | None:
+        """Address of a broker's master in any known route; in that of `topic` first."""
+        likely = self._routes.get(topic) if topic is not None else None
+        if likely is not None:
+            address = likely.master(broker_name)
+            if address is not None:
+                return address
         for route in self._routes.values():
             address = route.master(broker_name)
             if address is not None:
                 return address
+        return None
+
+    def topic_on(self, broker_name: str) -> str | None:
+        """Some topic in use with a queue on this broker."""
+        for topic, route in self._routes.items():
+            if any(queue.broker_name == broker_name for queue in route.subscribe_queues):
+                return topic
         return None
 
     def reader(self, broker_name: str, wanted_id: int = MASTER_ID) -> str | None:

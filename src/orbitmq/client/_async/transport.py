@@ -6,7 +6,8 @@ Rules of this file
 3. At most `CLIENT_IN_FLIGHT_REQUESTS_MAX` calls are unanswered and about `CLIENT_WRITE_BUFFER_BYTES` unsent; later calls wait for
    room inside their own time.
 4. What callers write in one turn of the loop leaves together at its end.
-5. A connection on which nothing at all arrived while a call timed out is taken for dead and closed: the next call dials anew. One
+5. One timer serves all calls of a connection: nearly every call is answered in time, so it is set for the earliest limit only.
+6. A connection on which nothing at all arrived while a call timed out is taken for dead and closed: the next call dials anew. One
    slow answer on a connection that is otherwise alive closes nothing.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from orbitmq.client._async.runtime import log
 from orbitmq.client.addresses import split_address
@@ -22,9 +23,17 @@ from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.limits import CLIENT_IN_FLIGHT_REQUESTS_MAX, CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Buffer, Command, encode_head
+from orbitmq.protocol.remoting.send_request import SendRequest
 
 SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""
+
+
+EARLY_S: Final = 0.0005
+"""A loop may call a timer a little before its time."""
+
+Request = Command | SendRequest
+"""What can be asked: any command, or the frequent one in its short form. The connection gives it its number."""
 
 
 class Channel(Protocol):
@@ -38,7 +47,7 @@ class Channel(Protocol):
     @property
     def in_flight_count(self) -> int: ...
 
-    async def call(self, command: Command, timeout_ms: int) -> Command:
+    async def call(self, command: Request, timeout_ms: int) -> Command:
         """The answer to a request, whatever its code. `RequestTimeoutError`, `ConnectionLostError`."""
         ...
 
@@ -65,6 +74,16 @@ class Dial(Protocol):
     async def __call__(self, address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost) -> Channel: ...
 
 
+class _Call(NamedTuple):
+    """A request without its answer. `received_count` is how much had arrived on the connection when it was made."""
+
+    future: asyncio.Future[Command]
+    deadline: float
+    code: int
+    timeout_ms: int
+    received_count: int
+
+
 class SocketChannel(asyncio.Protocol):
     """A `Channel` over an asyncio transport."""
 
@@ -76,7 +95,9 @@ class SocketChannel(asyncio.Protocol):
         self._on_request = on_request
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._pending: dict[int, asyncio.Future[Command]] = {}
+        self._pending: dict[int, _Call] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
         self._received_count = 0
         self._unsent: list[Buffer] = []
         self._unsent_bytes = 0
@@ -119,10 +140,13 @@ class SocketChannel(asyncio.Protocol):
         self._close_reason = reason
         self._transport = None
         self._room.set()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
         pending, self._pending = self._pending, {}
-        for future in pending.values():
-            if not future.done():
-                future.set_exception(
+        for call in pending.values():
+            if not call.future.done():
+                call.future.set_exception(
                     ConnectionLostError(f"connection to {self.address} {reason} before the answer arrived")
                 )
         self._on_lost(self)
@@ -137,21 +161,22 @@ class SocketChannel(asyncio.Protocol):
     def in_flight_count(self) -> int:
         return len(self._pending)
 
-    async def call(self, command: Command, timeout_ms: int) -> Command:
+    async def call(self, command: Request, timeout_ms: int) -> Command:
         deadline = self._loop.time() + timeout_ms / 1000
         if not self._room.is_set():
             await self._wait_for_room(command, timeout_ms)
         opaque = command.opaque = self._frames.next_opaque()
         future: asyncio.Future[Command] = self._loop.create_future()
-        timer = self._loop.call_at(deadline, self._expire, opaque, command.code, timeout_ms, self._received_count)
-        self._pending[opaque] = future
-        if len(self._pending) >= CLIENT_IN_FLIGHT_REQUESTS_MAX:
+        pending = self._pending
+        pending[opaque] = _Call(future, deadline, command.code, timeout_ms, self._received_count)
+        if len(pending) >= CLIENT_IN_FLIGHT_REQUESTS_MAX:
             self._room.clear()
         try:
             self._write(command)
+            if self._sweep is None or deadline < self._sweep_at:
+                self._sweep_by(deadline)
             return await future
         finally:
-            timer.cancel()
             self._pending.pop(opaque, None)
             if not self._room.is_set():
                 self._update_room()
@@ -176,17 +201,17 @@ class SocketChannel(asyncio.Protocol):
 
     # --- inside
 
-    def _write(self, command: Command) -> None:
+    def _write(self, command: Request) -> None:
         transport = self._transport
         if transport is None or self._close_reason is not None:
             raise ConnectionLostError(
                 f"connection to {self.address} {self._close_reason or 'is closed'}", request_sent=False
             )
         body = command.body
+        head = command.head() if isinstance(command, SendRequest) else encode_head(command, len(body))
         unsent = self._unsent
         if not unsent:
             self._loop.call_soon(self._flush)
-        head = encode_head(command, len(body))
         unsent.append(head)
         if body:
             unsent.append(body)
@@ -201,7 +226,7 @@ class SocketChannel(asyncio.Protocol):
         if self._transport is not None and unsent:
             self._transport.writelines(unsent)
 
-    async def _wait_for_room(self, command: Command, timeout_ms: int) -> None:
+    async def _wait_for_room(self, command: Request, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not self._room.is_set():
@@ -218,21 +243,34 @@ class SocketChannel(asyncio.Protocol):
             self._room.set()
 
     def _answered(self, command: Command) -> None:
-        future = self._pending.get(command.opaque)
-        if future is None or future.done():
+        call = self._pending.get(command.opaque)
+        if call is None or call.future.done():
             self.late_answers_count += 1
             return
-        future.set_result(command)
+        call.future.set_result(command)
 
-    def _expire(self, opaque: int, code: int, timeout_ms: int, received_before: int) -> None:
-        future = self._pending.get(opaque)
-        if future is None or future.done():
-            return
-        future.set_exception(
-            RequestTimeoutError(f"no answer from {self.address} to request {code} within {timeout_ms} ms")
-        )
-        if timeout_ms >= SILENCE_TIMEOUT_MS and self._received_count == received_before:
-            self.close(f"the server was silent for {timeout_ms} ms")
+    def _sweep_by(self, deadline: float) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep_at = deadline
+        self._sweep = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """End the calls whose time is over, and wake again for the earliest of the others. Cost: a look at each call."""
+        self._sweep = None
+        now = self._loop.time() + EARLY_S
+        waiting = [call for call in self._pending.values() if not call.future.done()]
+        late = [call for call in waiting if call.deadline <= now]
+        for call in late:
+            call.future.set_exception(
+                RequestTimeoutError(f"no answer from {self.address} to request {call.code} within {call.timeout_ms} ms")
+            )
+        for call in late:
+            if call.timeout_ms >= SILENCE_TIMEOUT_MS and self._received_count == call.received_count:
+                self.close(f"the server was silent for {call.timeout_ms} ms")
+        earliest = min((call.deadline for call in waiting if call.deadline > now), default=None)
+        if earliest is not None:
+            self._sweep_by(earliest)
 
     def _abandon(self, reason: str) -> None:
         log.warning("connection to %s is closed: %s", self.address, reason)

@@ -1,0 +1,458 @@
+"""From a producer to the brokers: every outcome of an attempt, safe repeats, slow brokers, selectors, room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
+
+from orbitmq.client._async.client import Client
+from orbitmq.client.message import Message, Once, SendStatus
+from orbitmq.client.options import ProducerOptions
+from orbitmq.client.queue_choice import MachineRoom, RandomQueue, choose_by_key
+from orbitmq.client.slow_brokers import PROBE_INTERVAL_MS
+from orbitmq.clock import ManualClock
+from orbitmq.errors import (
+    ClientError,
+    MessageIllegalError,
+    RemoteError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    SendFailedError,
+    StaleEpochError,
+)
+from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+def client(cluster: Cluster, options: ProducerOptions | None = None) -> Client:
+    return Client(NAME_SERVER, clock=ManualClock(), dial=cluster.dial, producer_options=options)
+
+
+@pytest.fixture
+def two(cluster: Cluster) -> Cluster:
+    cluster.add_broker("b-b")
+    cluster.add_topic("T", queues=4)
+    return cluster
+
+
+def asked(cluster: Cluster) -> list[Command]:
+    return [command for broker in cluster.brokers.values() for command in broker.requests(SEND)]
+
+
+def once_of(command: Command) -> tuple[str | None, str | None, str | None]:
+    properties = decode_properties(command.text("i"))
+    return properties.get("ORBITMQ_SCOPE"), properties.get("ORBITMQ_EPOCH"), properties.get("ORBITMQ_ONCE_KEY")
+
+
+def late_flush(command: Command) -> Command:
+    fields = {"msgId": "M", "queueId": command.text("e"), "queueOffset": "0"}
+    return response(command, ResponseCode.FLUSH_DISK_TIMEOUT, fields=fields)
+
+
+# --- outcomes of one attempt: what comes next -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts_count", "other_broker"),
+    [
+        (late_flush, 1, False),
+        (ResponseCode.SYSTEM_ERROR, 2, True),
+        (ResponseCode.SYSTEM_BUSY, 2, True),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, 2, True),
+        (ResponseCode.NO_PERMISSION, 2, True),
+        (ResponseCode.TOPIC_NOT_EXIST, 2, True),
+        (ResponseCode.NO_BUYER_ID, 2, True),
+        (ResponseCode.NOT_IN_CURRENT_UNIT, 2, True),
+        (CUT, 2, False),
+        (SILENCE, 2, False),
+        (ResponseCode.IDEMPOTENCE_FULL, 1, True),
+        (ResponseCode.STALE_EPOCH, 1, True),
+    ],
+)
+def test_after_an_outcome_comes_the_attempt_that_helps(
+    run: Run, two: Cluster, outcome: Answer, attempts_count: int, other_broker: bool
+) -> None:
+    async def test() -> None:
+        first_asked: list[Broker] = []
+
+        def first(broker: Broker) -> Callable[[Command], Command | None]:
+            def answer(command: Command) -> Command | None:
+                first_asked.append(broker)
+                for each in two.brokers.values():
+                    each.forget_script(SEND)
+                if outcome == CUT:
+                    broker.disconnect()
+                    return None
+                if outcome == SILENCE:
+                    return None
+                return outcome(command) if callable(outcome) else response(command, int(outcome), "no", fields={})
+
+            return answer
+
+        for broker in two.brokers.values():
+            broker.script(SEND, first(broker))
+        async with client(two, ProducerOptions(attempt_timeout_ms=500)) as mq:
+            receipt = await mq.send("T", b"x")
+        assert receipt.attempts_count == attempts_count
+        if attempts_count > 1:
+            assert (receipt.queue.broker_name != first_asked[0].name) is other_broker
+        assert len({decode_properties(command.text("i"))["UNIQ_KEY"] for command in asked(two)}) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER])
+def test_a_final_refusal_reaches_the_caller_as_it_is(run: Run, two: Cluster, code: ResponseCode) -> None:
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, code)
+        async with client(two) as mq:
+            with pytest.raises(RemoteError) as caught:
+                await mq.send("T", b"x")
+        assert caught.value.code == code
+        assert len(asked(two)) == 1
+
+    run(test)
+
+
+def test_nobody_to_send_to(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        cluster.topics.clear()
+        async with client(cluster) as mq:
+            with pytest.raises(RouteNotFoundError):
+                await mq.send("T", b"x")
+        assert len(asked(cluster)) == 0
+
+    run(test)
+
+
+def test_finding_the_route_may_take_all_the_time(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        def slow(command: Command) -> Command | None:
+            pipe = next(iter(cluster.name_server.pipes))
+            answer = cluster.name_server.handle(pipe, command)
+            assert answer is not None
+            asyncio.get_running_loop().call_later(2, pipe.send, answer)
+            return None
+
+        cluster.name_server.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, slow)
+        async with client(cluster) as mq:
+            with pytest.raises(RequestTimeoutError, match="no time left"):
+                await mq.send("T", b"x", timeout_ms=1_000)
+        assert len(asked(cluster)) == 0
+
+    run(test)
+
+
+# --- safe repeats ---------------------------------------------------------------------------------------------------
+
+
+def test_a_message_whose_answer_was_lost_is_stored_once(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, broker.store_without_answer)
+        async with client(two, ProducerOptions(attempt_timeout_ms=500)) as mq:
+            receipt = await mq.send("T", b"x")
+        records = [record for broker in two.brokers.values() for queue in broker.queues.values() for record in queue]
+        assert len(records) == 1
+        assert (receipt.queue_offset, receipt.attempts_count) == (0, 2)
+        assert len({once_of(command) for command in asked(two)}) == 1
+
+    run(test)
+
+
+def test_without_idempotence_it_is_stored_twice(run: Run, two: Cluster) -> None:
+    """The control of the test above."""
+
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, broker.store_without_answer)
+        two.brokers["b-b"].forget_script(SEND)
+        async with client(two, ProducerOptions(attempt_timeout_ms=500, idempotent=False)) as mq:
+            for _ in range(5):
+                await mq.send("T", b"x")
+        records = [record for broker in two.brokers.values() for queue in broker.queues.values() for record in queue]
+        assert len(records) == 6
+        assert {once_of(command) for command in asked(two)} == {(None, None, None)}
+
+    run(test)
+
+
+def test_a_broker_that_comes_back_within_the_time_gets_the_repeat(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            for broker in two.brokers.values():
+
+                def store_and_die(command: Command, broker: Broker = broker) -> None:
+                    broker.store_without_answer(command)
+                    broker.up = False
+                    broker.disconnect()
+                    asyncio.get_running_loop().call_later(1, setattr, broker, "up", True)
+
+                broker.script(SEND, store_and_die)
+            receipt = await mq.send("T", b"x")
+        assert receipt.attempts_count == 3
+        assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 1
+
+    run(test)
+
+
+def test_a_broker_that_stays_away_leaves_it_open_whether_the_message_is_stored(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            for broker in two.brokers.values():
+
+                def die(command: Command, broker: Broker = broker) -> None:
+                    broker.up = False
+                    broker.disconnect()
+
+                broker.script(SEND, die)
+            with pytest.raises(SendFailedError) as caught:
+                await mq.send("T", b"x")
+        assert caught.value.maybe_stored
+        assert len(asked(two)) == 1  # the other broker would not know that it is a repeat
+
+    run(test)
+
+
+def test_batches_and_oneway_messages_carry_no_epoch(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.send_batch("T", [Message(b"x")])
+            await mq.send_oneway("T", b"x")
+            await mq.send("T", b"y")
+        (batch,) = cluster.brokers["b-a"].requests(RequestCode.SEND_BATCH_MESSAGE)
+        oneway, plain = asked(cluster)
+        assert once_of(batch) == once_of(oneway) == (None, None, None)
+        scope, epoch, key = once_of(plain)
+        assert scope is not None
+        assert scope.startswith("~")
+        assert (epoch, key) == ("1", None)
+
+    run(test)
+
+
+def test_producers_have_scopes_of_their_own(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            for group in ("g1", "g2"):
+                producer = mq.producer(group)
+                await producer.send("T", b"x")
+                await producer.send("T", b"x")
+        assert len({once_of(command)[0] for command in asked(cluster)}) == 2
+
+    run(test)
+
+
+def test_a_broker_without_memory_still_gets_ordered_messages(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        cluster.brokers["b-a"].script(SEND, ResponseCode.IDEMPOTENCE_FULL)
+        async with client(cluster) as mq:
+            assert (await mq.send("T", b"x", ordering_key="k")).status is SendStatus.SEND_OK
+        first, second = asked(cluster)
+        assert once_of(first)[0] is not None
+        assert once_of(second) == (None, None, None)
+
+    run(test)
+
+
+# --- once -----------------------------------------------------------------------------------------------------------
+
+
+def test_once_travels_with_the_message_and_fixes_its_queue(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        once = Once("job", 3, "row-1")
+        async with client(two) as mq:
+            first = await mq.send("T", b"x", once=once)
+            queues = await mq.producer("other").queues("T")
+        async with client(two) as mq:
+            second = await mq.send("T", b"x", once=once)
+        assert first.queue == choose_by_key(queues, "row-1") == second.queue
+        assert (first.queue_offset, first.message_id) == (second.queue_offset, first.message_id)
+        assert {once_of(command) for command in asked(two)} == {("job", "3", "row-1")}
+
+    run(test)
+
+
+def test_a_stale_epoch_is_an_error_of_its_own(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, ResponseCode.STALE_EPOCH)
+        async with client(two) as mq:
+            with pytest.raises(StaleEpochError, match="replaced"):
+                await mq.send("T", b"x", once=Once("job", 3, "k"))
+        assert len(asked(two)) == 1
+
+    run(test)
+
+
+def test_a_full_memory_refuses_what_was_to_be_stored_once(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, ResponseCode.IDEMPOTENCE_FULL)
+        async with client(two) as mq:
+            with pytest.raises(RemoteError, match="IDEMPOTENCE_FULL") as caught:
+                await mq.send("T", b"x", once=Once("job", 3, "k"))
+        assert caught.value.code == ResponseCode.IDEMPOTENCE_FULL
+
+    run(test)
+
+
+def test_a_busy_broker_is_asked_again_for_a_message_that_belongs_to_it(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_BUSY)
+        async with client(two) as mq:
+            receipt = await mq.send("T", b"x", once=Once("job", 3, "k"))
+        assert receipt.attempts_count == 3
+        assert len([broker for broker in two.brokers.values() if broker.requests(SEND)]) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "values", [("", 1, "k"), ("~x", 1, "k"), ("s", -1, "k"), ("s", 2**63, "k"), ("s", 1, " "), ("s", 1, "a\x02b")]
+)
+def test_once_is_checked_when_it_is_made(values: tuple[str, int, str]) -> None:
+    with pytest.raises(MessageIllegalError):
+        Once(*values)
+
+
+# --- queues ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_explicit_queue_is_taken_and_attempted_once(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            wanted = MessageQueue("T", "b-b", 2)
+            assert (await mq.send("T", b"x", queue=wanted)).queue == wanted
+            two.brokers["b-b"].script(SEND, ResponseCode.SYSTEM_BUSY)
+            with pytest.raises(SendFailedError, match="1 attempt"):
+                await mq.send("T", b"x", queue=wanted)
+            assert (await mq.send_batch("T", [Message(b"x")], queue=wanted))[0].queue == wanted
+            with pytest.raises(MessageIllegalError, match="belongs to topic 'T'"):
+                await mq.send("U", b"x", queue=wanted)
+
+    run(test)
+
+
+def test_a_programs_own_selector_sees_the_key_and_what_it_may_choose(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        offered: list[tuple[int, str | None]] = []
+
+        def last(queues: Sequence[MessageQueue], ordering_key: str | None) -> MessageQueue:
+            offered.append((len(queues), ordering_key))
+            return queues[-1]
+
+        async with client(two, ProducerOptions(selector=last)) as mq:
+            assert (await mq.send("T", b"x", ordering_key="k")).queue == MessageQueue("T", "b-b", 3)
+            two.brokers["b-b"].script(SEND, ResponseCode.SYSTEM_BUSY)
+            assert (await mq.send("T", b"x")).queue == MessageQueue("T", "b-a", 3)
+        assert offered == [(8, "k"), (8, None), (4, None)]
+
+    run(test)
+
+
+def test_a_selector_that_invents_a_queue_is_told_so(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        options = ProducerOptions(selector=lambda queues, key: MessageQueue("T", "nowhere", 0))
+        async with client(two, options) as mq:
+            with pytest.raises(ClientError, match="the selector returned"):
+                await mq.send("T", b"x")
+
+    run(test)
+
+
+def test_random_and_nearby_queues(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        cluster.add_broker("far@b-b")
+        cluster.add_broker("near@b-c")
+        cluster.add_topic("T", queues=2)
+        async with client(cluster) as mq:
+            near = mq.producer("near", ProducerOptions(selector=MachineRoom("near")))
+            assert {(await near.send("T", b"x")).queue.broker_name for _ in range(6)} == {"near@b-c"}
+            cluster.brokers["near@b-c"].script(SEND, ResponseCode.SYSTEM_BUSY)
+            assert (await near.send("T", b"x")).queue.broker_name != "near@b-c"
+            anywhere = mq.producer("anywhere", ProducerOptions(selector=RandomQueue()))
+            assert len({(await anywhere.send("T", b"x")).queue for _ in range(60)}) == 6
+
+    run(test)
+
+
+# --- slow brokers ---------------------------------------------------------------------------------------------------
+
+
+def slow_answer(broker: Broker, seconds: float) -> Callable[[Command], Command | None]:
+    def answer(command: Command) -> Command | None:
+        (pipe,) = broker.pipes
+        asyncio.get_running_loop().call_later(seconds, lambda: pipe.send(broker.store_message(command)))
+        return None
+
+    return answer
+
+
+def test_a_slow_broker_is_avoided_for_a_while(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        slow = two.brokers["b-a"]
+        slow.script(SEND, slow_answer(slow, 0.6))
+        async with client(two, ProducerOptions(avoid_slow_brokers=True)) as mq:
+            while not slow.requests(SEND):
+                await mq.send("T", b"x")
+            names = [(await mq.send("T", b"x")).queue.broker_name for _ in range(20)]
+            assert set(names) == {"b-b"}
+            await asyncio.sleep(2)
+            names = [(await mq.send("T", b"x")).queue.broker_name for _ in range(20)]
+            assert set(names) == {"b-a", "b-b"}
+
+    run(test)
+
+
+def test_an_unreachable_broker_is_probed_until_it_answers(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        gone, there = two.brokers["b-a"], two.brokers["b-b"]
+        gone.up = False
+        async with client(two, ProducerOptions(avoid_slow_brokers=True)) as mq:
+            for _ in range(8):
+                await mq.send("T", b"x")
+            dials = two.dials.count(gone.address)
+            assert dials == 1  # one send found out, the others avoid it
+            await asyncio.sleep(2.5 * PROBE_INTERVAL_MS / 1000)
+            assert two.dials.count(gone.address) == dials + 2
+            gone.up = True
+            await asyncio.sleep(2 * PROBE_INTERVAL_MS / 1000)
+            probes = gone.requests(RequestCode.GET_MAX_OFFSET)
+            assert len(probes) == 1  # it has answered; nobody asks any more
+            names = {(await mq.send("T", b"x")).queue.broker_name for _ in range(8)}
+            assert names == {"b-a", "b-b"}
+            assert len(there.requests(RequestCode.GET_MAX_OFFSET)) == 0
+
+    run(test)
+
+
+# --- room -----------------------------------------------------------------------------------------------------------
+
+
+def test_sends_beyond_the_bound_wait_within_their_time(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        broker = cluster.brokers["b-a"]
+        async with client(cluster, ProducerOptions(in_flight_max=2)) as mq:
+            await mq.send("T", b"x")
+            broker.script(SEND, *[slow_answer(broker, 1)] * 2)
+            held = [asyncio.ensure_future(mq.send("T", b"x")) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            with pytest.raises(SendFailedError, match="no room") as caught:
+                await mq.send("T", b"x", timeout_ms=500)
+            assert not caught.value.maybe_stored
+            assert len(asked(cluster)) == 3
+            assert (await mq.send("T", b"x")).status is SendStatus.SEND_OK  # waited for the answers to the others
+            await asyncio.gather(*held)
+
+    run(test)
