@@ -52,7 +52,9 @@ class LiteConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ConfigurationError(f"LiteConsumerOptions.{name}={value!r}: must be a whole number {low} to {high}")
+                raise ConfigurationError(
+                    f"LiteConsumerOptions.{name}={value!r}: must be a whole number {low} to {high}"
+                )
         # The other fields are those of every consumer and obey the same rules.
         ConsumerOptions(
             consume_from=self.consume_from,

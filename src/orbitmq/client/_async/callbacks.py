@@ -41,9 +41,10 @@ class Callbacks:
     def received(self, channel: Channel, command: Command) -> None:
         """Called for every request on any connection of the client, from within the reading of the connection."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            consumer = self._client.consumers.get(command.text("consumerGroup"))
-            if consumer is not None:
-                consumer.rebalance_soon()
+            group = command.text("consumerGroup")
+            member = self._client.consumers.get(group) or self._client.lite_consumers.get(group)
+            if member is not None:
+                member.rebalance_soon()
             return
         if len(self._tasks) >= CLIENT_CALLBACKS_MAX:
             self._answer(
@@ -84,7 +85,8 @@ class Callbacks:
                 )
 
     async def _reset(self, command: Command) -> Command | None:
-        consumer = self._client.consumers.get(command.text("group"))
+        group = command.text("group")
+        consumer = self._client.consumers.get(group) or self._client.lite_consumers.get(group)
         if consumer is None:
             log.warning("offsets of group %r were to be reset, but it is not here", command.text("group"))
             return None

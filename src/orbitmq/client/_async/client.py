@@ -22,12 +22,16 @@ from orbitmq.client._async.consumer import Consumer
 from orbitmq.client._async.membership import Membership
 from orbitmq.client._async.name_servers import NameServers
 from orbitmq.client._async.network import Network
-from orbitmq.client._async.parts import Member, Sender
+from orbitmq.client._async.assignment_watch import AssignmentListener
+from orbitmq.client._async.lite_pull import LiteConsumer
+from orbitmq.client._async.parts import LiteMember, Member, Sender
+from orbitmq.client._async.pull_consumer import PullConsumer
 from orbitmq.client._async.producer import Producer
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
 from orbitmq.client._async.transport import Dial, dial_socket
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
+from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.identity import client_id, local_ip
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
@@ -79,12 +83,14 @@ class Client:
         self.routes = Routes(self.name_servers, self._route_changed)
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Member] = {}
+        self.lite_consumers: dict[str, LiteMember] = {}
         self.membership = Membership(
             self.client_id,
             self.network,
             self.routes,
             self.producers,
             self.consumers,
+            self.lite_consumers,
             self.options.request_timeout_ms,
         )
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
@@ -112,6 +118,8 @@ class Client:
         try:
             for consumer in tuple(self.consumers.values()):
                 await consumer.close()
+            for lite in tuple(self.lite_consumers.values()):
+                await lite.close()
             for producer in tuple(self.producers.values()):
                 await producer.close()
             await self.callbacks.close()
@@ -252,6 +260,27 @@ class Client:
         subscriptions[retry] = subscribe(retry, "*", version)
         return Consumer(self, group, subscriptions, options or ConsumerOptions())
 
+    def pull_consumer(self, group: str) -> PullConsumer:
+        """Explicit pulls of chosen queues from chosen offsets, which `group` may store; nothing runs in the background."""
+        self._check_open()
+        _check_group(group, "pull consumer")
+        return PullConsumer(self, group)
+
+    def lite_consumer(
+        self,
+        group: str,
+        options: LiteConsumerOptions | None = None,
+        *,
+        on_assignment: AssignmentListener | None = None,
+    ) -> LiteConsumer:
+        """A consumer that is polled, to be started with `async with`; its `subscribe` or `assign` says what it reads.
+
+        on_assignment: called after the queues it reads have changed, with those taken and those given up.
+        """
+        self._check_open()
+        _check_group(group, "lite consumer")
+        return LiteConsumer(self, group, options or LiteConsumerOptions(), on_assignment)
+
     @property
     def admin(self) -> Admin:
         """Administration of the cluster: topics, groups, look-ups."""
@@ -263,12 +292,7 @@ class Client:
 
     async def consumer_started(self, consumer: Member) -> None:
         self._check_open()
-        if consumer.group in self.consumers:
-            raise ClientError(
-                f"this client has a consumer of group {consumer.group!r} already",
-                remedy="a second member of the group needs a client of its own",
-            )
-        self._check_room()
+        self._check_new_member(consumer.group)
         self.consumers[consumer.group] = consumer
         try:
             for topic in consumer.subscriptions:
@@ -282,13 +306,28 @@ class Client:
     async def consumer_closed(self, consumer: Member) -> None:
         if self.consumers.get(consumer.group) is consumer:
             del self.consumers[consumer.group]
-            if consumer.heartbeat() is not None:
-                await self.membership.leave(consumer=consumer.group)
+            await self.membership.leave(consumer=consumer.group)
 
     async def producer_closed(self, producer: Sender) -> None:
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             await self.membership.leave(producer=producer.group)
+
+    def lite_started(self, consumer: LiteMember) -> None:
+        self._check_open()
+        self._check_new_member(consumer.group)
+        self.lite_consumers[consumer.group] = consumer
+
+    async def lite_subscribed(self, consumer: LiteMember) -> None:
+        for topic in consumer.subscriptions:
+            await self.routes.find(topic)
+        await self.membership.beat_all()
+
+    async def lite_closed(self, consumer: LiteMember) -> None:
+        if self.lite_consumers.get(consumer.group) is consumer:
+            del self.lite_consumers[consumer.group]
+            if consumer.heartbeat() is not None:
+                await self.membership.leave(consumer=consumer.group)
 
     def heartbeat_soon(self) -> None:
         self._heartbeat_due.set()
@@ -304,18 +343,29 @@ class Client:
             state = "closed" if self._closed else "not started"
             raise ClientError(f"the client is {state}", remedy="use it inside the with block of connect(...)")
 
+    def _check_new_member(self, group: str) -> None:
+        if group in self.consumers or group in self.lite_consumers:
+            raise ClientError(
+                f"this client has a consumer of group {group!r} already",
+                remedy="a second member of the group needs a client of its own",
+            )
+        self._check_room()
+
     def _check_room(self) -> None:
-        if len(self.producers) + len(self.consumers) >= CLIENT_GROUPS_MAX:
+        if len(self.producers) + len(self.consumers) + len(self.lite_consumers) >= CLIENT_GROUPS_MAX:
             raise ClientError(f"a client has at most {CLIENT_GROUPS_MAX} groups", remedy="make another client")
 
     def _connected(self, address: str) -> None:
-        if not self._closed and (self.consumers or self.producers):
+        if not self._closed and (self.consumers or self.lite_consumers or self.producers):
             self.tasks.spawn(self.membership.beat(address), f"first heartbeat to {address}")
 
     def _route_changed(self, topic: str) -> None:
         for consumer in self.consumers.values():
             if topic in consumer.subscriptions:
                 consumer.rebalance_soon()
+        for lite in self.lite_consumers.values():
+            if topic in lite.subscriptions:
+                lite.rebalance_soon()
 
     async def _refresh_routes_forever(self) -> None:
         while True:

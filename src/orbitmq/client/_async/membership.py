@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orbitmq.client._async.network import Network
-from orbitmq.client._async.parts import Member
+from orbitmq.client._async.parts import LiteMember, Member
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Lock, log
 from orbitmq.errors import ClientError
-from orbitmq.protocol.remoting.bodies import HeartbeatData, ProducerData
+from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.protocol.remoting.codes import RequestCode
 
 
 class Membership:
     """Heartbeats of one client.
 
-    `producers` and `consumers` are the client's own tables by group name, read at each heartbeat.
+    `producers` and the consumers are the client's own tables by group name, read at each heartbeat.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Membership:
         routes: Routes,
         producers: Mapping[str, object],
         consumers: Mapping[str, Member],
+        lite_consumers: Mapping[str, LiteMember],
         timeout_ms: int,
     ) -> None:
         self._client_id = client_id
@@ -40,22 +41,24 @@ class Membership:
         self._routes = routes
         self._producers = producers
         self._consumers = consumers
+        self._lite_consumers = lite_consumers
         self._timeout_ms = timeout_ms
         self._one_at_a_time = Lock()
 
     async def beat_all(self) -> None:
         """A heartbeat to every known broker; to masters only while there is no consumer."""
         async with self._one_at_a_time:
-            if not self._producers and not self._consumers:
-                return
-            for address in sorted(self._routes.addresses(masters_only=not self._consumers)):
-                await self._beat(address)
+            consumers = self._heartbeats()
+            if self._producers or consumers:
+                for address in sorted(self._routes.addresses(masters_only=not consumers)):
+                    await self._beat(address, consumers)
 
     async def beat(self, address: str) -> None:
         """A heartbeat to one broker; nothing for an address that is in no route, such as a name server."""
         async with self._one_at_a_time:
-            if (self._producers or self._consumers) and address in self._routes.addresses():
-                await self._beat(address)
+            consumers = self._heartbeats()
+            if (self._producers or consumers) and address in self._routes.addresses():
+                await self._beat(address, consumers)
 
     async def leave(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Tell every connected broker that a group of this client is gone, so that others take its queues at once."""
@@ -82,15 +85,17 @@ class Membership:
             if address not in known:
                 self._network.forget(address, "the broker is in no route any more")
 
-    async def _beat(self, address: str) -> None:
-        groups = [consumer.heartbeat() for consumer in self._consumers.values()]
+    def _heartbeats(self) -> list[ConsumerData]:
+        """Groups of which this client is a member; lite consumers of assigned queues are no members."""
+        lite = [consumer.heartbeat() for consumer in self._lite_consumers.values()]
+        return [consumer.heartbeat() for consumer in self._consumers.values()] + [data for data in lite if data is not None]
+
+    async def _beat(self, address: str, consumers: list[ConsumerData]) -> None:
         data = HeartbeatData(
             client_id=self._client_id,
             producer_data_set=[ProducerData(group_name=group) for group in self._producers],
-            consumer_data_set=[group for group in groups if group is not None],
+            consumer_data_set=consumers,
         )
-        if not data.producer_data_set and not data.consumer_data_set:
-            return  # consumers that read fixed queues are no members of their groups
         try:
             await self._network.request(
                 address, RequestCode.HEART_BEAT, {}, data.encode(), timeout_ms=self._timeout_ms, doing="heartbeat"

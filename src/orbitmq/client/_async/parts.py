@@ -80,6 +80,21 @@ class Member(Settler, Protocol):
     async def close(self) -> None: ...
 
 
+class LiteMember(Protocol):
+    """A lite consumer as its client sees it."""
+
+    group: str
+    subscriptions: dict[str, Subscription]
+
+    def heartbeat(self) -> ConsumerData | None: ...
+
+    def rebalance_soon(self) -> None: ...
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Context(Protocol):
     """A client as its parts see it."""
 
@@ -91,6 +106,7 @@ class Context(Protocol):
     name_servers: NameServers
     routes: Routes
     consumers: dict[str, Member]
+    lite_consumers: dict[str, LiteMember]
 
     @property
     def inner_producer(self) -> Sender: ...
@@ -100,5 +116,11 @@ class Context(Protocol):
     async def consumer_closed(self, consumer: Member) -> None: ...
 
     async def producer_closed(self, producer: Sender) -> None: ...
+
+    def lite_started(self, consumer: LiteMember) -> None: ...
+
+    async def lite_subscribed(self, consumer: LiteMember) -> None: ...
+
+    async def lite_closed(self, consumer: LiteMember) -> None: ...
 
     def heartbeat_soon(self) -> None: ...

@@ -2,18 +2,24 @@
 
 Rules of this file
 1. Every call is one request to one broker; the route of the topic is looked up when it is not known.
-2. Nothing is retried and nothing is committed along with a read.
+2. Nothing is retried and nothing is committed along with a read. The group is created by brokers that create groups on demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from orbitmq.client._async.parts import Context
+from orbitmq.client._async.runtime import log
+from orbitmq.client._async.send_back import DEAD_LETTER_LEVEL
+from orbitmq.client.offset_table import Lookup, OffsetTable, start_lookup
+from orbitmq.client.options import ConsumeFrom
 from orbitmq.client.pull_plan import PULL_ANSWERS
 from orbitmq.client.pull_request import PullAnswer, PullRequest, queue_fields, queue_name, read_answer
 from orbitmq.client.route import MASTER_ID
+from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, RouteNotFoundError
+from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
@@ -83,6 +89,52 @@ class QueueReader:
             {**queue_fields(queue), "consumerGroup": self.group, "commitOffset": str(offset)},
             timeout_ms=self._timeout_ms,
             doing=f"committing offset {offset} of group {self.group!r} on {queue_name(queue)}",
+        )
+
+    async def start_offset(self, queue: MessageQueue, consume_from: ConsumeFrom, from_timestamp_ms: int | None) -> int:
+        """Where the group goes on with a queue: at its stored offset, else where the policy says."""
+        stored = await self.committed(queue)
+        if stored is not None:
+            return stored
+        match start_lookup(consume_from, retry_topic=queue.topic.startswith(RETRY_PREFIX)):
+            case Lookup.ZERO:
+                return 0
+            case Lookup.MAX:
+                return await self.max_offset(queue)
+            case Lookup.BY_TIME:
+                return await self.offset_at(queue, from_timestamp_ms or 0)
+
+    async def write_changed(self, table: OffsetTable, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Store what changed in `table`, of all queues or of these. Failures are logged and tried again by the next call; after the last
+        one they mean that messages are delivered again. A broker that failed once is not asked further.
+        """
+        failed: set[str] = set()
+        for queue, offset in table.changed(queues).items():
+            if queue.broker_name in failed:
+                continue
+            try:
+                await self.commit(queue, offset)
+                table.written(queue, offset)
+            except ClientError as error:
+                failed.add(queue.broker_name)
+                log.warning("offset %d of %s is not written yet: %s", offset, queue_name(queue), error)
+
+    async def dead_letter(self, message: StoredMessage) -> None:
+        """Have the broker of a message put a copy into the group's dead-letter topic."""
+        await self._client.network.request(
+            await self.address(message.queue),
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            {
+                "offset": str(message.physical_offset),
+                "group": self.group,
+                "delayLevel": str(DEAD_LETTER_LEVEL),
+                "originMsgId": message.message_id,
+                "originTopic": message.topic,
+                "unitMode": "false",
+                "bname": message.queue.broker_name,
+            },
+            timeout_ms=self._timeout_ms,
+            doing=f"sending message {message.message_id} to the dead letters",
         )
 
     async def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
