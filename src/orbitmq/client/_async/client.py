@@ -17,22 +17,22 @@ from types import TracebackType
 from typing import Final, Self, overload
 
 from orbitmq.client._async.admin import Admin
+from orbitmq.client._async.assignment_watch import AssignmentListener
 from orbitmq.client._async.callbacks import Callbacks
 from orbitmq.client._async.consumer import Consumer
+from orbitmq.client._async.lite_pull import LiteConsumer
 from orbitmq.client._async.membership import Membership
 from orbitmq.client._async.name_servers import NameServers
 from orbitmq.client._async.network import Network
-from orbitmq.client._async.assignment_watch import AssignmentListener
-from orbitmq.client._async.lite_pull import LiteConsumer
 from orbitmq.client._async.parts import LiteMember, Member, Sender
-from orbitmq.client._async.pull_consumer import PullConsumer
 from orbitmq.client._async.producer import Producer
+from orbitmq.client._async.pull_consumer import PullConsumer
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
 from orbitmq.client._async.transport import Dial, dial_socket
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
-from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.identity import client_id, local_ip
+from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.client.subscription import Subscription, subscribe

@@ -88,7 +88,9 @@ class Membership:
     def _heartbeats(self) -> list[ConsumerData]:
         """Groups of which this client is a member; lite consumers of assigned queues are no members."""
         lite = [consumer.heartbeat() for consumer in self._lite_consumers.values()]
-        return [consumer.heartbeat() for consumer in self._consumers.values()] + [data for data in lite if data is not None]
+        return [consumer.heartbeat() for consumer in self._consumers.values()] + [
+            data for data in lite if data is not None
+        ]
 
     async def _beat(self, address: str, consumers: list[ConsumerData]) -> None:
         data = HeartbeatData(
