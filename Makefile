@@ -13,7 +13,7 @@ CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo test check lint types contracts fuzz crash-campaign overload soak chaos leaf clean format
+.PHONY: help demo test check lint types contracts generated generate fuzz crash-campaign overload soak chaos leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,7 +44,7 @@ test: $(STAMP) ## Run the test suite; what cannot run here says why and is count
 
 # --- for developers ---------------------------------------------------------------------------------------------------
 
-check: lint types contracts ## Style, types and dependency directions
+check: lint types contracts generated ## Style, types, dependency directions, generated code
 
 lint: $(STAMP)
 	@$(BIN)/ruff check $(SOURCES)
@@ -58,6 +58,12 @@ types: $(STAMP)
 
 contracts: $(STAMP)
 	@$(BIN)/lint-imports
+
+generated: $(STAMP)
+	@$(BIN)/python scripts/generate_sync.py --check
+
+generate: $(STAMP) ## Write the synchronous client from the asyncio client
+	@$(BIN)/python scripts/generate_sync.py
 
 fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
 	@for parser in frames fastjson records properties; do \

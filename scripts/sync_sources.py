@@ -1,0 +1,163 @@
+"""What of the asyncio client has a synchronous twin: the sources, and the tables that say what is for programs.
+
+Read by generate_sync.py. A public name of a class that stands in no table is mirrored, or it is an error; so who adds one for other
+parts of the client enters it in `INTERNAL` here.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final, NamedTuple
+
+PACKAGE: Final = "orbitmq.client"
+ASYNC: Final = f"{PACKAGE}._async"
+SYNC: Final = f"{PACKAGE}._sync"
+MARK: Final = "Written by scripts/generate_sync.py"
+
+
+class Written(NamedTuple):
+    """A base class written by hand: where it is, the bodies it gives to methods, and the names it has itself."""
+
+    module: str
+    name: str
+    bodies: dict[str, str]
+    names: set[str]
+
+
+OWNER: Final = "Client"
+"""The class whose start and end are those of the thread."""
+
+INTERNAL: Final = {
+    "Client": {
+        "callbacks", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon", "inner_producer",
+        "membership", "name_servers", "network", "producer_closed", "producers", "routes", "tasks", "unique_ids",
+    },
+    "Consumer": {
+        "ack", "broker_lost_us", "byte_waiters_count", "client", "correct_offset", "deliver", "forget_waiting", "handler",
+        "heartbeat", "holds", "pull", "offsets", "owned", "rebalance_soon", "reset", "send_back", "started_at_ms",
+        "subscriptions", "tasks", "unsettled_bytes",
+    },
+    "Producer": {"send_prepared"},
+    "ReceivedMessage": {"again", "problem", "settler"},
+}  # fmt: skip
+"""Public names that are for the other parts of the client, not for programs."""
+
+ATTRIBUTES: Final = {
+    "Client": {"client_id": "str", "options": "ClientOptions"},
+    "Consumer": {"group": "str", "options": "ConsumerOptions"},
+    "Producer": {"group": "str", "options": "ProducerOptions"},
+}
+"""Attributes for programs, which never change."""
+
+KEPT: Final = {("Client", "admin")}
+"""Properties whose object stays the same, so that its twin does."""
+
+WRITTEN: Final = {
+    "ReceivedMessage": Written(
+        "orbitmq.client._sync.delivered",
+        "Delivered",
+        {"ack": "self._ack()", "held": "self._twin.held"},
+        {"body", "queue", "queue_offset", "reconsume_times", "record", "settlement"},
+    )
+}
+"""Twins with a base written by hand."""
+
+ENDING: Final = {"close", "stop", "__aexit__"}
+"""Methods that end a part of a client; harmless after the client itself has ended."""
+
+DUNDERS: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
+WAITING: Final = {
+    "Awaitable", "Coroutine", "AsyncIterable", "AsyncGenerator", "AbstractAsyncContextManager", "AsyncContextManager",
+    "AsyncIterator",
+}  # fmt: skip
+"""Types that mean waiting; they may stand only where this program translates them."""
+
+SEQUENCES: Final = {"list", "Sequence", "Iterable", "Collection"}
+
+
+class CannotMirrorError(Exception):
+    """Something in the asyncio client has no synchronous form that this program knows."""
+
+
+class Source:
+    """One module of the asyncio client."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.module = f"{ASYNC}.{path.stem}"
+        self.tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        self.imports: dict[str, tuple[str, str]] = {}
+        self.definitions: dict[str, ast.stmt] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    self.imports[alias.asname or alias.name] = (node.module, alias.name)
+        for statement in self.tree.body:
+            match statement:
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                    self.definitions[name] = statement
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    self.definitions[name] = statement
+
+    def fail(self, node: ast.AST, what: str, remedy: str) -> CannotMirrorError:
+        return CannotMirrorError(f"{self.path.name}:{getattr(node, 'lineno', 0)}: {what} ({remedy})")
+
+
+class Sources:
+    """All modules of the asyncio client, and what of them has a twin."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.modules = {
+            source.module: source
+            for path in sorted((root / "client" / "_async").glob("*.py"))
+            for source in [Source(path)]
+        }
+        self.homes = _homes(root)
+        self.mirrored: dict[tuple[str, str], ast.ClassDef] = {}
+        self.functions: dict[tuple[str, str], ast.FunctionDef] = {}
+        for name, home in self.homes.items():
+            if home in self.modules:
+                definition = self.modules[home].definitions.get(name)
+                if isinstance(definition, ast.ClassDef) and self.waits(self.modules[home], definition):
+                    self._add(self.modules[home], definition)
+                elif isinstance(definition, ast.FunctionDef):
+                    self.functions[home, name] = definition
+
+    def _add(self, source: Source, definition: ast.ClassDef) -> None:
+        self.mirrored[source.module, definition.name] = definition
+        for base in definition.bases:
+            found = self.find(source, ast.unparse(base))
+            if found is not None and isinstance(found[1], ast.ClassDef) and self.waits(found[0], found[1]):
+                self._add(*found)
+
+    def find(self, source: Source, name: str) -> tuple[Source, ast.stmt] | None:
+        """Where in the asyncio client a name is defined; None when it comes from elsewhere."""
+        while True:
+            if name in source.definitions:
+                return source, source.definitions[name]
+            module, name = source.imports.get(name, ("", name))
+            if module not in self.modules:
+                return None
+            source = self.modules[module]
+
+    def waits(self, source: Source, definition: ast.ClassDef) -> bool:
+        """Whether a class, or one it inherits from, has asynchronous methods."""
+        if any(isinstance(node, ast.AsyncFunctionDef) for node in definition.body):
+            return True
+        bases = (self.find(source, ast.unparse(base)) for base in definition.bases)
+        return any(base and isinstance(base[1], ast.ClassDef) and self.waits(base[0], base[1]) for base in bases)
+
+    def is_mirrored(self, source: Source, name: str) -> bool:
+        found = self.find(source, name)
+        return found is not None and (found[0].module, name) in self.mirrored
+
+
+def _homes(root: Path) -> dict[str, str]:
+    """The exported names of the client and their modules."""
+    tree = ast.parse((root / "client" / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
+            return dict(sorted(ast.literal_eval(node.value).items()))
+    raise CannotMirrorError("client/__init__.py has no table _HOMES (it says where each exported name is defined)")

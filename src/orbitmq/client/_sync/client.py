@@ -1,0 +1,188 @@
+"""One client: its connections, routes, timers and groups.
+
+    with orbitmq.sync.connect("localhost:9876") as mq:
+        receipt = mq.send("orders", b"...", tag="created", delay_level=3)
+
+Rules of this file
+1. A client is started once and closed once; `with` does both.
+2. Everything a client runs in the background belongs to it and ends with it.
+3. Several producers and consumers of different groups share one client; two members of one consumer group need two clients, because a
+   group knows its members by client id.
+
+Written by scripts/generate_sync.py from src/orbitmq/client/_async/client.py: change that file and run `make generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, overload
+
+from orbitmq.client._async import client as source
+from orbitmq.client._sync.admin import Admin
+from orbitmq.client._sync.consumer import Consumer
+from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.client._sync.producer import Producer
+from orbitmq.client.message import Message, Once, SendReceipt
+from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+
+class Client:
+    """A connection to a cluster, named by its name servers. Made by `connect`.
+
+    Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
+    """
+
+    def __init__(self, twin: source.Client) -> None:
+        self._loop = LoopThread(f"client {twin.client_id}")
+        self._twin: source.Client = twin
+        self._admin: Admin | None = None
+
+    @property
+    def client_id(self) -> str:
+        return self._twin.client_id
+
+    @property
+    def options(self) -> ClientOptions:
+        return self._twin.options
+
+    def start(self) -> None:
+        """Start the timers. No server is contacted before something is sent or consumed."""
+        self._loop.open(self._twin.start())
+
+    def close(self) -> None:
+        """Close consumers and producers, then the connections. Closing twice is harmless."""
+        self._loop.close(self._twin.close())
+
+    def __enter__(self) -> Self:
+        self._loop.open(self._twin.__aenter__())
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.close(self._twin.__aexit__(error_type, error, trace))
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        delay_level: int = 0,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        once: Once | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """`Producer.send` with the client's own producer."""
+        return self._loop.run(
+            self._twin.send(
+                topic,
+                body,
+                tag=tag,
+                key=key,
+                delay_level=delay_level,
+                ordering_key=ordering_key,
+                queue=queue,
+                once=once,
+                properties=properties,
+                flag=flag,
+                wait_stored=wait_stored,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        delay_level: int = 0,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        timeout_ms: int | None = None,
+    ) -> str:
+        """`Producer.send_oneway` with the client's own producer."""
+        return self._loop.run(
+            self._twin.send_oneway(
+                topic,
+                body,
+                tag=tag,
+                key=key,
+                delay_level=delay_level,
+                ordering_key=ordering_key,
+                queue=queue,
+                properties=properties,
+                flag=flag,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """`Producer.send_batch` with the client's own producer."""
+        return self._loop.run(
+            self._twin.send_batch(topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        )
+
+    def producer(self, group: str, options: ProducerOptions | None = None) -> Producer:
+        """A producer with a group and settings of its own; `with` or `close` ends it."""
+        found = self._loop.do(self._twin.producer, group, options)
+        return Producer(found, self._loop)
+
+    @overload
+    def consumer(
+        self, group: str, topic: str, *, tags: str = "*", options: ConsumerOptions | None = None
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(self, group: str, topic: Mapping[str, str], *, options: ConsumerOptions | None = None) -> Consumer: ...
+
+    def consumer(
+        self, group: str, topic: str | Mapping[str, str], *, tags: str = "*", options: ConsumerOptions | None = None
+    ) -> Consumer:
+        """A member of consumer group `group`, to be started with `with`.
+
+        topic: one topic, with `tags` as filter; or several as a mapping from topic to tag expression. All members of a group must
+        subscribe to the same topics and tags: the broker keeps only one subscription per group and topic.
+        """
+        consumer: Callable[..., Any] = self._twin.consumer
+        found = self._loop.do(consumer, group, topic, tags=tags, options=options)
+        return Consumer(found, self._loop)
+
+    @property
+    def admin(self) -> Admin:
+        """Administration of the cluster: topics, groups, look-ups."""
+        if self._admin is None:
+            self._admin = Admin(self._loop.do(lambda: self._twin.admin), self._loop)
+        return self._admin
+
+
+def connect(
+    name_servers: str | Iterable[str] = "localhost:9876",
+    *,
+    options: ClientOptions | None = None,
+    producer_options: ProducerOptions | None = None,
+) -> Client:
+    """A client of the cluster behind these name servers (`host:port`, several separated by `;`).
+
+    `with connect(...) as client` starts and closes it. producer_options: for `Client.send` and producers made without options.
+    """
+    return Client(source.connect(name_servers, options=options, producer_options=producer_options))

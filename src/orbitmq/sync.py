@@ -1,0 +1,88 @@
+"""The client for programs without asyncio: the names of `orbitmq`, with blocking calls.
+
+    import orbitmq.sync
+
+    with orbitmq.sync.connect("localhost:9876") as mq:
+        mq.send("orders", b"42", tag="created", delay_level=3)
+
+One client serves any number of threads. Errors, options and messages to send are those of `orbitmq`.
+
+Written by scripts/generate_sync.py from src/orbitmq/__init__.py: change that file and run `make generate`.
+"""
+
+from __future__ import annotations
+
+from orbitmq.client._async.delivery import Settlement
+from orbitmq.client._sync.admin import Admin
+from orbitmq.client._sync.client import Client, connect
+from orbitmq.client._sync.consumer import Consumer
+from orbitmq.client._sync.delivery import ReceivedMessage
+from orbitmq.client._sync.producer import Producer
+from orbitmq.client.allocation import (
+    AllocateAverage,
+    AllocateCircle,
+    AllocateConsistentHash,
+    AllocateFixed,
+    AllocateMachineRoom,
+    AllocateNearby,
+)
+from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
+from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
+from orbitmq.client.stored import StoredMessage
+from orbitmq.errors import (
+    ClientError,
+    ConfigurationError,
+    ConnectionLostError,
+    MessageIllegalError,
+    NotFoundError,
+    OrbitError,
+    RemoteError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    SendFailedError,
+    StaleEpochError,
+)
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+__all__ = [
+    "Admin",
+    "AllocateAverage",
+    "AllocateCircle",
+    "AllocateConsistentHash",
+    "AllocateFixed",
+    "AllocateMachineRoom",
+    "AllocateNearby",
+    "Client",
+    "ClientError",
+    "ClientOptions",
+    "Codec",
+    "ConfigurationError",
+    "ConnectionLostError",
+    "ConsumeFrom",
+    "Consumer",
+    "ConsumerOptions",
+    "MachineRoom",
+    "Message",
+    "MessageIllegalError",
+    "MessageQueue",
+    "NotFoundError",
+    "Once",
+    "OrbitError",
+    "Producer",
+    "ProducerOptions",
+    "RandomQueue",
+    "ReceivedMessage",
+    "RemoteError",
+    "RequestTimeoutError",
+    "RoundRobin",
+    "RouteNotFoundError",
+    "Selector",
+    "SendFailedError",
+    "SendReceipt",
+    "SendStatus",
+    "Settlement",
+    "StaleEpochError",
+    "StoredMessage",
+    "connect",
+]
