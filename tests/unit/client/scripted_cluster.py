@@ -146,6 +146,7 @@ class Broker(Server):
         super().__init__(cluster, address)
         self.name = name
         self.queues: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        self.min_offsets: dict[tuple[str, int], int] = defaultdict(int)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: dict[Pipe, HeartbeatData] = {}
         self.foreign_members: list[str] = []
@@ -224,7 +225,9 @@ class Broker(Server):
                 self.offsets[command.text("consumerGroup"), *queue] = command.integer("commitOffset")
             case RequestCode.GET_MAX_OFFSET:
                 ok.fields = {"offset": str(len(self.queues[queue]))}
-            case RequestCode.PULL_MESSAGE:
+            case RequestCode.GET_MIN_OFFSET:
+                ok.fields = {"offset": str(self.min_offsets[queue])}
+            case RequestCode.PULL_MESSAGE | RequestCode.LITE_PULL_MESSAGE:
                 return self._pull(command, park=pipe)
             case RequestCode.CONSUMER_SEND_MSG_BACK:
                 self._send_back(command)
@@ -267,9 +270,10 @@ class Broker(Server):
         offset = command.integer("queueOffset")
         if command.integer("sysFlag") & 1:
             self.offsets[command.text("consumerGroup"), *key] = command.integer("commitOffset")
-        fields = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": str(len(records))}
-        if offset > len(records):
-            fields["nextBeginOffset"] = str(len(records))
+        first = self.min_offsets[key]
+        fields = {"suggestWhichBrokerId": "0", "minOffset": str(first), "maxOffset": str(len(records))}
+        if not first <= offset <= len(records):
+            fields["nextBeginOffset"] = str(first if offset < first else len(records))
             return response(command, ResponseCode.PULL_OFFSET_MOVED, fields=fields)
         found = records[offset : offset + command.integer("maxMsgNums")]
         if not found and park is not None and command.integer("suspendTimeoutMillis"):
