@@ -123,6 +123,9 @@ LITE_ASSIGNED_QUEUES_MAX: Final = 16_384
 LITE_WATCHES_MAX: Final = 1_000
 """Topics whose queues one lite consumer watches; each costs a look at the name servers every 30 s."""
 
+OFFSETS_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Offsets file of a broadcasting consumer: some 150,000 queues. A larger one is no such file."""
+
 CLIENT_STACKS_CHARS_MAX: Final = 65_536
 """Where the tasks of a client stand, as an administrator's request is answered; a screen or two is what people read."""
 
@@ -383,6 +386,9 @@ a loop of requests must not take the loop's time."""
 SCRAPE_COLD_READS_MAX: Final = 2_000
 """Old records of which one scrape reads the store time, to tell how long a group is behind."""
 
+SCRAPE_COLD_WAIT_MS: Final = 1_000
+"""How long a scrape waits for them; a disk that hangs must not hide the metrics that tell so."""
+
 HTTP_CONNECTIONS_MAX: Final = 64
 """Connections to the HTTP port: a few monitoring systems and probes, and nobody else."""
 
@@ -426,3 +432,25 @@ the seconds until offsets are written."""
 
 SYNC_EXIT_WAIT_MS: Final = 1_000
 """How long the interpreter's exit waits for the thread of a client that nobody closed."""
+
+REDRIVE_REFUSALS_KEPT_MAX: Final = 100
+"""Dead letters that cannot be sent and are named in the account of a run; further ones are counted."""
+
+# --- idempotent sends ---------------------------------------------------------------------------------------------
+ONCE_SCOPE_BYTES_MAX: Final = 255
+"""The name of a scope; as long as the name of a group."""
+
+ONCE_KEY_BYTES_MAX: Final = 1_024
+"""The key of a send, in characters: it is hashed, and stays in the properties of the message."""
+
+ONCE_SCOPES_MAX: Final = 20_000
+"""Scopes remembered at a time: one for every connection a listener takes."""
+
+ONCE_KEYS_PER_EPOCH_MAX: Final = 1_000_000
+"""Keys of one epoch of a scope: the largest batch a job should repeat as a whole. A look-up passes 61 tables then."""
+
+ONCE_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Default of `idempotenceMemoryMax`: 1.6 million keys."""
+
+ONCE_TRANSIENT_IDLE_MS: Final = 60_000
+"""Rest after which a transient scope may be forgotten. Clients promise not to repeat a send after that."""

@@ -1,4 +1,4 @@
-"""How commands reach a cluster: the options they share, and a client for the length of a command.
+"""How commands reach a cluster: a client for the length of a command, and the options that narrow down what is asked.
 
 Rules of this file
 1. Commands name a name server; brokers are found through it. What they ask is in the client's `Admin`.
@@ -7,44 +7,68 @@ Rules of this file
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from orbitmq.cli.completing import complete_clusters, complete_groups, complete_topics
+from orbitmq.cli.shared_options import chosen
+
 if TYPE_CHECKING:
+    from orbitmq.cli.contexts import Target
     from orbitmq.client import Client
 
-DEFAULT_NAMESRV = "127.0.0.1:9876"
-
-NamesrvOption = Annotated[
-    str,
-    typer.Option("--namesrv", "-n", envvar=["ORBITMQ_NAMESRV", "NAMESRV_ADDR"], help="Name servers, `;` between."),
-]
 BrokerOption = Annotated[
     str | None,
     typer.Option("--broker", "-b", help="Only this broker: its name, or host:port.", show_default=False),
 ]
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", help="Only brokers of this cluster.", show_default=False)
+    str | None,
+    typer.Option(
+        "--cluster", help="Only brokers of this cluster.", show_default=False, autocompletion=complete_clusters
+    ),
 ]
-DEFAULT_TIMEOUT_MS = 5_000
-TimeoutOption = Annotated[int, typer.Option("--timeout-ms", min=1, max=600_000, help="Time limit of one call.")]
+TopicArgument = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=complete_topics),
+]
+TopicOption = Annotated[
+    str | None,
+    typer.Option("--topic", "-t", help="Only this topic.", show_default=False, autocompletion=complete_topics),
+]
+GroupArgument = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False, autocompletion=complete_groups),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 Result = TypeVar("Result")
 
 
-def run(work: Callable[[Client], Awaitable[Result]], namesrv: str, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Result:
+def target() -> Target:
+    """The cluster that the running command asks."""
+    from orbitmq.cli.contexts import resolve
+
+    return resolve(chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ)
+
+
+def run(work: Callable[[Client], Awaitable[Result]]) -> Result:
     """Run `work` with a client of the cluster and close its connections."""
     import asyncio
 
     from orbitmq.client import ClientOptions, connect
 
+    cluster = target()
+
     async def inside() -> Result:
         options = ClientOptions(
-            connect_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms, admin_timeout_ms=timeout_ms
+            connect_timeout_ms=cluster.timeout_ms,
+            request_timeout_ms=cluster.timeout_ms,
+            admin_timeout_ms=cluster.timeout_ms,
         )
-        async with connect(namesrv, options=options) as client:
+        async with connect(cluster.name_servers, options=options) as client:
             return await work(client)
 
     return asyncio.run(inside())

@@ -14,9 +14,13 @@ from typing import Annotated
 import typer
 
 from orbitmq.cli.exit_codes import ExitCode
-from orbitmq.cli.output import Output, OutputOption, show_rows
+from orbitmq.cli.output import show_rows
+from orbitmq.cli.shared_options import OutputCommand
+
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.command(cls=OutputCommand)
 def doctor(
     data: Annotated[
         Path, typer.Option("--data", envvar="ORBITMQ_DATA", help="Directory the data are, or will be, in.")
@@ -24,7 +28,6 @@ def doctor(
     host: Annotated[str, typer.Option("--host", help="Address a server listens on.")] = "127.0.0.1",
     nameserver_port: Annotated[int, typer.Option("--nameserver-port", min=1, max=65535)] = 9876,
     broker_port: Annotated[int, typer.Option("--broker-port", min=1, max=65535)] = 10911,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Check Python, limits, disk, clock and ports, and whether a running server answers."""
     from orbitmq.cli.doctor_checks import Level, all_checks
@@ -34,6 +37,6 @@ def doctor(
         {"level": result.level.value, "check": result.check, "found": result.found, "remedy": result.remedy}
         for result in results
     ]
-    show_rows(rows, output, columns=("level", "check", "found", "remedy"))
+    show_rows(rows, columns=("level", "check", "found", "remedy"))
     if any(result.level is Level.FAIL for result in results):
         raise typer.Exit(ExitCode.FAILED)

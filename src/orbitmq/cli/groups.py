@@ -1,4 +1,4 @@
-"""`orbitmq group`: list, show, create, delete consumer groups."""
+"""`orbitmq group`: list, show, create, update, delete consumer groups; what more there is comes from modules of its own."""
 
 from __future__ import annotations
 
@@ -6,72 +6,62 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orbitmq.cli.cluster_access import (
-    DEFAULT_NAMESRV,
-    DEFAULT_TIMEOUT_MS,
-    BrokerOption,
-    ClusterOption,
-    NamesrvOption,
-    TimeoutOption,
-    run,
-)
-from orbitmq.cli.output import Output, OutputOption, note, show_done, show_record, show_rows
+from orbitmq.cli import group_lag, group_members, group_offsets
+from orbitmq.cli.cluster_access import BrokerOption, ClusterOption, GroupArgument, TopicOption, YesOption, run
+from orbitmq.cli.output import note, show_done, show_record, show_rows
+from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
 
-app = typer.Typer(help="Consumer groups: list, show, create, delete.", no_args_is_help=True)
+app = typer.Typer(
+    help="Consumer groups: list, settings, lag, members, offsets.", no_args_is_help=True, rich_markup_mode=None
+)
+app.command(cls=ClusterCommand)(group_lag.lag)
+app.command(cls=ClusterCommand)(group_members.members)
+app.command(cls=ClusterCommand)(group_members.subscriptions)
+app.command(cls=ClusterCommand)(group_offsets.reset)
 
-NameArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False)]
 
-
-@app.command("list")
+@app.command("list", cls=ClusterCommand)
 def list_groups(
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
     all_groups: Annotated[bool, typer.Option("--all", help="Also the system's own groups.")] = False,
     cluster: ClusterOption = None,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List the consumer groups that the brokers have."""
     import msgspec
 
-    from orbitmq.protocol.names import is_system_group
-
-    groups = run(lambda client: client.admin.groups(cluster), namesrv, timeout_ms)
+    groups = run(lambda client: client.admin.groups(cluster))
     rows = [
         {"group": name, **msgspec.structs.asdict(config)}
         for name, config in groups.items()
-        if all_groups or not is_system_group(name)
+        if all_groups or is_users_group(name)
     ]
     columns = ("group", "consume_enable", "consume_broadcast_enable", "retry_queue_nums", "retry_max_times")
-    show_rows(rows, output, columns=columns, empty="no consumer groups")
+    show_rows(rows, columns=columns, empty="no consumer groups")
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def show(
-    name: NameArgument,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", show_default=False)] = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
+    name: GroupArgument,
+    topic: TopicOption = None,
 ) -> None:
     """Show a group's settings, its members and how far it is behind on every queue."""
-    group = run(lambda client: _read_group(client, name, topic), namesrv, timeout_ms)
-    if output is Output.JSON:
-        show_record(group, output)
+    group = run(lambda client: _read_group(client, name, topic))
+    if chosen_output() is Output.JSON:
+        show_record(group)
         return
-    show_record(group["settings"], output)
+    show_record(group["settings"])
     note("")
-    show_rows(group["members"], output, columns=("client_id", "address", "language"), empty="no members online")
+    show_rows(group["members"], columns=("client_id", "address", "language"), empty="no members online")
     note("")
     columns = ("topic", "broker", "queue", "broker_offset", "group_offset", "behind", "last_consumed")
-    show_rows(group["queues"], output, columns=columns, empty="no offsets")
+    show_rows(group["queues"], columns=columns, empty="no offsets")
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def create(
-    name: NameArgument,
+    name: GroupArgument,
     retry_max_times: Annotated[
         int, typer.Option("--retry-max-times", min=0, help="Redeliveries before the dead-letter topic.")
     ] = 16,
@@ -82,9 +72,6 @@ def create(
     consume: Annotated[bool, typer.Option("--consume/--no-consume", help="Allow consuming.")] = True,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a group on every master meant; one that exists gets these settings."""
     from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
@@ -101,19 +88,61 @@ def create(
         brokers = await client.admin.create_group(name, settings=settings, cluster=cluster, broker=broker)
         return [target.name for target in brokers]
 
-    brokers = run(work, namesrv, timeout_ms)
-    show_done(f"group {name} is on {', '.join(brokers)}", {"group": name, "brokers": brokers}, output)
+    brokers = run(work)
+    show_done(f"group {name} is on {', '.join(brokers)}", {"group": name, "brokers": brokers})
 
 
-@app.command()
-def delete(
-    name: NameArgument,
-    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Leave its offsets.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+@app.command(cls=ClusterCommand)
+def update(
+    name: GroupArgument,
+    retry_max_times: Annotated[
+        int | None,
+        typer.Option("--retry-max-times", min=0, help="Redeliveries before the dead-letter topic.", show_default=False),
+    ] = None,
+    retry_queues: Annotated[
+        int | None,
+        typer.Option("--retry-queues", min=0, max=65_535, help="Queues of the retry topic.", show_default=False),
+    ] = None,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="Allow broadcasting.", show_default=False)
+    ] = None,
+    consume: Annotated[
+        bool | None, typer.Option("--consume/--no-consume", help="Allow consuming.", show_default=False)
+    ] = None,
     cluster: ClusterOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
+    broker: BrokerOption = None,
+) -> None:
+    """Change a group's settings; what is not given stays."""
+    changes = {
+        "retry_max_times": retry_max_times,
+        "retry_queue_nums": retry_queues,
+        "consume_broadcast_enable": broadcast,
+        "consume_enable": consume,
+    }
+
+    async def work(client: Client) -> list[str]:
+        import msgspec
+
+        from orbitmq.errors import NotFoundError
+
+        present = (await client.admin.groups(cluster)).get(name)
+        if present is None:
+            raise NotFoundError(f"no broker has group {name!r}", remedy=f"create it: orbitmq group create {name}")
+        given = {field: value for field, value in changes.items() if value is not None}
+        settings = msgspec.structs.replace(present, **given)
+        brokers = await client.admin.create_group(name, settings=settings, cluster=cluster, broker=broker)
+        return [target.name for target in brokers]
+
+    brokers = run(work)
+    show_done(f"group {name} has the new settings on {', '.join(brokers)}", {"group": name, "brokers": brokers})
+
+
+@app.command(cls=ClusterCommand)
+def delete(
+    name: GroupArgument,
+    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Leave its offsets.")] = False,
+    yes: YesOption = False,
+    cluster: ClusterOption = None,
 ) -> None:
     """Delete a group with its retry and dead-letter topics from every master."""
     if not yes:
@@ -122,8 +151,16 @@ def delete(
     async def work(client: Client) -> None:
         await client.admin.delete_group(name, clean_offsets=not keep_offsets, cluster=cluster)
 
-    run(work, namesrv, timeout_ms)
-    show_done(f"group {name} is deleted", {"group": name, "deleted": True}, output)
+    run(work)
+    show_done(f"group {name} is deleted", {"group": name, "deleted": True})
+
+
+def is_users_group(name: str) -> bool:
+    """Whether a group is neither the system's nor one in which `message redrive` keeps its place."""
+    from orbitmq.client.redrive import PROGRESS_GROUP
+    from orbitmq.protocol.names import is_system_group
+
+    return not is_system_group(name) and not name.startswith(PROGRESS_GROUP)
 
 
 async def _read_group(client: Client, name: str, topic: str | None) -> dict[str, Any]:

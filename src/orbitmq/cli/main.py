@@ -1,71 +1,68 @@
 """Entry point: the tree of commands, and errors as one line with a remedy.
 
 Rules of this file
-1. Command modules are light: they import typer and, inside a command, what that command needs.
+1. A command's module is imported when the command is called for; the list of commands needs none of them.
 2. An error of ours is one line on standard error and its exit code; a defect keeps its traceback.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Final
 
-import typer
+import click
 
-from orbitmq.cli import doctor, groups, messages, protocol_tables, sending, serving, stores, tailing, topics
 from orbitmq.cli.exit_codes import ExitCode, exit_code_of
-from orbitmq.cli.output import Output, OutputOption, note, show_record
+from orbitmq.cli.lazy_group import Entry, LazyGroup
+from orbitmq.cli.shared_options import cluster_options
 from orbitmq.errors import OrbitError
 
-app = typer.Typer(
-    name="orbitmq",
-    help="A message broker with first-class delayed messages that speaks Apache RocketMQ's protocols.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 findings or failure, 2 usage or configuration, 3 no server reached, "
-    "4 refused by a server, 5 not found, 6 store in use, 130 interrupted.",
+COMMANDS: Final = {
+    "serve": Entry("orbitmq.cli.serving", "Run name server and broker in one process, in the foreground."),
+    "nameserver": Entry("orbitmq.cli.nameservers", "Run a name server; read and change one that runs."),
+    "broker": Entry("orbitmq.cli.brokers", "Run a broker; show, configure and count one that runs."),
+    "doctor": Entry("orbitmq.cli.doctor", "Check this machine, and whether a running server answers."),
+    "context": Entry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
+    "cluster": Entry("orbitmq.cli.clusters", "The cluster: brokers, rates, round-trip times."),
+    "topic": Entry("orbitmq.cli.topics", "Topics: list, show, create, update, delete, route, stats, producers."),
+    "group": Entry("orbitmq.cli.groups", "Consumer groups: list, settings, lag, members, offsets."),
+    "message": Entry("orbitmq.cli.messages", "Messages: show, send, redrive dead letters."),
+    "send": Entry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
+    "tail": Entry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
+    # bench "bench": Entry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
+    "store": Entry("orbitmq.cli.stores", "Store directories: check, dump, stat."),
+    "protocol": Entry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
+    "completion": Entry("orbitmq.cli.completion", "Print a shell's completion script."),
+    "mqadmin": Entry("orbitmq.cli.mqadmin", "RocketMQ's administration commands: which are understood, and as what."),
+    "version": Entry("orbitmq.cli.versions", "Show versions."),
+}
+
+EPILOG: Final = (
+    "Exit codes: 0 ok, 1 findings or failure, 2 usage or configuration, 3 no server reached, 4 refused by a server, "
+    "5 not found, 6 store or port in use, 130 interrupted."
 )
 
-app.command("serve")(serving.serve)
-app.command("nameserver")(serving.nameserver)
-app.command("broker")(serving.broker)
-app.command("send")(sending.send)
-app.command("tail")(tailing.tail)
-app.add_typer(topics.app, name="topic")
-app.add_typer(groups.app, name="group")
-app.add_typer(messages.app, name="message")
-app.add_typer(stores.app, name="store")
-app.add_typer(protocol_tables.app, name="protocol")
-app.command("doctor")(doctor.doctor)
 
-
-@app.command()
-def version(output: OutputOption = Output.TABLE) -> None:
-    """Show versions: ours, the RocketMQ version we present, Python; and whether the innermost loops run compiled."""
-    import platform
-    from importlib.metadata import version as installed
-
-    from orbitmq import leaf
-    from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
-
-    show_record(
-        {
-            "orbitmq": installed("orbitmq"),
-            "speaks_as_rocketmq": version_name(OUR_VERSION),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "innermost_loops": leaf.DESCRIPTION,
-        },
-        output,
+def root() -> LazyGroup:
+    """The whole tree of commands."""
+    return LazyGroup(
+        COMMANDS,
+        name="orbitmq",
+        help="A message broker with first-class delayed messages that speaks Apache RocketMQ's protocols.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        params=list(cluster_options(with_timeout=False)),
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+        rich_markup_mode=None,
     )
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     try:
-        app(prog_name="orbitmq")
+        root()(prog_name="orbitmq")
     except OrbitError as error:
-        note(f"error: {error}")
+        click.echo(f"error: {error}", err=True)
         sys.exit(exit_code_of(error))
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

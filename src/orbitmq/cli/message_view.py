@@ -61,18 +61,26 @@ def table_view(view: dict[str, object]) -> dict[str, object]:
     return {**view, "body": text}
 
 
-def _body_view(record: Record) -> dict[str, object]:
-    from orbitmq.errors import ProtocolError
+def body_of(record: Record) -> bytes:
+    """The body as it was sent. `ProtocolError` when it cannot be decompressed."""
     from orbitmq.protocol.compression import decompress
     from orbitmq.protocol.sysflag import compression_of
 
     data = bytes(record.body)
+    compression = compression_of(record.sys_flag)
+    return data if compression is None else decompress(data, compression)
+
+
+def _body_view(record: Record) -> dict[str, object]:
+    from orbitmq.errors import ProtocolError
+
+    data = bytes(record.body)
     view: dict[str, object] = {"body_bytes": len(data)}
     try:
-        compression = compression_of(record.sys_flag)
-        if compression is not None:
-            data = decompress(data, compression)
-            view["body_bytes_uncompressed"] = len(data)
+        restored = body_of(record)
+        if restored != data:
+            view["body_bytes_uncompressed"] = len(restored)
+        data = restored
     except ProtocolError as error:
         view["body_problem"] = str(error)
     text, encoding = body_text(data)

@@ -1,4 +1,4 @@
-"""`orbitmq message show`: find messages by id, unique key, key, or place in a queue."""
+"""`orbitmq message`: find messages by id, unique key, key, or place in a queue; send; redrive dead letters."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import (
-    DEFAULT_NAMESRV,
-    DEFAULT_TIMEOUT_MS,
-    BrokerOption,
-    NamesrvOption,
-    TimeoutOption,
-    run,
-)
+from orbitmq.cli import redriving, sending
+from orbitmq.cli.cluster_access import BrokerOption, run
 from orbitmq.cli.exit_codes import ExitCode
-from orbitmq.cli.output import Output, OutputOption, note, show_record, show_rows
+from orbitmq.cli.output import note, show_record, show_rows
+from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +18,12 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.stored import StoredMessage
 
-app = typer.Typer(help="Messages: show by id, unique key, key or offset.", no_args_is_help=True)
+app = typer.Typer(help="Messages: show, send, redrive dead letters.", no_args_is_help=True, rich_markup_mode=None)
+app.command(cls=ClusterCommand)(sending.send)
+app.command(cls=ClusterCommand)(redriving.redrive)
 
 
-@app.callback()
-def messages() -> None:
-    """Messages: show by id, unique key, key or offset."""  # keeps `show` a subcommand while it is the only one
-
-
-@app.command()
+@app.command(cls=ClusterCommand)
 def show(
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", help="Needed for keys and offsets.", show_default=False)
@@ -46,10 +38,7 @@ def show(
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id.", show_default=False)] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="Queue offset.", show_default=False)] = None,
     count: Annotated[int, typer.Option("--count", min=1, max=64, help="Most messages from one broker.")] = 32,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
     broker: BrokerOption = None,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the messages found by exactly one of --id, --unique-key, --key, or --queue with --offset."""
     by_offset = queue is not None or offset is not None
@@ -73,7 +62,7 @@ def show(
             return await client.admin.messages_by_key(topic, key, max_count=count)
         return await _from_offset(client, topic, broker, queue or 0, offset or 0, count)
 
-    _show(run(work, namesrv, timeout_ms), output)
+    _show(run(work))
 
 
 def _check_offset_id(text: str) -> None:
@@ -101,16 +90,16 @@ async def _from_offset(
     return (await client.admin.peek(queue, offset, count=count)).messages
 
 
-def _show(found: Sequence[StoredMessage], output: Output) -> None:
+def _show(found: Sequence[StoredMessage]) -> None:
     from orbitmq.cli.message_view import COLUMNS, message_view, table_view
 
     views = [message_view(message.record) for message in found]
-    if output is Output.JSON:
-        show_rows(views, output, columns=COLUMNS)
+    if chosen_output() is Output.JSON:
+        show_rows(views, columns=COLUMNS)
     elif len(views) == 1:
-        show_record(table_view(views[0]), output)
+        show_record(table_view(views[0]))
     elif views:
-        show_rows([table_view(view) for view in views], output, columns=COLUMNS)
+        show_rows([table_view(view) for view in views], columns=COLUMNS)
     if not views:
         note("no such message")
         raise typer.Exit(ExitCode.NOT_FOUND)

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Results go to standard output, everything else to standard error. JSON output is one document; of commands that go
-   on for long (`tail`, `store dump`) it is one document a line.
+   on for long (`tail`, `store dump`, `group lag --watch`) it is one document a line.
 2. The JSON form has every field, with the protocol's own values; the table may leave out and shorten.
 3. rich is imported only when a table is drawn.
 """
@@ -11,30 +11,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
+
+from orbitmq.cli.shared_options import Output, chosen_output
 
 
-class Output(StrEnum):
-    """Form of the results."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", envvar="ORBITMQ_OUTPUT", help="Form of the result.", case_sensitive=False)
-]
-
-
-def show_rows(
-    rows: Sequence[Mapping[str, object]], output: Output, *, columns: Sequence[str], empty: str = "nothing found"
-) -> None:
+def show_rows(rows: Sequence[Mapping[str, object]], *, columns: Sequence[str], empty: str = "nothing found") -> None:
     """Several results of one kind. The table shows `columns`; JSON shows everything."""
-    if output is Output.JSON:
+    if chosen_output() is Output.JSON:
         print_json(list(rows))
     elif not rows:
         note(empty)
@@ -42,17 +28,17 @@ def show_rows(
         _draw(columns, [[_cell(row.get(column)) for column in columns] for row in rows])
 
 
-def show_record(record: Mapping[str, object], output: Output) -> None:
+def show_record(record: Mapping[str, object]) -> None:
     """One result with its fields below each other."""
-    if output is Output.JSON:
+    if chosen_output() is Output.JSON:
         print_json(dict(record))
     else:
         _draw(("field", "value"), [[name, _cell(value)] for name, value in record.items()])
 
 
-def show_done(text: str, record: Mapping[str, object], output: Output) -> None:
+def show_done(text: str, record: Mapping[str, object]) -> None:
     """A change that was made: a line for people, or what it was about for programs."""
-    if output is Output.JSON:
+    if chosen_output() is Output.JSON:
         print_json(dict(record))
     else:
         note(text)
@@ -61,6 +47,17 @@ def show_done(text: str, record: Mapping[str, object], output: Output) -> None:
 def print_json(value: Any) -> None:
     """One JSON document, indented, UTF-8."""
     text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    sys.stdout.write(text + "\n")
+
+
+def print_line(value: Any) -> None:
+    """One JSON document on a line of its own, at once: for results that go on."""
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    sys.stdout.flush()
+
+
+def write_text(text: str) -> None:
+    """Text that is the result itself, such as a script."""
     sys.stdout.write(text + "\n")
 
 

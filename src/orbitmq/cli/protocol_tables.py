@@ -12,21 +12,21 @@ from typing import Annotated
 
 import typer
 
-from orbitmq.cli.output import Output, OutputOption, note, show_rows
+from orbitmq.cli.output import note, show_rows
+from orbitmq.cli.shared_options import OutputCommand
 
-app = typer.Typer(help="The protocol: codes, coverage.", no_args_is_help=True)
+app = typer.Typer(help="The protocol: codes, coverage.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(cls=OutputCommand)
 def codes(
     responses: Annotated[bool, typer.Option("--responses", help="Response codes instead of request codes.")] = False,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List the request codes with their header fields, or the response codes."""
     from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode
 
     if responses:
-        show_rows([{"code": code.value, "name": code.name} for code in ResponseCode], output, columns=("code", "name"))
+        show_rows([{"code": code.value, "name": code.name} for code in ResponseCode], columns=("code", "name"))
         return
     rows: list[dict[str, object]] = []
     for code in RequestCode:
@@ -39,13 +39,12 @@ def codes(
                 "response_fields": [field.name for field in header.response] if header else [],
             }
         )
-    show_rows(rows, output, columns=("code", "name", "request_fields", "response_fields"))
+    show_rows(rows, columns=("code", "name", "request_fields", "response_fields"))
 
 
-@app.command()
+@app.command(cls=OutputCommand)
 def coverage(
     missing: Annotated[bool, typer.Option("--missing", help="Only codes that are not covered.")] = False,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List all request codes and how many recorded exchanges of each were replayed with equal results."""
     from orbitmq.protocol.remoting.codes import RequestCode
@@ -62,7 +61,7 @@ def coverage(
     ]
     covered = sum(1 for row in rows if row["replayed"])
     shown = [row for row in rows if not (missing and row["replayed"])]
-    show_rows(shown, output, columns=("code", "name", "state", "replayed"), empty="nothing is missing")
+    show_rows(shown, columns=("code", "name", "state", "replayed"), empty="nothing is missing")
     note(f"{covered} of {len(rows)} request codes are covered by replayed exchanges")
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, DEFAULT_TIMEOUT_MS, NamesrvOption, TimeoutOption, run
-from orbitmq.cli.output import Output, OutputOption, show_rows
+from orbitmq.cli.cluster_access import TopicArgument, run, target
+from orbitmq.cli.output import show_rows
 from orbitmq.cli.pairs import parse_pairs
+from orbitmq.cli.shared_options import ClusterCommand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 COLUMNS = ("status", "queue", "queue_offset", "message_id", "offset_message_id")
 
 
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(cls=ClusterCommand)
 def send(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    topic: TopicArgument,
     body: Annotated[
         str | None, typer.Argument(help="Text of the message; without it each line of standard input is one.")
     ] = None,
@@ -36,11 +41,9 @@ def send(
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A user property.")
     ] = None,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "orbitmq-cli",
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Send one message, or one for every line of standard input, and print where it was stored."""
+    timeout_ms = target().timeout_ms
     pairs = parse_pairs("--property", properties)
     bodies = [body.encode()] if body is not None else _lines()
 
@@ -72,12 +75,12 @@ def send(
                 )
 
     try:
-        run(work, namesrv, timeout_ms)
+        run(work)
     except BaseException:
         if rows:  # these are stored, whatever stopped the rest
-            show_rows(rows, output, columns=COLUMNS)
+            show_rows(rows, columns=COLUMNS)
         raise
-    show_rows(rows, output, columns=COLUMNS, empty="nothing to send")
+    show_rows(rows, columns=COLUMNS, empty="nothing to send")
 
 
 def _lines() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""`serve`, `nameserver`, `broker`: run a server in the foreground.
+"""`serve`: run a server in the foreground; `nameserver` and `broker` without a further command do the same for one role.
 
 Rules of this file
 1. These commands only read the configuration and hand over to the server's lifecycle.
@@ -40,8 +40,29 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in broker.conf.", show_default=False),
 ]
+HttpOption = Annotated[
+    bool | None,
+    typer.Option("--http/--no-http", help="Serve /metrics, /healthz and /readyz, or do not.", show_default=False),
+]
+HttpPortOption = Annotated[
+    int | None,
+    typer.Option("--http-port", min=0, max=65535, help="Port for them; 5557 if not given.", show_default=False),
+]
+LogFormatOption = Annotated[
+    str | None, typer.Option("--log-format", help="Form of the log lines: text or json.", show_default=False)
+]
+LogLevelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-level", metavar="[PART=]LEVEL", help="Lowest level of log lines; INFO if not given.", show_default=False
+    ),
+]
 
 
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
 def serve(
     data: DataOption = None,
     host: HostOption = None,
@@ -49,40 +70,33 @@ def serve(
     broker_port: BrokerPortOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
+    http: HttpOption = None,
+    http_port: HttpPortOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
 ) -> None:
     """Run name server and broker in one process, in the foreground, until SIGTERM or Ctrl-C."""
-    _run(("nameserver", "broker"), data, host, nameserver_port, broker_port, config, settings)
+    flags = [*(settings or []), *watch_flags(http, http_port, log_format, log_level)]
+    run_roles(("nameserver", "broker"), data, host, nameserver_port, broker_port, config, flags)
 
 
-def nameserver(
-    data: DataOption = None,
-    host: HostOption = None,
-    nameserver_port: NameserverPortOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-) -> None:
-    """Run a name server alone."""
-    _run(("nameserver",), data, host, nameserver_port, None, config, settings)
+def watch_flags(
+    http: bool | None, http_port: int | None, log_format: str | None, log_level: list[str] | None
+) -> list[str]:
+    """These options as settings; behind others they win."""
+    flags = []
+    if http is not None:
+        flags.append(f"httpEnable={'true' if http else 'false'}")
+    if http_port is not None:
+        flags.append(f"metricsPromExporterPort={http_port}")
+    if log_format is not None:
+        flags.append(f"logFormat={log_format}")
+    if log_level:
+        flags.append(f"logLevel={';'.join(log_level)}")
+    return flags
 
 
-def broker(
-    data: DataOption = None,
-    host: HostOption = None,
-    broker_port: BrokerPortOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    namesrv: Annotated[
-        str | None, typer.Option("--namesrv", help="Name servers to register with, `;` between.", show_default=False)
-    ] = None,
-) -> None:
-    """Run a broker alone; it registers with the name servers given by --namesrv or namesrvAddr."""
-    flags = list(settings or [])
-    if namesrv is not None:
-        flags.append(f"namesrvAddr={namesrv}")
-    _run(("broker",), data, host, None, broker_port, config, flags)
-
-
-def _run(
+def run_roles(
     roles: tuple[str, ...],
     data: Path | None,
     host: str | None,
@@ -91,6 +105,7 @@ def _run(
     config: Path | None,
     flags: list[str] | None,
 ) -> None:
+    """Read the configuration and serve until told to stop; leaves with the exit code."""
     from orbitmq.server import lifecycle
     from orbitmq.server.settings import Overrides, Role, load_settings
 
@@ -104,3 +119,11 @@ def _run(
     for warning in server_settings.warnings:
         note(f"warning: {warning}")
     raise typer.Exit(lifecycle.serve(server_settings))
+
+
+def refuse_server_options(ctx: typer.Context) -> None:
+    """Options for running a server have no meaning for a command to one that runs: a usage error."""
+    given = [name for name, value in ctx.params.items() if value]
+    if given:
+        options = ", ".join("--set" if name == "settings" else "--" + name.replace("_", "-") for name in given)
+        raise typer.BadParameter(f"{options}: belongs to running a server, not to `{ctx.invoked_subcommand}`")

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitmq.cli.exit_codes import ExitCode
-from orbitmq.cli.output import Output, OutputOption, note, print_json, show_record, show_rows
+from orbitmq.cli.output import note, print_json, show_record, show_rows
+from orbitmq.cli.shared_options import Output, OutputCommand, chosen_output
 
 if TYPE_CHECKING:
     from orbitmq.store.check import CheckReport
 
-app = typer.Typer(help="Store directories: check, dump, stat.", no_args_is_help=True)
+app = typer.Typer(help="Store directories: check, dump, stat.", no_args_is_help=True, rich_markup_mode=None)
 
 DirectoryArgument = Annotated[
     Path,
@@ -46,10 +47,8 @@ class What(StrEnum):
     MARK = "mark"
 
 
-@app.command()
-def check(
-    directory: DirectoryArgument, commit_log: CommitLogOption = None, output: OutputOption = Output.TABLE
-) -> None:
+@app.command(cls=OutputCommand)
+def check(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> None:
     """Check a store: every record, consume queue unit and index entry against the commit log."""
     import msgspec
 
@@ -58,16 +57,16 @@ def check(
 
     _expect_store(directory, commit_log)
     report = check_store(directory, OsFiles(), commit_log=commit_log)
-    if output is Output.JSON:
+    if chosen_output() is Output.JSON:
         print_json(msgspec.to_builtins(report))
     else:
-        _show_report(report, output)
+        _show_report(report)
     if report.findings:
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command()
-def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None, output: OutputOption = Output.TABLE) -> None:
+@app.command(cls=OutputCommand)
+def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> None:
     """Show what a store holds: files, messages of each queue, pending delay levels."""
     import msgspec
 
@@ -79,27 +78,25 @@ def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None, outpu
     facts: dict[str, Any] = msgspec.to_builtins(stat_store(directory, OsFiles(), commit_log=commit_log))
     facts["closed_orderly"] = not (directory / "abort").exists()
     facts["bytes_on_disk"] = sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
-    if output is Output.JSON:
-        show_record(facts, output)
+    if chosen_output() is Output.JSON:
+        show_record(facts)
         return
     queues, levels = facts.pop("queues"), facts.pop("levels")
-    show_record(facts, output)
+    show_record(facts)
     note("")
     for queue in queues:
         queue["last_stored"] = instant(queue["last_store_timestamp"])
     columns = ("topic", "queue_id", "min_offset", "max_offset", "message_count", "message_bytes", "last_stored")
-    show_rows(queues, output, columns=columns, empty="no queues")
+    show_rows(queues, columns=columns, empty="no queues")
     if levels:
         note("")
         for level in levels:
             level["first_due"] = instant(level["first_due_ms"] or 0)
             level["last_due"] = instant(level["last_due_ms"] or 0)
-        show_rows(
-            levels, output, columns=("level", "next_offset", "max_offset", "pending_count", "first_due", "last_due")
-        )
+        show_rows(levels, columns=("level", "next_offset", "max_offset", "pending_count", "first_due", "last_due"))
 
 
-@app.command()
+@app.command(cls=OutputCommand)
 def dump(
     directory: DirectoryArgument,
     what: Annotated[What, typer.Option("--what", help="Part of the store.")] = What.RECORDS,
@@ -108,7 +105,6 @@ def dump(
     begin: Annotated[int, typer.Option("--from", min=0, help="Physical offset; of units the queue offset.")] = 0,
     count: Annotated[int | None, typer.Option("--count", min=1, help="At most so many.", show_default=False)] = None,
     commit_log: CommitLogOption = None,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what stands in the files, one line each; ends with 1 when there is damage among it."""
     from orbitmq.store import dump as dumps
@@ -133,16 +129,16 @@ def dump(
         case What.MARK:
             mark = dumps.dump_mark(files, directory)
             items = [] if mark is None else [mark]
-    _print_items(items, count, output)
+    _print_items(items, count)
 
 
-def _print_items(items: Iterable[Mapping[str, Any]], count: int | None, output: Output) -> None:
+def _print_items(items: Iterable[Mapping[str, Any]], count: int | None) -> None:
     damaged = False
     for number, item in enumerate(items):
         if count is not None and number >= count:
             break
         damaged = damaged or item.get("kind") == "damage"
-        sys.stdout.write(_line(item, output) + "\n")
+        sys.stdout.write(_line(item, chosen_output()) + "\n")
     if damaged:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -166,12 +162,12 @@ def _plain(value: object) -> str:
     return str(value).replace("\r", " ").replace("\n", " ")
 
 
-def _show_report(report: CheckReport, output: Output) -> None:
+def _show_report(report: CheckReport) -> None:
     import msgspec
 
     values: dict[str, Any] = msgspec.to_builtins(report)
     lists = ("findings", "notes", "findings_left_out")
-    show_record({name: value for name, value in values.items() if name not in lists}, output)
+    show_record({name: value for name, value in values.items() if name not in lists})
     for text in report.notes:
         note(f"note: {text}")
     for finding in report.findings:

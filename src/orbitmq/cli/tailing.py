@@ -3,45 +3,128 @@
 Rules of this file
 1. Tail is no member of any group: it takes nothing away from consumers and leaves no offset behind.
 2. One held request per queue waits for messages; nothing polls.
+3. A queue that appears while tail runs is read from its beginning: everything in it is new.
+4. A broker that stops answering is told once on standard error and asked again until it is back; with --stop-at-end it is
+   an error instead, because then nobody waits for more.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Annotated
+import re
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from orbitmq.cli.cluster_access import DEFAULT_NAMESRV, DEFAULT_TIMEOUT_MS, NamesrvOption, TimeoutOption, run
-from orbitmq.cli.output import Output, OutputOption
+from orbitmq.cli.cluster_access import BrokerOption, TopicArgument, run
+from orbitmq.cli.output import note
+from orbitmq.cli.pairs import parse_pairs
+from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
+from orbitmq.cli.tail_filter import TailFilter
+from orbitmq.cli.tail_format import TailFormat, check_template, print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orbitmq.client import Client
     from orbitmq.protocol.records import Record
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
-HOLD_MS = 15_000
+HOLD_MS: Final = 15_000
 """How long the broker may hold a request of ours; what RocketMQ's push consumers use."""
 
-EMPTY_ANSWER_PAUSE_S = 0.1
+EMPTY_ANSWER_PAUSE_S: Final = 0.1
 """Pause after an answer without messages that came back at once (long polling switched off at the broker)."""
 
+RETRY_PAUSE_S: Final = 1.0
+"""Pause before a broker that failed is asked again."""
 
+ROUTE_PAUSE_S: Final = 5.0
+"""How often the name server is asked for new queues."""
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(cls=ClusterCommand)
 def tail(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
-    tags: Annotated[str, typer.Option("--tags", help="Only these tags: `a || b`.")] = "*",
+    topic: TopicArgument,
+    tags: Annotated[str, typer.Option("--tags", help="Only these tags: `a || b`. The broker filters.")] = "*",
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", help="Only with this key; several are alternatives.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="Only with this property.")
+    ] = None,
+    contains: Annotated[
+        str | None, typer.Option("--contains", help="Only bodies that hold this text.", show_default=False)
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option("--regex", help="Only bodies in which this is found.", show_default=False)
+    ] = None,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest message.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Start at an instant (2024-05-01T12:00:00Z, ms) or so long ago (10m)."),
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="Start at this offset of each queue.", show_default=False)
+    ] = None,
+    queue: Annotated[
+        list[int] | None, typer.Option("--queue", "-q", min=0, help="Only this queue id; may be repeated.")
+    ] = None,
+    broker: BrokerOption = None,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End after so many messages.", show_default=False)
     ] = None,
     stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="End at what is there now; do not wait.")] = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
+    form: Annotated[
+        TailFormat | None, typer.Option("--format", "-f", help="text, a JSON document a line, or the bare body.")
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", help="A line of your own: '{queue}@{queue_offset} {properties[city]} {body}'."),
+    ] = None,
 ) -> None:
-    """Print the messages of a topic as they arrive, until Ctrl-C. With JSON output each line is one message."""
-    wanted = _Wanted(topic, tags, from_beginning, count, stop_at_end, output)
-    run(lambda client: _tail(client, wanted), namesrv, timeout_ms)
+    """Print the messages of a topic as they arrive, until Ctrl-C. It joins no group and leaves no trace."""
+    from orbitmq.cli.instants import parse_instant_ms
+    from orbitmq.clock import SystemClock
+
+    if sum((from_beginning, since is not None, offset is not None)) > 1:
+        raise typer.BadParameter("give one of --from-beginning, --since and --offset")
+    if template is not None:
+        if form is not None:
+            raise typer.BadParameter("give one of --format and --template")
+        check_template(template)
+    since_ms = None if since is None else parse_instant_ms("--since", since, SystemClock().now_ms())
+    wanted = _Wanted(
+        topic,
+        tags,
+        TailFilter(
+            keys=tuple(key or ()),
+            properties=parse_pairs("--property", properties),
+            contains=None if contains is None else contains.encode(),
+            pattern=_pattern(regex),
+        ),
+        lambda candidate: _is_chosen(candidate, broker, queue),
+        count,
+        stop_at_end,
+    )
+    wanted.from_beginning, wanted.since_ms, wanted.offset = from_beginning, since_ms, offset
+    wanted.form = form or (TailFormat.JSON if chosen_output() is Output.JSON else TailFormat.TEXT)
+    wanted.template = template
+    run(lambda client: _Tail(client, wanted).run())
+
+
+def _is_chosen(candidate: MessageQueue, broker: str | None, queues: list[int] | None) -> bool:
+    return broker in (None, candidate.broker_name) and (not queues or candidate.queue_id in queues)
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(f"--regex {text!r}: {error}") from error
 
 
 class _Wanted:
@@ -51,87 +134,157 @@ class _Wanted:
         self,
         topic: str,
         tags: str,
-        from_beginning: bool,
+        condition: TailFilter,
+        chosen: Callable[[MessageQueue], bool],
         count: int | None,
         stop_at_end: bool,
-        output: Output,
     ) -> None:
         self.topic = topic
         self.tags = tags
-        self.from_beginning = from_beginning
+        self.condition = condition
+        self.chosen = chosen
         self.left = count
         self.stop_at_end = stop_at_end
-        self.output = output
+        self.from_beginning = False
+        self.since_ms: int | None = None
+        self.offset: int | None = None
+        self.form = TailFormat.TEXT
+        self.template: str | None = None
 
     @property
     def done(self) -> bool:
         return self.left is not None and self.left <= 0
 
-    def print(self, record: Record) -> None:
-        if self.done:
+    def print(self, record: Record, broker: str) -> None:
+        if self.done or not self.condition.takes(record):
             return
         if self.left is not None:
             self.left -= 1
-        print_message(record, self.output)
+        print_message(record, broker, self.form, self.template)
 
 
-def print_message(record: Record, output: Output) -> None:
-    """One message as one line, written out at once."""
-    import msgspec
+class _Tail:
+    """Followers of all queues chosen, and a look at the route for more of them."""
 
-    from orbitmq.cli.message_view import message_view, table_view
+    def __init__(self, client: Client, wanted: _Wanted) -> None:
+        self._client = client
+        self._wanted = wanted
+        self._silent: set[str] = set()
+        """Brokers that were said not to answer."""
 
-    view = message_view(record)
-    if output is Output.JSON:
-        line = msgspec.json.encode(view).decode()
-    else:
-        shown = table_view(view)
-        tag = f" [{shown['tag']}]" if shown["tag"] else ""
-        body = str(shown["body"]).replace("\r", " ").replace("\n", " ")
-        line = f"{shown['store_time']} {shown['topic']}/{shown['queue']}@{shown['queue_offset']}{tag} {body}"
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    async def run(self) -> None:
+        import asyncio
 
+        from orbitmq.errors import RouteNotFoundError
 
-async def _tail(client: Client, wanted: _Wanted) -> None:
-    import asyncio
+        wanted = self._wanted
+        queues = [
+            queue for queue in (await self._client.routes.get(wanted.topic)).subscribe_queues if wanted.chosen(queue)
+        ]
+        if not queues:
+            raise RouteNotFoundError(
+                f"topic {wanted.topic!r} has no queue that can be read and was asked for",
+                remedy=f"see its queues and permission: orbitmq topic route {wanted.topic}",
+            )
+        followers = {queue: asyncio.create_task(self._follow(queue, None)) for queue in queues}
+        try:
+            if wanted.stop_at_end:
+                await asyncio.gather(*followers.values())
+                return
+            while not wanted.done:
+                ended, _ = await asyncio.wait(
+                    followers.values(), timeout=ROUTE_PAUSE_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                for follower in ended:
+                    follower.result()  # it ends only when all that was wanted is printed, or with an error
+                for queue in await self._new_queues(set(followers)):
+                    followers[queue] = asyncio.create_task(self._follow(queue, 0))
+        finally:
+            for follower in followers.values():
+                follower.cancel()
+            await asyncio.gather(*followers.values(), return_exceptions=True)
 
-    from orbitmq.errors import RouteNotFoundError
+    async def _new_queues(self, known: set[MessageQueue]) -> list[MessageQueue]:
+        from orbitmq.errors import ClientError
 
-    route = await client.routes.get(wanted.topic)
-    followers = [asyncio.create_task(_follow(client, wanted, queue)) for queue in route.subscribe_queues]
-    if not followers:
-        raise RouteNotFoundError(
-            f"topic {wanted.topic!r} has no queue that can be read", remedy="check its permission: orbitmq topic route"
-        )
-    try:
-        if wanted.stop_at_end:
-            await asyncio.gather(*followers)
-        else:
-            # The first follower to end has printed the last message wanted, or failed.
-            ended, _ = await asyncio.wait(followers, return_when=asyncio.FIRST_COMPLETED)
-            for follower in ended:
-                follower.result()
-    finally:
-        for follower in followers:
-            follower.cancel()
-        await asyncio.gather(*followers, return_exceptions=True)
+        if self._wanted.done:
+            return []
+        try:
+            route = await self._client.routes.refresh(self._wanted.topic)
+        except ClientError as error:
+            self._tell_silent("the name server", error)
+            return []
+        self._tell_back("the name server")
+        return [
+            queue
+            for queue in (route.subscribe_queues if route else ())
+            if queue not in known and self._wanted.chosen(queue)
+        ]
 
+    async def _follow(self, queue: MessageQueue, offset: int | None) -> None:
+        """Print a queue from `offset`, or from where the command says. Ends when nothing more is wanted."""
+        import asyncio
 
-async def _follow(client: Client, wanted: _Wanted, queue: MessageQueue) -> None:
-    import asyncio
+        from orbitmq.errors import ConnectionLostError, NotFoundError, RemoteError, RequestTimeoutError
 
-    admin = client.admin
-    offset = await (admin.min_offset(queue) if wanted.from_beginning else admin.max_offset(queue))
-    hold_ms = 0 if wanted.stop_at_end else HOLD_MS
-    loop = asyncio.get_running_loop()
-    while not wanted.done:
+        while not self._wanted.done:
+            try:
+                if offset is None:
+                    offset = await self._start(queue)
+                offset, at_end = await self._read(queue, offset)
+            except (ConnectionLostError, RequestTimeoutError, RemoteError, NotFoundError) as error:
+                if self._wanted.stop_at_end or (isinstance(error, RemoteError) and not _may_pass(error)):
+                    raise
+                self._tell_silent(f"broker {queue.broker_name}", error)
+                await asyncio.sleep(RETRY_PAUSE_S)
+                continue
+            self._tell_back(f"broker {queue.broker_name}")
+            if at_end and self._wanted.stop_at_end:
+                return
+
+    async def _start(self, queue: MessageQueue) -> int:
+        admin, wanted = self._client.admin, self._wanted
+        if wanted.offset is not None:
+            return wanted.offset
+        if wanted.since_ms is not None:
+            return await admin.offset_by_time(queue, wanted.since_ms)
+        return await (admin.min_offset(queue) if wanted.from_beginning else admin.max_offset(queue))
+
+    async def _read(self, queue: MessageQueue, offset: int) -> tuple[int, bool]:
+        """Print what one request brings; where to go on, and whether that is the end."""
+        import asyncio
+
+        wanted, loop = self._wanted, asyncio.get_running_loop()
         asked_at = loop.time()
-        read = await admin.read_records(queue, offset, tags=wanted.tags, hold_ms=hold_ms)
-        offset = read.next_offset
+        hold_ms = 0 if wanted.stop_at_end else HOLD_MS
+        read = await self._client.admin.read_records(queue, offset, tags=wanted.tags, hold_ms=hold_ms)
         for record in read.records:
-            wanted.print(record)
-        if wanted.stop_at_end and offset >= read.max_offset:
-            return
-        if not read.records and loop.time() - asked_at < EMPTY_ANSWER_PAUSE_S:
+            wanted.print(record, queue.broker_name)
+        at_end = read.next_offset >= read.max_offset
+        if not wanted.stop_at_end and not read.records and loop.time() - asked_at < EMPTY_ANSWER_PAUSE_S:
             await asyncio.sleep(EMPTY_ANSWER_PAUSE_S)
+        return read.next_offset, at_end
+
+    def _tell_silent(self, who: str, error: Exception) -> None:
+        if who not in self._silent:
+            self._silent.add(who)
+            note(f"{who} does not answer and is asked again: {error}")
+
+    def _tell_back(self, who: str) -> None:
+        if who in self._silent:
+            self._silent.discard(who)
+            note(f"{who} answers again")
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a refusal is one of the moment: busy, starting, stopping; or a topic that is not created again yet."""
+    from orbitmq.protocol.remoting.codes import ResponseCode
+
+    passing = {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.GO_AWAY,
+    }
+    return getattr(error, "code", None) in passing

@@ -1,4 +1,4 @@
-"""`orbitmq topic`: list, show, create, update, delete, route, stats."""
+"""`orbitmq topic`: list, show, create, update, delete, route, stats, producers."""
 
 from __future__ import annotations
 
@@ -6,37 +6,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_access import (
-    DEFAULT_NAMESRV,
-    DEFAULT_TIMEOUT_MS,
-    BrokerOption,
-    ClusterOption,
-    NamesrvOption,
-    TimeoutOption,
-    run,
-)
-from orbitmq.cli.output import Output, OutputOption, show_done, show_rows
+from orbitmq.cli.cluster_access import BrokerOption, ClusterOption, TopicArgument, YesOption, run
+from orbitmq.cli.output import show_done, show_rows
 from orbitmq.cli.pairs import parse_pairs
+from orbitmq.cli.shared_options import ClusterCommand
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.protocol.remoting.bodies import TopicConfig
 
-app = typer.Typer(help="Topics: list, show, create, update, delete, route, stats.", no_args_is_help=True)
+app = typer.Typer(
+    help="Topics: list, show, create, update, delete, route, stats, producers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
-NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
 AttributeOption = Annotated[
     list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="May be repeated.", show_default=False)
 ]
 SETTINGS = ("broker", "read_queues", "write_queues", "perm", "ordered", "attributes")
 
 
-@app.command("list")
+@app.command("list", cls=ClusterCommand)
 def list_topics(
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
     all_topics: Annotated[bool, typer.Option("--all", help="Also system, retry and dead-letter topics.")] = False,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """List the topics that the name server knows."""
     from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic, reply_topic
@@ -54,28 +47,25 @@ def list_topics(
             if name not in own and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and not is_system_topic(name)
         ]
 
-    rows = [{"topic": name} for name in run(work, namesrv, timeout_ms)]
-    show_rows(rows, output, columns=("topic",), empty="no topics")
+    rows = [{"topic": name} for name in run(work)]
+    show_rows(rows, columns=("topic",), empty="no topics")
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def show(
-    name: NameArgument,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
+    name: TopicArgument,
 ) -> None:
     """Show a topic's settings on each of its brokers."""
 
     async def work(client: Client) -> list[dict[str, object]]:
         return [_settings_row(broker, config) for broker, config in (await _settings(client, name)).items()]
 
-    show_rows(run(work, namesrv, timeout_ms), output, columns=SETTINGS)
+    show_rows(run(work), columns=SETTINGS)
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def create(
-    name: NameArgument,
+    name: TopicArgument,
     queues: Annotated[int, typer.Option("--queues", "-q", min=1, max=65_535, help="Queues on each broker.")] = 8,
     write_queues: Annotated[
         int | None, typer.Option("--write-queues", min=0, max=65_535, help="If fewer.", show_default=False)
@@ -85,9 +75,6 @@ def create(
     attribute: AttributeOption = None,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Create a topic on every master meant; one that exists gets these settings."""
     from orbitmq.protocol.names import Perm
@@ -107,13 +94,13 @@ def create(
         )
         return [target.name for target in brokers]
 
-    brokers = run(work, namesrv, timeout_ms)
-    show_done(f"topic {name} is on {', '.join(brokers)}", {"topic": name, "brokers": brokers}, output)
+    brokers = run(work)
+    show_done(f"topic {name} is on {', '.join(brokers)}", {"topic": name, "brokers": brokers})
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def update(
-    name: NameArgument,
+    name: TopicArgument,
     queues: Annotated[
         int | None, typer.Option("--queues", "-q", min=0, max=65_535, help="Read queues.", show_default=False)
     ] = None,
@@ -125,9 +112,6 @@ def update(
     ] = None,
     attribute: AttributeOption = None,
     broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Change a topic on the brokers that have it; what is not given stays.
 
@@ -151,34 +135,28 @@ def update(
                 )
         return [_settings_row(broker_name, config) for broker_name, config in (await _settings(client, name)).items()]
 
-    show_rows(run(work, namesrv, timeout_ms), output, columns=SETTINGS)
+    show_rows(run(work), columns=SETTINGS)
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def delete(
-    name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    name: TopicArgument,
+    yes: YesOption = False,
     cluster: ClusterOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Delete a topic with its messages from every master, and its route."""
     if not yes:
         typer.confirm(f"Delete topic {name} and all its messages?", abort=True, err=True)
-    run(lambda client: client.admin.delete_topic(name, cluster=cluster), namesrv, timeout_ms)
-    show_done(f"topic {name} is deleted", {"topic": name, "deleted": True}, output)
+    run(lambda client: client.admin.delete_topic(name, cluster=cluster))
+    show_done(f"topic {name} is deleted", {"topic": name, "deleted": True})
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def route(
-    name: NameArgument,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
+    name: TopicArgument,
 ) -> None:
     """Show which brokers serve a topic, as clients see it."""
-    data = run(lambda client: client.admin.topic_route(name), namesrv, timeout_ms)
+    data = run(lambda client: client.admin.topic_route(name))
     brokers = {broker.broker_name: broker for broker in data.broker_datas}
     rows: list[dict[str, object]] = []
     for queues in data.queue_datas:
@@ -195,20 +173,17 @@ def route(
                 "perm": queues.perm,
             }
         )
-    show_rows(rows, output, columns=("broker", "cluster", "addresses", "read_queues", "write_queues", "perm"))
+    show_rows(rows, columns=("broker", "cluster", "addresses", "read_queues", "write_queues", "perm"))
 
 
-@app.command()
+@app.command(cls=ClusterCommand)
 def stats(
-    name: NameArgument,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    timeout_ms: TimeoutOption = DEFAULT_TIMEOUT_MS,
-    output: OutputOption = Output.TABLE,
+    name: TopicArgument,
 ) -> None:
     """Show the offsets of every queue of a topic."""
     from orbitmq.cli.instants import instant
 
-    offsets = run(lambda client: client.admin.topic_stats(name), namesrv, timeout_ms)
+    offsets = run(lambda client: client.admin.topic_stats(name))
     rows: list[dict[str, object]] = [
         {
             "broker": queue.broker_name,
@@ -220,7 +195,29 @@ def stats(
         }
         for queue, bounds in offsets.items()
     ]
-    show_rows(rows, output, columns=("broker", "queue", "min_offset", "max_offset", "messages", "last_update"))
+    show_rows(rows, columns=("broker", "queue", "min_offset", "max_offset", "messages", "last_update"))
+
+
+@app.command(cls=ClusterCommand)
+def producers(
+    name: TopicArgument,
+    group: Annotated[str, typer.Option("--group", "-g", help="Producer group.", show_default=False)],
+) -> None:
+    """Show the connected members of a producer group at the brokers of a topic."""
+    from orbitmq.protocol.remoting.versions import version_name
+
+    connections = run(lambda client: client.admin.producer_connections(group, name))
+    rows: list[dict[str, object]] = [
+        {
+            "client_id": member.client_id,
+            "address": member.client_addr,
+            "language": member.language,
+            "version": version_name(member.version),
+        }
+        for member in connections.connection_set
+    ]
+    columns = ("client_id", "address", "language", "version")
+    show_rows(rows, columns=columns, empty=f"producer group {group} has no members online")
 
 
 async def _settings(client: Client, name: str) -> dict[str, TopicConfig]:

@@ -14,12 +14,15 @@ from scripted_server import Ran, ScriptedServer
 
 from orbitmq.cli.main import main
 
+VARIABLES = ("ORBITMQ_NAMESRV", "ORBITMQ_CONTEXT", "NAMESRV_ADDR", "ORBITMQ_OUTPUT", "ORBITMQ_DATA", "ORBITMQ_CONFIG")
+
 
 @pytest.fixture
-def orbitmq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def orbitmq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Ran]:
     """Run the command line in this process, without any of the caller's settings."""
-    for variable in ("ORBITMQ_NAMESRV", "NAMESRV_ADDR", "ORBITMQ_OUTPUT", "ORBITMQ_DATA", "ORBITMQ_CONFIG"):
+    for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
 

@@ -1,0 +1,108 @@
+"""`orbitmq context`: names for clusters, and which one commands ask when they are not told."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from orbitmq.cli.completing import complete_contexts
+from orbitmq.cli.output import show_done, show_record, show_rows
+from orbitmq.cli.shared_options import OutputCommand
+
+app = typer.Typer(
+    help="Contexts: names for clusters, and the one that is asked.", no_args_is_help=True, rich_markup_mode=None
+)
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the context.", show_default=False, autocompletion=complete_contexts),
+]
+
+
+@app.command(cls=OutputCommand)
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, - and _.", show_default=False)],
+    name_servers: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Name servers, `;` between.")],
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", min=1, max=600_000, help="Time limit of a call.", show_default=False)
+    ] = None,
+    description: Annotated[str, typer.Option("--description", help="For people.", show_default=False)] = "",
+    use: Annotated[bool, typer.Option("--use", help="Use it from now on; the first one always is.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace one of this name.")] = False,
+) -> None:
+    """Add a cluster. No server is contacted."""
+    from orbitmq.cli import contexts
+    from orbitmq.errors import ConfigurationError
+
+    path = contexts.contexts_path(os.environ)
+    stored = contexts.load(path)
+    if name in stored.contexts and not replace:
+        raise ConfigurationError(f"there is a context {name!r} already", remedy="replace it with --replace")
+    context = contexts.Context(name_servers=name_servers, timeout_ms=timeout_ms, description=description)
+    changed = stored.with_context(name, context, use=use)
+    contexts.save(path, changed)
+    in_use = changed.current == name
+    show_done(
+        f"context {name} is {name_servers}" + (", and in use" if in_use else ""),
+        {"context": name, "name_servers": name_servers, "in_use": in_use},
+    )
+
+
+@app.command("list", cls=OutputCommand)
+def list_contexts() -> None:
+    """List the contexts."""
+    from orbitmq.cli import contexts
+
+    stored = contexts.load(contexts.contexts_path(os.environ))
+    rows: list[dict[str, object]] = [
+        {
+            "in_use": name == stored.current,
+            "context": name,
+            "name_servers": context.name_servers,
+            "timeout_ms": context.timeout_ms,
+            "description": context.description,
+        }
+        for name, context in sorted(stored.contexts.items())
+    ]
+    columns = ("in_use", "context", "name_servers", "timeout_ms", "description")
+    show_rows(rows, columns=columns, empty="no contexts; add one with: orbitmq context add NAME HOST:PORT")
+
+
+@app.command(cls=OutputCommand)
+def use(name: NameArgument) -> None:
+    """Use a context from now on."""
+    from orbitmq.cli import contexts
+
+    path = contexts.contexts_path(os.environ)
+    stored = contexts.load(path).using(name)
+    contexts.save(path, stored)
+    servers = stored.contexts[name].name_servers
+    show_done(f"context {name} ({servers}) is in use", {"context": name, "name_servers": servers, "in_use": True})
+
+
+@app.command(cls=OutputCommand)
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A context.", show_default=False, autocompletion=complete_contexts),
+    ] = None,
+) -> None:
+    """Show which cluster a command without options would ask, and why; or what a context says."""
+    from orbitmq.cli import contexts
+
+    path = contexts.contexts_path(os.environ)
+    target = contexts.resolve(None, name, None, os.environ, path)
+    record = {"name_servers": target.name_servers, "timeout_ms": target.timeout_ms, "decided_by": target.source}
+    show_record({**record, "file": str(path)})
+
+
+@app.command(cls=OutputCommand)
+def remove(name: NameArgument) -> None:
+    """Remove a context. If it was in use, none is."""
+    from orbitmq.cli import contexts
+
+    path = contexts.contexts_path(os.environ)
+    contexts.save(path, contexts.load(path).without(name))
+    show_done(f"context {name} is removed", {"context": name, "removed": True})

@@ -1,0 +1,193 @@
+"""`orbitmq group lag`: how far groups are behind, queue by queue.
+
+Rules of this file
+1. The lag of a queue is what the broker has minus what the group has committed; messages in work count as lag.
+2. The time behind is the age of the next message to consume, by the store time of its broker and the clock of this machine: a
+   group that keeps up with a slow topic is not behind, whatever the age of the last message.
+3. What cannot be known (a member that does not answer, a message that retention took) is empty, not zero.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from orbitmq.cli.cluster_access import TopicOption, run
+from orbitmq.cli.completing import complete_groups
+from orbitmq.cli.exit_codes import ExitCode
+from orbitmq.cli.instants import parse_span_ms, span
+from orbitmq.cli.output import note, print_line, show_record, show_rows
+from orbitmq.cli.shared_options import Output, chosen_output
+
+if TYPE_CHECKING:
+    from orbitmq.client import Client
+    from orbitmq.protocol.remoting.bodies import ConsumerRunningInfo, MessageQueue, OffsetProgress
+
+QUEUE_COLUMNS: Final = ("topic", "broker", "queue", "broker_offset", "consumer_offset", "lag", "behind", "owner")
+GROUP_COLUMNS: Final = ("group", "members", "topics", "queues", "lag", "behind")
+
+
+class QueueLag(msgspec.Struct, frozen=True):
+    """One queue of a group. behind_ms: age of the next message, 0 without lag, None when unknown."""
+
+    topic: str
+    broker: str
+    queue: int
+    broker_offset: int
+    consumer_offset: int
+    lag: int
+    behind_ms: int | None
+    owner: str | None
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """A group with its queues and their totals."""
+
+    group: str
+    at_ms: int
+    members: int
+    queues: list[QueueLag]
+    lag: int
+    behind_ms: int | None
+
+    @property
+    def topics(self) -> int:
+        return len({queue.topic for queue in self.queues})
+
+
+def group_lag(
+    group: str,
+    now_ms: int,
+    progress: Mapping[MessageQueue, OffsetProgress],
+    next_stored_ms: Mapping[MessageQueue, int],
+    members: Mapping[str, ConsumerRunningInfo | None],
+) -> GroupLag:
+    """Put together what brokers and members told. next_stored_ms: store time of the next message of queues with lag."""
+    owners = {queue: client_id for client_id, info in members.items() if info is not None for queue in info.mq_table}
+    queues: list[QueueLag] = []
+    for queue, at in progress.items():
+        lag = max(0, at.broker_offset - at.consumer_offset)
+        stored_ms = next_stored_ms.get(queue)
+        behind_ms = 0 if lag == 0 else None if stored_ms is None else max(0, now_ms - stored_ms)
+        queues.append(
+            QueueLag(
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                at.broker_offset,
+                at.consumer_offset,
+                lag,
+                behind_ms,
+                owners.get(queue),
+            )
+        )
+    known = [queue.behind_ms for queue in queues if queue.behind_ms is not None]
+    oldest = max(known) if known else None if queues else 0
+    return GroupLag(group, now_ms, len(members), queues, sum(queue.lag for queue in queues), oldest)
+
+
+def lag(
+    group: Annotated[
+        str | None,
+        typer.Argument(metavar="[GROUP]", help="A group; all if not given.", autocompletion=complete_groups),
+    ] = None,
+    topic: TopicOption = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="Pause between two looks with --watch.")] = "2s",
+    fail_above: Annotated[
+        int | None, typer.Option("--fail-above", min=0, help="End with 1 when a group's lag is larger.")
+    ] = None,
+    fail_older: Annotated[
+        str | None, typer.Option("--fail-older", help="End with 1 when a next message is older: 30s, 5m.")
+    ] = None,
+) -> None:
+    """Show how far a group is behind on every queue, or all groups; with whom each queue is, and totals."""
+    pause_ms = max(100, parse_span_ms("--every", every))
+    older_ms = None if fail_older is None else parse_span_ms("--fail-older", fail_older)
+
+    async def work(client: Client) -> list[GroupLag]:
+        import asyncio
+
+        while True:
+            found = await _read(client, group, topic)
+            if watch and chosen_output() is Output.TABLE and sys.stdout.isatty():
+                sys.stdout.write("\x1b[H\x1b[2J")
+            _show(found, group is not None, watch)
+            if not watch:
+                return found
+            await asyncio.sleep(pause_ms / 1000)
+
+    late = [
+        found
+        for found in run(work)
+        if (fail_above is not None and found.lag > fail_above)
+        or (older_ms is not None and found.behind_ms is not None and found.behind_ms > older_ms)
+    ]
+    for found in late:
+        behind = "" if found.behind_ms is None else f", {span(found.behind_ms)}"
+        note(f"group {found.group} is behind: {found.lag} messages{behind}")
+    if late:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _read(client: Client, group: str | None, topic: str | None) -> list[GroupLag]:
+    from orbitmq.cli.groups import is_users_group
+    from orbitmq.errors import NotFoundError
+
+    known = await client.admin.groups()
+    if group is None:
+        return [await _read_group(client, name, topic) for name in known if is_users_group(name)]
+    found = await _read_group(client, group, topic)
+    if not found.queues and group not in known:
+        raise NotFoundError(f"no broker has group {group!r}", remedy="see: orbitmq group list")
+    return [found]
+
+
+async def _read_group(client: Client, group: str, topic: str | None) -> GroupLag:
+    from orbitmq.clock import SystemClock
+
+    progress = await client.admin.group_progress(group, topic)
+    members = await client.admin.members(group)
+    next_stored_ms: dict[MessageQueue, int] = {}
+    for queue, at in progress.items():
+        if at.broker_offset > at.consumer_offset:
+            read = await client.admin.read_records(queue, at.consumer_offset, count=1)
+            if read.records:
+                next_stored_ms[queue] = read.records[0].store_timestamp
+    return group_lag(group, SystemClock().now_ms(), progress, next_stored_ms, members)
+
+
+def _show(found: list[GroupLag], one: bool, watch: bool) -> None:
+    if chosen_output() is Output.JSON:
+        value = msgspec.to_builtins(found[0] if one else found)
+        if watch:
+            print_line(value)
+        elif one:
+            show_record(value)
+        else:
+            show_rows(value, columns=GROUP_COLUMNS)
+        return
+    if not one:
+        rows = [
+            {**msgspec.structs.asdict(group), "topics": group.topics, "queues": len(group.queues)} for group in found
+        ]
+        show_rows([_with_span(row) for row in rows], columns=GROUP_COLUMNS, empty="no consumer groups")
+        return
+    (group,) = found
+    queues = [_with_span(msgspec.structs.asdict(queue)) for queue in group.queues]
+    total = {"topic": "total", "lag": group.lag, "behind": _span(group.behind_ms), "owner": f"{group.members} members"}
+    show_rows([*queues, total] if queues else [], columns=QUEUE_COLUMNS, empty=f"group {group.group} has no offsets")
+
+
+def _with_span(row: dict[str, object]) -> dict[str, object]:
+    behind_ms = row["behind_ms"]
+    assert behind_ms is None or isinstance(behind_ms, int)
+    return {**row, "behind": _span(behind_ms)}
+
+
+def _span(ms: int | None) -> str:
+    return "" if ms is None else span(ms)

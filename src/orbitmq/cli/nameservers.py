@@ -1,0 +1,124 @@
+"""`orbitmq nameserver`: run a name server alone, or read and change one that runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orbitmq.cli.cluster_access import run
+from orbitmq.cli.output import show_done, show_record, show_rows
+from orbitmq.cli.pairs import parse_pairs
+from orbitmq.cli.serving import (
+    ConfigOption,
+    DataOption,
+    HostOption,
+    HttpOption,
+    HttpPortOption,
+    LogFormatOption,
+    LogLevelOption,
+    NameserverPortOption,
+    SetOption,
+    refuse_server_options,
+    run_roles,
+    watch_flags,
+)
+from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+config_app = typer.Typer(
+    help="Settings of running name servers: get, set.", no_args_is_help=True, rich_markup_mode=None
+)
+values_app = typer.Typer(
+    help="The table of keys and values: get, put, delete, list.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(config_app, name="config")
+app.add_typer(values_app, name="kv")
+
+NamespaceArgument = Annotated[
+    str, typer.Argument(metavar="NAMESPACE", help="Such as ORDER_TOPIC_CONFIG.", show_default=False)
+]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Name of the value.", show_default=False)]
+
+
+@app.callback()
+def nameserver(
+    ctx: typer.Context,
+    data: DataOption = None,
+    host: HostOption = None,
+    nameserver_port: NameserverPortOption = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    http: HttpOption = None,
+    http_port: HttpPortOption = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+) -> None:
+    """Run a name server alone, in the foreground; with a command: read and change name servers that run."""
+    if ctx.invoked_subcommand is not None:
+        refuse_server_options(ctx)
+        return
+    flags = [*(settings or []), *watch_flags(http, http_port, log_format, log_level)]
+    run_roles(("nameserver",), data, host, nameserver_port, None, config, flags)
+
+
+@config_app.command("get", cls=ClusterCommand)
+def get_config() -> None:
+    """Show the settings of every name server."""
+    found = run(lambda client: client.admin.name_server_config())
+    if chosen_output() is Output.JSON:
+        show_record(found)
+        return
+    rows = [
+        {"name_server": address, "key": key, "value": value}
+        for address, settings in found.items()
+        for key, value in sorted(settings.items())
+    ]
+    show_rows(rows, columns=("name_server", "key", "value"))
+
+
+@config_app.command("set", cls=ClusterCommand)
+def set_config(
+    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Settings as in namesrv.conf.")],
+) -> None:
+    """Change settings of every name server."""
+    changes = parse_pairs("KEY=VALUE", pairs)
+    run(lambda client: client.admin.update_name_server_config(changes))
+    show_done("the name servers have the new settings", {"changed": changes})
+
+
+@values_app.command("list", cls=ClusterCommand)
+def list_values(namespace: NamespaceArgument) -> None:
+    """List the values of a namespace."""
+    values = run(lambda client: client.admin.values(namespace))
+    rows = [{"key": key, "value": value} for key, value in sorted(values.items())]
+    show_rows(rows, columns=("key", "value"), empty=f"namespace {namespace} has no values")
+
+
+@values_app.command("get", cls=ClusterCommand)
+def get_value(namespace: NamespaceArgument, key: KeyArgument) -> None:
+    """Show one value."""
+    from orbitmq.errors import NotFoundError
+
+    value = run(lambda client: client.admin.get_value(namespace, key))
+    if value is None:
+        raise NotFoundError(f"namespace {namespace!r} has no key {key!r}")
+    show_record({"namespace": namespace, "key": key, "value": value})
+
+
+@values_app.command("put", cls=ClusterCommand)
+def put_value(
+    namespace: NamespaceArgument,
+    key: KeyArgument,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Any text.", show_default=False)],
+) -> None:
+    """Write one value to every name server."""
+    run(lambda client: client.admin.put_value(namespace, key, value))
+    show_done(f"{namespace}/{key} is written", {"namespace": namespace, "key": key, "value": value})
+
+
+@values_app.command("delete", cls=ClusterCommand)
+def delete_value(namespace: NamespaceArgument, key: KeyArgument) -> None:
+    """Remove one value from every name server."""
+    run(lambda client: client.admin.delete_value(namespace, key))
+    show_done(f"{namespace}/{key} is deleted", {"namespace": namespace, "key": key, "deleted": True})

@@ -1,0 +1,146 @@
+"""Options that many commands share, declared once: the form of the result, and the cluster that is asked.
+
+A command takes them on by its class (`cls=OutputCommand` or `cls=ClusterCommand`); its own function does not list them. What
+was chosen is kept with the running command and asked for where it matters (`output.py`, `cluster_access.py`).
+
+Rules of this file
+1. An option means the same everywhere: its names, its letter and its environment variable are here and nowhere else.
+2. Nothing is resolved here: which cluster wins is decided in `contexts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import click
+from typer.core import TyperCommand, TyperOption
+
+_OUTPUT: Final = "orbitmq.output"
+_CLUSTER: Final = "orbitmq.cluster."
+
+
+class Output(StrEnum):
+    """Form of the results."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class OutputCommand(TyperCommand):
+    """A command whose result is a table, or JSON with `--json`."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **rest: Any) -> None:
+        super().__init__(name, params=[*(params or []), *self.shared_options()], **rest)
+
+    @classmethod
+    def shared_options(cls) -> Sequence[click.Parameter]:
+        return output_options()
+
+
+class ClusterCommand(OutputCommand):
+    """A command that asks a cluster."""
+
+    @classmethod
+    def shared_options(cls) -> Sequence[click.Parameter]:
+        return (*cluster_options(), *output_options())
+
+
+def output_options() -> tuple[click.Parameter, ...]:
+    return (
+        TyperOption(
+            param_decls=["--output", "-o"],
+            type=click.Choice([form.value for form in Output], case_sensitive=False),
+            envvar="ORBITMQ_OUTPUT",
+            show_envvar=True,
+            default=Output.TABLE.value,
+            show_default=True,
+            expose_value=False,
+            callback=_keep_output,
+            help="Form of the result.",
+        ),
+        TyperOption(
+            param_decls=["--json"],
+            is_flag=True,
+            default=False,
+            expose_value=False,
+            callback=_keep_json,
+            help="Same as --output json.",
+        ),
+    )
+
+
+def cluster_options(*, with_timeout: bool = True) -> tuple[click.Parameter, ...]:
+    from orbitmq.cli.completing import complete_contexts
+
+    options = [
+        TyperOption(
+            param_decls=["--name-server", "--namesrv", "-n"],
+            type=str,
+            metavar="HOST:PORT",
+            expose_value=False,
+            callback=_keep("name_servers"),
+            help="Name servers, `;` between. Else ORBITMQ_NAMESRV, the context, NAMESRV_ADDR, or 127.0.0.1:9876.",
+        ),
+        TyperOption(
+            param_decls=["--context"],
+            type=str,
+            metavar="NAME",
+            expose_value=False,
+            callback=_keep("context"),
+            autocompletion=complete_contexts,
+            help="A cluster of `orbitmq context list`. Else ORBITMQ_CONTEXT, or the one in use.",
+        ),
+    ]
+    if with_timeout:
+        options.append(
+            TyperOption(
+                param_decls=["--timeout-ms"],
+                type=click.IntRange(1, 600_000),
+                expose_value=False,
+                callback=_keep("timeout_ms"),
+                help="Time limit of one call. Else the context's, or 5000.",
+            )
+        )
+    return tuple(options)
+
+
+def chosen_output() -> Output:
+    """The form of the result of the running command."""
+    form = click.get_current_context().meta.get(_OUTPUT, Output.TABLE)
+    assert isinstance(form, Output)
+    return form
+
+
+def chosen(name: str, ctx: click.Context | None = None) -> Any:
+    """What the command line says about the cluster (`name_servers`, `context`, `timeout_ms`), or None."""
+    return (ctx or click.get_current_context()).meta.get(_CLUSTER + name)
+
+
+def choose(ctx: click.Context, name: str, value: object) -> None:
+    """Keep a choice about the cluster that was made otherwise than by an option of ours."""
+    ctx.meta[_CLUSTER + name] = value
+
+
+def choose_output(ctx: click.Context, form: Output) -> None:
+    """Keep a form of the result that was chosen otherwise than by an option of ours."""
+    ctx.meta[_OUTPUT] = form
+
+
+def _keep(name: str) -> Any:
+    def keep(ctx: click.Context, _: click.Parameter, value: object) -> None:
+        if value is not None:  # an option of an outer command stays where the inner one is silent
+            choose(ctx, name, value)
+
+    return keep
+
+
+def _keep_output(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:  # it is while a shell completes half a line
+        ctx.meta.setdefault(_OUTPUT, Output(value.lower()))  # --json may have been looked at before
+
+
+def _keep_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_OUTPUT] = Output.JSON

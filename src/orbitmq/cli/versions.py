@@ -1,0 +1,30 @@
+"""`orbitmq version`: what is installed."""
+
+from __future__ import annotations
+
+import typer
+
+from orbitmq.cli.output import show_record
+from orbitmq.cli.shared_options import OutputCommand
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(cls=OutputCommand)
+def version() -> None:
+    """Show versions: ours, the RocketMQ version we present, Python; and whether the innermost loops run compiled."""
+    import platform
+    from importlib.metadata import version as installed
+
+    from orbitmq import leaf
+    from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
+
+    show_record(
+        {
+            "orbitmq": installed("orbitmq"),
+            "speaks_as_rocketmq": version_name(OUR_VERSION),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "innermost_loops": leaf.DESCRIPTION,
+        }
+    )
