@@ -2,5 +2,6 @@
 
 from orbitmq.client._async.admin import Admin, Broker, Peeked
 from orbitmq.client.offset_reset import OffsetMove, ResetTo
+from orbitmq.client.redrive import DeadLetters, RedriveResult, Refusal
 
-__all__ = ["Admin", "Broker", "OffsetMove", "Peeked", "ResetTo"]
+__all__ = ["Admin", "Broker", "DeadLetters", "OffsetMove", "Peeked", "RedriveResult", "Refusal", "ResetTo"]

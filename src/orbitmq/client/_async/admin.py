@@ -5,9 +5,45 @@ from __future__ import annotations
 from orbitmq.client._async.admin_calls import Broker
 from orbitmq.client._async.group_admin import GroupAdmin
 from orbitmq.client._async.look_up import Peeked, ReadRecords
+from orbitmq.client._async.redrive import OnProgress, Redrive
+from orbitmq.client.redrive import DeadLetters, RedriveResult
 
 __all__ = ["Admin", "Broker", "Peeked", "ReadRecords"]
 
 
 class Admin(GroupAdmin):
     """Administrative calls of a client; see `Client.admin`."""
+
+    async def redrive(
+        self,
+        group: str,
+        selection: DeadLetters | None = None,
+        *,
+        to_topic: str | None = None,
+        rate: float | None = None,
+        max_count: int | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> RedriveResult:
+        """Send a group's dead letters again, as new messages to the topics they came from; the account of what was done.
+
+        All groups of such a topic get them. selection: which ones; all without it. to_topic: another topic for all of them. rate: at most
+        so many a second. max_count: end after so many. dry_run: only count. on_progress: called after each letter.
+
+        The run covers what is there when it starts, and goes on where the last one with the same selection and topic ended; `again` begins
+        at the oldest and sends also what was sent before. After an error the next run goes on, and our broker drops repeats.
+        """
+        run = Redrive(
+            self._client,
+            self,
+            group,
+            selection,
+            to_topic,
+            rate=rate,
+            max_count=max_count,
+            again=again,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+        return await run.run()

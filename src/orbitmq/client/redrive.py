@@ -1,0 +1,201 @@
+"""Dead letters that go back to work: which ones, where to, and what is left of their past.
+
+A message that every attempt of its group failed on lies in the dead-letter topic `%DLQ%<group>`. Redriving sends it again as a new
+message to the topic it came from. The dead letter itself stays where it is until retention takes it.
+
+Rules of this file
+1. Decisions only; the shell reads, sends and keeps the place.
+2. A redriven message starts anew: no attempts counted, no delay, an id of its own. What the program gave it stays: body, flag,
+   keys, tag, ordering key and user properties. `ORIGIN_PROPERTY` names the message that died.
+3. What makes a repeat recognisable is the *dead letter*, not the message that died: one that fails again becomes another dead
+   letter, and that one may be redriven as well.
+4. Each selection keeps a place of its own, so that a run with a filter does not hide from the next one what it passed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from orbitmq.client.message import Once
+from orbitmq.client.stored import StoredMessage
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits import ONCE_NAME_CHARS_MAX, REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.protocol.properties import RESERVED, TRANSIENT_PREFIX, Property, user_property_problem
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+PROGRESS_GROUP: Final = "orbitmq-redrive"
+"""Consumer group under which the place in a dead-letter topic is kept; with a selection its digest is appended."""
+
+ORIGIN_PROPERTY: Final = "ORBITMQ_REDRIVEN_FROM"
+"""User property of a redriven message: the id of the message that died."""
+
+
+class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters are meant; all that is given must hold.
+
+    keys: carries one of them. tags: has one of them. properties: has all these values. since_ms, until_ms: became a dead letter at or
+    after, and before, these instants. topic: came from this topic. reason: this text is found in the value of some property that is
+    not the protocol's own; where programs say there why something failed, it selects by that.
+    """
+
+    keys: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    since_ms: int | None = None
+    until_ms: int | None = None
+    topic: str | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.since_ms is not None and self.until_ms is not None and self.since_ms >= self.until_ms:
+            raise ConfigurationError(f"since_ms={self.since_ms} is not before until_ms={self.until_ms}")
+
+    def takes(self, message: StoredMessage) -> bool:
+        """Whether a dead letter is meant; its time was looked at before."""
+        properties = message.properties
+        if self.keys and self.keys.isdisjoint(message.keys):
+            return False
+        if self.tags and message.tag not in self.tags:
+            return False
+        if self.topic is not None and origin_topic(message) != self.topic:
+            return False
+        if any(properties.get(name) != value for name, value in self.properties.items()):
+            return False
+        return self.reason is None or any(
+            self.reason in value for name, value in properties.items() if name not in RESERVED
+        )
+
+
+class Span(NamedTuple):
+    """Offsets of one dead-letter queue that a run looks at: `begin` to `end - 1`."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+
+class Refusal(NamedTuple):
+    """A dead letter that cannot be sent. It stays where it is."""
+
+    queue: MessageQueue
+    queue_offset: int
+    message_id: str
+    why: str
+
+
+class RedriveResult(msgspec.Struct, kw_only=True):
+    """Account of a run: `looked_at = redriven + passed_over + refused`.
+
+    total: dead letters in the spans looked at, at the start. redriven: sent, or in a dry run would be. passed_over: not meant. topics:
+    redriven ones by target topic. refusals: the first ones, in words. complete: the run came to its end.
+    """
+
+    group: str
+    dry_run: bool
+    total: int = 0
+    looked_at: int = 0
+    redriven: int = 0
+    passed_over: int = 0
+    refused: int = 0
+    topics: dict[str, int] = msgspec.field(default_factory=dict)
+    refusals: list[Refusal] = msgspec.field(default_factory=list)
+    complete: bool = False
+
+    def sent(self, topic: str) -> None:
+        self.looked_at += 1
+        self.redriven += 1
+        self.topics[topic] = self.topics.get(topic, 0) + 1
+
+    def passed(self) -> None:
+        self.looked_at += 1
+        self.passed_over += 1
+
+    def refuse(self, refusal: Refusal) -> None:
+        self.looked_at += 1
+        self.refused += 1
+        if len(self.refusals) < REDRIVE_REFUSALS_KEPT_MAX:
+            self.refusals.append(refusal)
+
+
+class Redriven(NamedTuple):
+    """What a dead letter is sent as."""
+
+    topic: str
+    tag: str | None
+    keys: tuple[str, ...]
+    ordering_key: str | None
+    properties: dict[str, str]
+
+
+def origin_topic(message: StoredMessage) -> str | None:
+    """The topic a dead letter was first sent to; None when nothing tells."""
+    for name in (Property.RETRY_TOPIC, Property.DLQ_ORIGIN_TOPIC):
+        topic = message.properties.get(name)
+        if topic and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return topic
+    return None
+
+
+def redriven(message: StoredMessage, to_topic: str | None) -> Redriven | None:
+    """The message to send for a dead letter; None when it does not say where it came from and `to_topic` does not either."""
+    topic = to_topic or origin_topic(message)
+    if topic is None:
+        return None
+    properties = {
+        name: value
+        for name, value in message.properties.items()
+        if name not in RESERVED and not name.startswith(TRANSIENT_PREFIX) and user_property_problem(name, value) is None
+    }
+    properties[ORIGIN_PROPERTY] = origin_id(message)
+    return Redriven(topic, message.tag, message.keys, message.ordering_key, properties)
+
+
+def origin_id(message: StoredMessage) -> str:
+    """The id by which the message that died is known."""
+    return message.properties.get(Property.UNIQ_KEY) or (
+        message.properties.get(Property.DLQ_ORIGIN_MESSAGE_ID) or message.offset_message_id
+    )
+
+
+def once_of(group: str, message: StoredMessage, run: str | None) -> Once:
+    """What a broker recognises a repeat of redriving this dead letter by. run: makes it new, for those who want it again."""
+    queue = message.queue
+    place = f"{queue.broker_name}/{queue.queue_id}/{message.queue_offset}/{origin_id(message)}"
+    key = place if run is None else f"{place}#{run}"
+    return Once(_short(f"redrive.{group}"), 0, _short(key))
+
+
+def progress_group(selection: DeadLetters | None, to_topic: str | None) -> str:
+    """Under which group the place of a run is kept: equal selections go on where the last run ended."""
+    if to_topic is None and (selection is None or selection == DeadLetters()):
+        return PROGRESS_GROUP
+    described = msgspec.json.encode([msgspec.to_builtins(selection, order="sorted"), to_topic], order="sorted")
+    return f"{PROGRESS_GROUP}-{hashlib.sha256(described).hexdigest()[:12]}"
+
+
+def span_of(queue: MessageQueue, first: int, end: int, kept: int | None, since: int | None, until: int | None) -> Span:
+    """What a run looks at of a queue that holds `first` to `end - 1`.
+
+    kept: where the last run of this kind ended; of no use when the queue does not reach so far, because then the topic was made
+    anew. since, until: offsets that stand for the instants. The end is fixed at the start: a redriven message that fails again at
+    once is a dead letter for the next run, not for this one.
+    """
+    begin = first if kept is None or kept > end else max(first, kept)
+    if since is not None:
+        begin = max(begin, since)
+    last = end if until is None else min(end, until)
+    return Span(queue, begin, max(begin, last))
+
+
+def wait_ms(sent_count: int, elapsed_ms: int, rate: float | None) -> int:
+    """How long the next message has to wait after `sent_count` in `elapsed_ms`, so that `rate` a second is not exceeded."""
+    return 0 if rate is None else max(0, round(sent_count * 1000 / rate) - elapsed_ms)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= ONCE_NAME_CHARS_MAX else hashlib.sha256(text.encode()).hexdigest()
