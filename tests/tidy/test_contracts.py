@@ -25,10 +25,22 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     if not tool.exists():
         pytest.skip("import-linter is not installed; it comes with the dev extra")
     package = tmp_path / "orbitmq"
-    for name in ("cli", "server", "broker", "nameserver", "timing", "store", "protocol", "leaf", "client", "testing"):
+    for name in (
+        "cli",
+        "server",
+        "broker",
+        "nameserver",
+        "timing",
+        "store",
+        "protocol",
+        "leaf",
+        "client",
+        "testing",
+        "telemetry",
+    ):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text("", encoding="ascii")
-    for name in ("__init__", "clock", "limits", "errors", "deadlines"):
+    for name in ("__init__", "clock", "limits", "errors", "deadlines", "histogram"):
         (package / f"{name}.py").write_text("", encoding="ascii")
     (package / "protocol" / "planted.py").write_text("import orbitmq.broker\n", encoding="ascii")
     config = ROOT / "pyproject.toml"

@@ -82,6 +82,9 @@ class GroupTable:
         self._changed()
         return config
 
+    def __len__(self) -> int:
+        return len(self._groups)
+
     def names(self) -> list[str]:
         return list(self._groups)
 

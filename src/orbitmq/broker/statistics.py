@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from orbitmq.broker.latency import Latency
+from orbitmq.broker.sizes import SizeTable
 from orbitmq.broker.traffic import STEP_NS, Counter, Traffic
 
 SAMPLE_NS: Final = 10_000_000_000
@@ -61,10 +62,13 @@ class Statistics:
         self.missed_count = 0
         self.busy_count = 0
         self.dead_letter_count = 0
-        self.unsupported_count = 0
         self.failed_handler_count = 0
         self.topics = Traffic()
         """Put, by topic."""
+        self.prompt_sizes = SizeTable()
+        """Sizes of messages that were visible at once, by topic."""
+        self.delayed_sizes = SizeTable()
+        """Sizes of delayed messages, by their real topic."""
         self.groups = Traffic()
         """Delivered, by `topic@group`."""
         self.groups_from_disk = Traffic()
@@ -83,7 +87,7 @@ class Statistics:
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
-    def stored(self, topic: str, count: int, size: int, now_ns: int) -> None:
+    def stored(self, topic: str, count: int, size: int, now_ns: int, *, delayed: bool = False) -> None:
         """`count` messages of `size` record bytes were appended for `topic` (the one the sender named)."""
         step = now_ns // STEP_NS
         put = self.put
@@ -93,6 +97,7 @@ class Statistics:
         put.size += size
         put.times += 1
         self.topics.add(topic, count, size, step)
+        (self.delayed_sizes if delayed else self.prompt_sizes).add(topic, count, size)
 
     def count_failed(self) -> None:
         self.put_failed_count += 1
@@ -130,6 +135,8 @@ class Statistics:
     def drop_topic(self, topic: str) -> None:
         """Forget the counters of a deleted topic."""
         self.topics.drop(topic)
+        self.prompt_sizes.drop(topic)
+        self.delayed_sizes.drop(topic)
         self._drop(lambda of, _group: of == topic)
 
     def drop_group(self, group: str) -> None:

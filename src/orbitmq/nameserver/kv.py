@@ -61,6 +61,11 @@ class KvTable:
         )
 
     @property
+    def size_bytes(self) -> int:
+        """Names, keys and values together."""
+        return self._bytes
+
+    @property
     def pending(self) -> bool:
         """Whether changes wait for `commit`."""
         return bool(self._undo)

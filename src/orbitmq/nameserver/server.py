@@ -32,6 +32,7 @@ from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, Top
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.tally import Tally
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +65,8 @@ class NameServer:
         self.config = config
         self.routes = RouteTable()
         self.kv = KvTable(kv_file)
+        self.tally = Tally()
+        self.tally.serve(_HANDLERS)
         self._clock = clock
         self._deadlines = deadlines
         self._notify = notify
@@ -81,12 +84,17 @@ class NameServer:
         """The answer to `request`; None when it comes at the end of the turn."""
         answer = _HANDLERS.get(request.code)
         if answer is None:
+            self.tally.unsupported += 1
             remark = f"request code {request.code} is not supported by a name server"
             return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        self.tally.requests[request.code] += 1
         try:
-            return answer(self, request, peer)
+            answered = answer(self, request, peer)
         except ProtocolError as error:
-            return response(request, ResponseCode.SYSTEM_ERROR, str(error), _empty_fields(request.code))
+            answered = response(request, ResponseCode.SYSTEM_ERROR, str(error), _empty_fields(request.code))
+        if answered is not None and answered.code:
+            self.tally.failed(request.code, answered.code)
+        return answered
 
     def peer_closed(self, peer: Peer) -> None:
         """Brokers that registered over this connection, and not over a newer one, are gone."""

@@ -76,6 +76,7 @@ class Alarm:
     def _wake(self) -> None:
         self._timer = None
         now = self._clock.monotonic_ns()
+        self._turn.timer_ran(max(now - self._set_for_ns, 0))
         if all(deadlines.next_ns is None or deadlines.next_ns > now for deadlines in self._deadlines):
             self._for_nothing += 1
         for deadlines in self._deadlines:

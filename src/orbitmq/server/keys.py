@@ -57,6 +57,8 @@ class ValueKind(enum.Enum):
     ADDRESSES = "addresses"
     KEYS = "keys"
     LEVELS = "levels"
+    LABELS = "labels"
+    LOG_LEVELS = "log_levels"
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

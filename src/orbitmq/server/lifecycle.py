@@ -12,9 +12,8 @@ import asyncio
 import gc
 import logging
 import signal
-import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,11 +35,13 @@ from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.takeover import refuse_unfinished
 from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.watch_role import STOPPING, WatchRole
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.worker import ThreadWorker
+from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.release import LevelRelease
@@ -67,9 +68,12 @@ GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 def serve(settings: ServerSettings) -> int:
     """Run the roles in the foreground until SIGTERM or SIGINT. Returns the exit code: 0 after an orderly stop."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(settings))
+    log = begin_logging(settings.watch.log_format, settings.watch.log_levels)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings, log))
+    finally:
+        log.close()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -81,12 +85,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: ServerSettings) -> int:
+async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    process = ServerProcess(settings)
+    process = ServerProcess(settings, log=log)
     try:
         await process.start()
     except OSError as error:
@@ -105,7 +109,14 @@ async def _serve(settings: ServerSettings) -> int:
 class ServerProcess:
     """All roles of one process on the running event loop."""
 
-    def __init__(self, settings: ServerSettings, clock: Clock | None = None, files: Files | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        log: BoundedHandler | None = None,
+    ) -> None:
+        """`log` is the process's own log, whose counts become metrics; None where somebody else owns it."""
         self.settings = settings
         self.clock = clock or SystemClock()
         self.files = files or OsFiles()
@@ -114,6 +125,7 @@ class ServerProcess:
         self.turn = Turn(self.loop, self.clock, self.line)
         self.wakeups = Wakeups(self.loop)
         self.room = ConnectionRoom(raise_descriptor_limit())
+        self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, log, self.woken)
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
         self.alarm: Alarm | None = None
@@ -121,17 +133,20 @@ class ServerProcess:
     async def start(self) -> None:
         """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
         try:
+            await self.watch.start()
             deadlines: list[Deadlines] = []
             ticks: list[Callable[[], None]] = []
             own_name_server: str | None = None
             if Role.NAMESERVER in self.settings.roles:
                 self.nameserver = NameServerRole(self)
                 await self.nameserver.start()
+                self.watch.watch_nameserver(self.nameserver.server, self.nameserver.listener)
                 deadlines.append(self.nameserver.deadlines)
                 host, port = self.nameserver.listener.address
                 own_name_server = f"{_reachable(host)}:{port}"
             if Role.BROKER in self.settings.roles:
                 self.broker = BrokerRole(self, own_name_server)
+                self.broker.be_watched(self.watch)
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
                 ticks.append(self.broker.broker.tick)
             self.alarm = Alarm(self.loop, self.clock, self.turn, deadlines, ticks)
@@ -141,6 +156,7 @@ class ServerProcess:
                 await self.broker.start()
             self.turn.add(self.alarm.rearm)
             self.alarm.rearm()
+            self.watch.state = None
         except BaseException:
             await self.stop()
             raise
@@ -153,10 +169,14 @@ class ServerProcess:
             parts.append(f"name server {_endpoint(host, port)}")
         if self.broker is not None:
             parts.append(f"broker {self.settings.broker.broker_name} {self.broker.identity.address}")
+        if self.watch.front.is_listening:
+            parts.append(f"http {_endpoint(*self.watch.front.address)}")
+        if self.broker is not None:
             parts.append(f"data {self.settings.data}")
         return "orbitmq serves " + ", ".join(parts)
 
     async def stop(self) -> None:
+        self.watch.state = STOPPING
         if self.alarm is not None:
             self.alarm.stop()
         try:
@@ -165,20 +185,25 @@ class ServerProcess:
         finally:
             if self.nameserver is not None:
                 await self.nameserver.stop()
+            await self.watch.stop()
 
     def facts(self) -> dict[str, str]:
         """What the process did: why it woke, how often it turned, and how requests waited. Part of the broker's runtime
         information, with names of our own."""
-        woken = Counter(self.wakeups.counts())
-        if self.alarm is not None:
-            woken.update(self.alarm.wakeups())
-        facts = {f"orbitmqWakeups_{name.replace(' ', '_')}": count for name, count in woken.items()}
+        facts = {f"orbitmqWakeups_{name.replace(' ', '_')}": count for name, count in self.woken().items()}
         facts["orbitmqTurns"] = self.turn.turns
         facts["orbitmqRequestsWaiting"] = len(self.line)
         facts["orbitmqRequestsWaitingMost"] = self.line.longest
         facts["orbitmqRequestsRefused"] = self.line.refused
         facts["orbitmqConnections"] = self.room.open_count
         return {name: str(value) for name, value in facts.items()}
+
+    def woken(self) -> Mapping[str, int]:
+        """Why the process woke: name -> how often."""
+        woken = Counter(self.wakeups.counts())
+        if self.alarm is not None:
+            woken.update(self.alarm.wakeups())
+        return woken
 
     def notify(self, call: Callable[[], None]) -> None:
         """Run `call` on the loop from another thread, as part of a turn."""
@@ -251,6 +276,7 @@ class BrokerRole:
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
+        begun_ns = clock.monotonic_ns()
         self.store = open_store(
             root,
             settings.store,
@@ -260,6 +286,7 @@ class BrokerRole:
             due_time=history.due_time,
             derived=[self.release],
         )
+        self._opened_in_ns = clock.monotonic_ns() - begun_ns
         try:
             history.keep()
             refuse_unfinished(root, files, self.store.queues, TIMER_PRECISION_MS)
@@ -336,6 +363,17 @@ class BrokerRole:
         )
         process.line.others_waiting = lambda: self.broker.sends.unanswered_count
         self._listening = False
+
+    def be_watched(self, watch: WatchRole) -> None:
+        """Say what can be watched; before the start, so that its failures are seen."""
+        watch.watch_broker(
+            self.broker,
+            self.release,
+            self.housekeeping,
+            self.registrar,
+            (self.listener, self.second),
+            opened_in_ns=self._opened_in_ns,
+        )
 
     def _settings_changed(self, settings: ServerSettings) -> None:
         # Every key that may change while running is one the store reads when it needs it.

@@ -32,6 +32,8 @@ from orbitmq.store.settings import StoreSettings
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_NAMESERVER_PORT: Final = 9_876
 DEFAULT_BROKER_PORT: Final = 10_911
+DEFAULT_HTTP_PORT: Final = 5_557
+"""RocketMQ's port for the same metrics: what scrapes it finds ours."""
 
 
 class Role(enum.Enum):
@@ -62,6 +64,21 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the process is watched: its HTTP port, its metrics, its log lines."""
+
+    http_enable: bool = True
+    http_host: str = DEFAULT_HOST
+    """Not the address of the roles: metrics stay on loopback when a broker is opened to others."""
+
+    http_port: int = DEFAULT_HTTP_PORT
+    metrics_exporter: str = "PROM"
+    metrics_label: tuple[tuple[str, str], ...] = ()
+    log_format: str = "text"
+    log_levels: tuple[str, ...] = ("INFO",)
+    """A level for everything, `part=LEVEL` for parts."""
+
+
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one process needs to start."""
 
@@ -77,6 +94,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreSettings = StoreSettings()
     nameserver: NameServerConfig = msgspec.field(default_factory=NameServerConfig)
     listener: ListenerSettings = ListenerSettings()
+    watch: WatchSettings = WatchSettings()
+    http_port_asked_for: bool = False
+    """Whether somebody named the HTTP port: then the process does not start without it."""
 
     config_black_list: tuple[str, ...] = ()
     """Keys that a remote request may not change, beyond the built-in ones."""
@@ -183,7 +203,7 @@ class _Assembly:
 
     def settings(self, warnings: list[str], changes: dict[str, str]) -> ServerSettings:
         sections: dict[str, dict[str, object]] = {
-            name: {} for name in ("server", "broker", "store", "nameserver", "listener")
+            name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch")
         }
         warnings = list(warnings)
         for key, entry in self._winners.values():
@@ -222,6 +242,7 @@ class _Assembly:
             server["nameserver_port"] = self._overrides.nameserver_port
         if self._overrides.broker_port is not None:
             sections["broker"]["listen_port"] = self._overrides.broker_port
+        watch = sections["watch"]
         host = str(server.get("host", DEFAULT_HOST))
         port = server.get("nameserver_port", DEFAULT_NAMESERVER_PORT)
         listener = ListenerSettings(**sections["listener"])  # type: ignore[arg-type]
@@ -241,6 +262,8 @@ class _Assembly:
             store=store,
             nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
             listener=listener,
+            watch=WatchSettings(**watch),  # type: ignore[arg-type]
+            http_port_asked_for="http_port" in watch,
             given={key.key: entry.where for key, entry in self._winners.values()},
             changed_while_running=changes,
             warnings=tuple(warnings),

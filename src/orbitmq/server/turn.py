@@ -24,7 +24,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.limits import TURN_SLICE_MS
+from orbitmq.histogram import Histogram
+from orbitmq.limits import LOOP_STALL_MS, TURN_SLICE_MS
 from orbitmq.server.line import Line
 
 _log = logging.getLogger(__name__)
@@ -57,6 +58,12 @@ class Wakeups:
 
 
 SLICE_NS: Final = TURN_SLICE_MS * 1_000_000
+STALL_NS: Final = LOOP_STALL_MS * 1_000_000
+
+LOOP_BOUNDS_US: Final = (
+    100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000,
+)  # fmt: skip
+"""Buckets for how long the loop was held."""
 
 
 class Flushable(Protocol):
@@ -74,9 +81,12 @@ class Turn:
         "_finishing",
         "_loop",
         "_scheduled",
+        "delays_us",
+        "durations_us",
         "failures",
         "line",
         "rounds_open",
+        "stalls",
         "started_ns",
         "turns",
     )
@@ -94,6 +104,12 @@ class Turn:
         self._finishing = False
         self.turns = 0
         self.failures = 0
+        self.durations_us = Histogram(LOOP_BOUNDS_US)
+        """From the first bytes read in a turn to the last write of its end."""
+        self.delays_us = Histogram(LOOP_BOUNDS_US)
+        """How late the loop ran a timer."""
+        self.stalls = 0
+        """Turns and delays of `LOOP_STALL_MS` or more."""
 
     def add(self, end_turn: Callable[[], None]) -> None:
         """Run `end_turn` once at the end of every turn, in the order of adding, until removed as often as added."""
@@ -138,6 +154,7 @@ class Turn:
         self._scheduled = False
         self._finishing = True
         self.turns += 1
+        begun_ns = self.started_ns or self.line.now_ns()
         if self.line:
             self.line.serve(SLICE_NS)
         for end_turn in list(self._end_turn):
@@ -155,5 +172,17 @@ class Turn:
                 self.failures += 1
                 _log.exception("writing to %r failed", connection)
         self.started_ns = 0
+        lasted_ns = self.line.now_ns() - begun_ns
+        self.durations_us.observe(lasted_ns // 1_000)
+        if lasted_ns >= STALL_NS:
+            self.stalls += 1
+            _log.warning("a loop turn took %d ms", lasted_ns // 1_000_000)
         if self.line:
             self.schedule()
+
+    def timer_ran(self, late_ns: int) -> None:
+        """A timer of the loop ran so much after its time: something held the loop."""
+        self.delays_us.observe(late_ns // 1_000)
+        if late_ns >= STALL_NS:
+            self.stalls += 1
+            _log.warning("the event loop was held for %d ms: a timer ran late by that", late_ns // 1_000_000)

@@ -17,9 +17,13 @@ from typing import Final
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.keys import Key, ValueKind
 from orbitmq.store.settings import FlushDiskType
+from orbitmq.telemetry.catalogue import RESERVED_LABELS
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _LEVEL: Final = re.compile(r"[0-9]{1,15}[smhd]")
+_LABEL: Final = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*):([^,]*)")
+_LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+_PART: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:;,]+):([0-9]{1,5})")
 
 type_of_choice: Final[dict[str, type[enum.Enum]]] = {"flushDiskType": FlushDiskType}
@@ -58,6 +62,10 @@ def parse(key: Key, text: str, where: str) -> object:
             if not all(_LEVEL.fullmatch(part) for part in plain.split(" ")):
                 raise _wrong(key, plain, where, "delays such as `1s 5s 10m 2h`, one blank between them, units s m h d")
             return plain
+        case ValueKind.LABELS:
+            return _parse_labels(key, plain, where)
+        case ValueKind.LOG_LEVELS:
+            return _parse_log_levels(key, plain, where)
         case ValueKind.TEXT:
             return plain
 
@@ -68,6 +76,8 @@ def to_text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, enum.Enum):
         return str(value.value)
+    if isinstance(value, tuple) and value and isinstance(value[0], tuple):
+        return ",".join(f"{name}:{text}" for name, text in value)
     if isinstance(value, tuple):
         return ";".join(f"{part:02d}" if isinstance(part, int) else str(part) for part in value)
     return "" if value is None else str(value)
@@ -94,6 +104,10 @@ def allowed(key: Key) -> str:
             return "keys, `;` between"
         case ValueKind.LEVELS:
             return "delays, a blank between"
+        case ValueKind.LABELS:
+            return "`name:value`, `,` between"
+        case ValueKind.LOG_LEVELS:
+            return "a level, `part=level`, `;` between; levels are " + ", ".join(f"`{level}`" for level in _LOG_LEVELS)
         case ValueKind.TEXT:
             return "text"
 
@@ -131,6 +145,30 @@ def _parse_addresses(key: Key, plain: str, where: str) -> tuple[str, ...]:
         if match is None or not 0 < int(match[2]) <= 65535:
             raise _wrong(key, plain, where, "host:port, several separated by semicolons")
     return addresses
+
+
+def _parse_labels(key: Key, plain: str, where: str) -> tuple[tuple[str, str], ...]:
+    labels: dict[str, str] = {}
+    for part in (piece.strip() for piece in plain.split(",")):
+        if not part:
+            continue
+        match = _LABEL.fullmatch(part)
+        if match is None or match[1].startswith("__") or match[1] in RESERVED_LABELS or match[1] in labels:
+            raise _wrong(key, plain, where, "name:value pairs with names that no metric uses, each once")
+        labels[match[1]] = match[2].strip()
+    return tuple(labels.items())
+
+
+def _parse_log_levels(key: Key, plain: str, where: str) -> tuple[str, ...]:
+    levels = []
+    for part in (piece.strip() for piece in plain.split(";")):
+        if not part:
+            continue
+        name, equals, level = part.rpartition("=")
+        if level.strip().upper() not in _LOG_LEVELS or (equals and _PART.fullmatch(name.strip()) is None):
+            raise _wrong(key, plain, where, "levels such as INFO or INFO;store=DEBUG")
+        levels.append(f"{name.strip()}{equals}{level.strip().upper()}")
+    return tuple(levels)
 
 
 def _wrong(key: Key, plain: str, where: str, wanted: str) -> ConfigurationError:

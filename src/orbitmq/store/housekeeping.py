@@ -44,6 +44,8 @@ class Housekeeping:
         self._manual = False
         self.disk_use: dict[str, float] = {}
         """Path -> used share of its disk, as of the last round."""
+        self.disk_free_bytes: int | None = None
+        """Free bytes of the fuller disk, as of the last round."""
         self.removed_files = 0
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.arm(WAKEUP, clock.monotonic_ns())
@@ -77,6 +79,7 @@ class Housekeeping:
             return
         files, disks = facts
         self.disk_use = {str(self._root): max(used_percent(usage) for usage in disks) / 100}
+        self.disk_free_bytes = min(usage.free_bytes for usage in disks)
         needed = [position for pin in self._pins if (position := pin()) is not None]
         manual, self._manual = self._manual, False
         decision = decide(

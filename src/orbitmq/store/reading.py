@@ -9,13 +9,13 @@ Rules of this file
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 
 import msgspec
 
 from orbitmq.leaf import twin
-from orbitmq.protocol.records import STORE_TIMESTAMP_AT, SYS_FLAG_AT, CheckStatus, check_record
+from orbitmq.protocol.records import PHYSICAL_OFFSET_AT, STORE_TIMESTAMP_AT, SYS_FLAG_AT, CheckStatus, check_record
 from orbitmq.protocol.sysflag import SysFlag
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
@@ -231,6 +231,9 @@ def settle_cold(result: GetResult, read: ColdRead) -> GetResult:
 _IPV6_EXTRA_BYTES = 12
 _LONG = Struct(">q")
 
+HEAD_BYTES = STORE_TIMESTAMP_AT + _IPV6_EXTRA_BYTES + _LONG.size
+"""From the start of a record to the end of its store timestamp; no record is shorter."""
+
 
 def store_timestamp_of(record: memoryview | bytes) -> int:
     """The store timestamp of a whole record."""
@@ -251,6 +254,16 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int:
         return -1
     record = log.view(unit[0], unit[1])
     return -1 if record is None else store_timestamp_of(record)
+
+
+def store_times(log: CommitLog, positions: Sequence[int]) -> dict[int, int]:
+    """Store timestamps by log position, of those whose record is still there. Blocks; for the worker."""
+    found: dict[int, int] = {}
+    for position in positions:
+        head = log.sequence.read(position, HEAD_BYTES)
+        if len(head) == HEAD_BYTES and _LONG.unpack_from(head, PHYSICAL_OFFSET_AT)[0] == position:
+            found[position] = store_timestamp_of(head)
+    return found
 
 
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:

@@ -86,6 +86,9 @@ class MessageStore:
         self.deadlines = Deadlines()
         self.damaged_reads = 0
         """Records that failed their check when read; each was reported and not served."""
+        self.failed_syncs = 0
+        self.failed_writes = 0
+        """Writes that failed, for lack of space or otherwise; what they were to write is not in the log."""
         self._clock = clock
         self._saving = saving
         self._worker = worker
@@ -306,6 +309,7 @@ class MessageStore:
         return min(settings.flush_interval_commit_log_ms, settings.flush_commit_log_thorough_interval_ms)
 
     def _sync_failed(self, error: BaseException) -> None:
+        self.failed_syncs += 1
         log = self.log
         risk = (
             ""
@@ -318,6 +322,7 @@ class MessageStore:
         self._flushing.fail()
 
     def _write_failed(self, error: Exception) -> None:
+        self.failed_writes += 1
         if is_passing_trouble(error):
             full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._writability.stop(SPACE, f"{'the disk is full' if full else 'the machine is short of means'}: {error}")

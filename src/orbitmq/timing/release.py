@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.histogram import Histogram
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
@@ -47,6 +48,11 @@ RETRY_MS: Final = 200
 STATE_INTERVALS_MAX: Final = 2_000
 """Pending intervals of all levels in one recovery mark: 50 KB at most."""
 
+LATENESS_BOUNDS_MS: Final = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000,
+)  # fmt: skip
+"""Buckets of lateness: about three a decade where it is good, an hour where something stood still."""
+
 NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "delay-levels"
 
@@ -67,8 +73,10 @@ class LevelRelease:
         self._restored_foreign = False
         self._reading_cold = False
         self._saved_table: dict[int, int] = {}
-        self._in_flight: dict[int, tuple[int, int]] = {}
-        """Log position -> (level, offset) of what was taken and has not come back through `apply`."""
+        self._in_flight: dict[int, tuple[int, int, int]] = {}
+        """Log position -> (level, offset, due time) of what was taken and has not come back through `apply`."""
+        self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
+        """From the due time of each message that this process delivered to the moment it became visible."""
         self.released_count = 0
         self.quarantined_count = 0
         self.paused = False
@@ -100,10 +108,12 @@ class LevelRelease:
         return unit[2] if unit is not None else 0  # a unit that is gone is due at once: to be reported
 
     def _finish(self, physical_offset: int) -> None:
-        known = self._in_flight.pop(physical_offset, None)
-        if known is None:
-            known = self._find_source(physical_offset)
-        if known is not None:
+        taken = self._in_flight.pop(physical_offset, None)
+        if taken is not None:
+            level, offset, due_ms = taken
+            self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
+            self._level(level).finish(offset)
+        elif (known := self._find_source(physical_offset)) is not None:
             self._level(known[0]).finish(known[1])
 
     def _find_source(self, physical_offset: int) -> tuple[int, int] | None:
@@ -232,6 +242,11 @@ class LevelRelease:
     def pending_by_level(self) -> dict[int, int]:
         return {level: runs.pending_count for level, runs in sorted(self._levels.items())}
 
+    @property
+    def squeezed_count(self) -> int:
+        """Messages that a clock which stepped back very often made late; see `runs`."""
+        return sum(runs.squeezed_count for runs in self._levels.values())
+
     def first_pending_by_level(self) -> dict[int, int]:
         """Level -> queue offset of the first message not yet delivered."""
         return {
@@ -293,7 +308,7 @@ class LevelRelease:
                     runs.finish(offset)
                     continue
                 taken.append(unit)
-                self._in_flight[unit[0]] = (level, offset)
+                self._in_flight[unit[0]] = (level, offset, unit[2])
                 share -= 1
         taken.sort()
         return taken

@@ -239,7 +239,6 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "inSyncReplicas=2",
         "timerMaxDelaySec=600000",
         "transactionTimeOut=1000",
-        "metricsExporterType=PROM",
     ],
 )
 def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str) -> None:

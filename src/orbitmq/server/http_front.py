@@ -1,0 +1,345 @@
+"""A small HTTP port: GET requests from monitoring systems and probes, nothing else.
+
+h11 reads the requests (sans I/O); what is answered is somebody else's (`Answers`). One request of a connection is
+answered at a time, further ones wait in its socket.
+
+Rules of this file
+1. Bad input harms its sender only: what is no HTTP, too long, too slow, or not GET or HEAD gets its error and, where
+   the protocol has come out of step, loses its connection.
+2. Everything is bounded: connections, request bytes, the time for a request, the time to take an answer. When all
+   places are taken, the connection that has been waiting longest makes room.
+3. No body is ever read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, cast
+
+import h11
+import msgspec
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError, PortTakenError
+from orbitmq.limits import (
+    HTTP_ANSWER_MS,
+    HTTP_CONNECTIONS_MAX,
+    HTTP_IDLE_MS,
+    HTTP_REQUEST_BYTES_MAX,
+    HTTP_REQUEST_MS,
+    LISTEN_BACKLOG,
+)
+from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.turn import Wakeups
+
+_log = logging.getLogger("orbitmq.server.http")
+
+WAKEUP = "http: slow or idle client"
+NAME = "http"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request without its body. `path` ends before the question mark."""
+
+    path: str
+    accept: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is sent back."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+}
+
+Answers = Callable[[Request], Awaitable[Answer]]
+
+
+class HttpTraffic(msgspec.Struct):
+    """Counters since the start."""
+
+    answers: Counter[int] = msgspec.field(default_factory=Counter)
+    """By status."""
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    bad_requests: int = 0
+    slow_cut: int = 0
+
+
+class HttpFront:
+    """The listening socket and its connections."""
+
+    def __init__(self, answers: Answers, wakeups: Wakeups, clock: Clock, room: ConnectionRoom) -> None:
+        self.answers = answers
+        self.wakeups = wakeups
+        self.clock = clock
+        self.traffic = HttpTraffic()
+        self._room = room
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Port 0 takes a free one (`address`). PortTakenError or ConfigurationError when it cannot be had."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: _Connection(self), host, port, backlog=LISTEN_BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            problem = f"{NAME} cannot listen on {host}:{port}: "
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(
+                    f"{problem}the port is taken",
+                    remedy="stop the program that holds the port, choose another one with --http-port, or give --no-http",
+                ) from error
+            raise ConfigurationError(f"{problem}{error.strerror or error}") from error
+
+    @property
+    def is_listening(self) -> bool:
+        return self._server is not None
+
+    @property
+    def open_count(self) -> int:
+        return len(self._connections)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The bound address; RuntimeError before `start`."""
+        if self._server is None or not self._server.sockets:
+            raise RuntimeError(f"{NAME} is not listening")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def stop(self) -> None:
+        """Stop listening and cut every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        for connection in list(self._connections):
+            connection.cut()
+        await asyncio.sleep(0)
+
+    # --- connections (called by _Connection) ------------------------------------------------------------------------
+
+    def admit(self, connection: _Connection) -> bool:
+        if len(self._connections) >= HTTP_CONNECTIONS_MAX:
+            waiting = [other for other in self._connections if not other.is_answering]
+            if waiting:
+                min(waiting, key=lambda other: other.waiting_since_ns).cut()
+        if self._server is None or len(self._connections) >= HTTP_CONNECTIONS_MAX or not self._room.take():
+            self.traffic.connections_refused += 1
+            return False
+        self.traffic.connections_accepted += 1
+        self._connections.add(connection)
+        return True
+
+    def dismiss(self, connection: _Connection) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._room.give_back()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: h11's state machine, one timer, at most one answer under way."""
+
+    def __init__(self, front: HttpFront) -> None:
+        self._front = front
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HTTP_REQUEST_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._begun = False
+        self._is_head = False
+        self._ended = False
+        self._requests = 0
+        self.waiting_since_ns = front.clock.monotonic_ns()
+
+    @property
+    def is_answering(self) -> bool:
+        return self._task is not None
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._front.admit(self):
+            self.cut()
+            return
+        self._transport.set_write_buffer_limits(0)
+        self._wait(HTTP_REQUEST_MS)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        if not self._begun and self._requests:
+            self._wait(HTTP_REQUEST_MS)
+        self._begun = True
+        self._http.receive_data(data)
+        if self._task is None:
+            self._read()
+
+    def eof_received(self) -> bool:
+        """Whoever sends nothing more still gets the answer under way."""
+        if self._task is None:
+            return False
+        self._http.receive_data(b"")
+        return True
+
+    def pause_writing(self) -> None:
+        self._drained.clear()
+
+    def resume_writing(self) -> None:
+        self._drained.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        self._stop_waiting()
+        self._drained.set()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._front.dismiss(self)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Take the next whole request, if there is one, and begin its answer."""
+        try:
+            event = self._http.next_event()
+            if not isinstance(event, h11.Request):
+                if isinstance(event, h11.ConnectionClosed):
+                    self._end()
+                return
+            # Without a body its end follows at once.
+            has_body = not isinstance(self._http.next_event(), h11.EndOfMessage)
+        except h11.RemoteProtocolError as error:
+            self._front.traffic.bad_requests += 1
+            _log.info("http: a request from %s is malformed: %s", self._peer(), error)
+            if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                self._end()
+                return
+            self._begin(self._fixed(_problem(error.error_status_hint or 400, str(error)), close=True))
+            return
+        self._is_head = event.method == b"HEAD"
+        if has_body:
+            self._front.traffic.bad_requests += 1
+            self._begin(self._fixed(_problem(413, "requests here have no body"), close=True))
+        elif event.method not in (b"GET", b"HEAD"):
+            self._begin(self._fixed(_problem(405, "only GET and HEAD are answered", (("Allow", "GET, HEAD"),))))
+        else:
+            headers = dict(event.headers)
+            path = event.target.decode("ascii", "replace").partition("?")[0]
+            self._begin(self._asked(Request(path, headers.get(b"accept", b"").decode("latin-1"))))
+
+    def _begin(self, answering: Coroutine[object, object, None]) -> None:
+        """The request is whole: nothing more is read until it is answered."""
+        assert self._transport is not None
+        self._stop_waiting()
+        self._requests += 1
+        self._transport.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(answering, name="http answer")
+
+    async def _fixed(self, answer: Answer, *, close: bool = False) -> None:
+        await self._write(answer, close=close)
+
+    async def _asked(self, request: Request) -> None:
+        try:
+            answer = await self._front.answers(request)
+        except Exception as error:
+            _log.exception("http: answering %s failed", request.path)
+            answer = _problem(500, f"{type(error).__name__}: {error}")
+        await self._write(answer)
+
+    async def _write(self, answer: Answer, *, close: bool = False) -> None:
+        transport = self._transport
+        if transport is None or self._ended:
+            return
+        self._front.traffic.answers[answer.status] += 1
+        headers = [
+            ("Content-Type", answer.content_type),
+            ("Content-Length", str(len(answer.body))),
+            ("Cache-Control", "no-store"),
+            *answer.headers,
+            *([("Connection", "close")] if close else []),
+        ]
+        reason = _PHRASES.get(answer.status, "")
+        out = [self._http.send(h11.Response(status_code=answer.status, reason=reason, headers=headers)) or b""]
+        if answer.body and not self._is_head:
+            out.append(self._http.send(h11.Data(data=answer.body)) or b"")
+        out.append(self._http.send(h11.EndOfMessage()) or b"")
+        self._wait(HTTP_ANSWER_MS)
+        transport.write(b"".join(out))
+        await self._drained.wait()
+        self._task = None
+        if self._ended:
+            return
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            self._begun = bool(self._http.trailing_data[0])
+            self._wait(HTTP_REQUEST_MS if self._begun else HTTP_IDLE_MS)
+            transport.resume_reading()
+            self._read()
+        else:
+            self._end()
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._ended = True
+        self._stop_waiting()
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self) -> None:
+        """Close at once; what was not taken is lost."""
+        self._ended = True
+        self._stop_waiting()
+        self._front.dismiss(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wait(self, limit_ms: int) -> None:
+        self._stop_waiting()
+        self.waiting_since_ns = self._front.clock.monotonic_ns()
+        self._timer = self._front.wakeups.call_later(limit_ms / 1_000, WAKEUP, self._too_slow)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if self._begun or not self._requests:
+            self._front.traffic.slow_cut += 1
+            _log.info("http: %s is too slow and is cut", self._peer())
+        self.cut()
+
+    def _peer(self) -> str:
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "?"
+
+
+def _problem(status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode("utf-8", "replace"), headers)

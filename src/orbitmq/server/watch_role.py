@@ -1,0 +1,169 @@
+"""The part of a process that is watched: its HTTP port and everything that can be read there.
+
+Rules of this file
+1. The port opens before the roles start and closes after they have stopped: whoever asks in between hears why the
+   process is not ready.
+2. The default port may be taken by another orbitmq on the machine: then this one goes without, and says so. A port that
+   somebody asked for must be had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from orbitmq.broker.broker import Broker
+from orbitmq.clock import Clock
+from orbitmq.errors import PortTakenError
+from orbitmq.limits import SCRAPE_COLD_WAIT_MS
+from orbitmq.nameserver.server import NameServer
+from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.http_front import HttpFront
+from orbitmq.server.listener import Listener
+from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
+from orbitmq.server.registration import Registrar
+from orbitmq.server.settings import Role, ServerSettings
+from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.watching import Reason, Watching
+from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.telemetry.broker_metrics import BrokerMetrics
+from orbitmq.telemetry.consumer_lag import ConsumerLag
+from orbitmq.telemetry.logs import BoundedHandler
+from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
+from orbitmq.telemetry.registry import Registry
+from orbitmq.telemetry.store_metrics import StoreMetrics
+from orbitmq.telemetry.store_times import StoreTimes
+from orbitmq.timing.release import LevelRelease
+
+logger = logging.getLogger("orbitmq.server")
+
+STARTING: Final = Reason("starting", "the process has not finished its start")
+STOPPING: Final = Reason("stopping", "the process is shutting down")
+
+
+class WatchRole:
+    """Built with the process; told of the roles as they come up."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        clock: Clock,
+        turn: Turn,
+        wakeups: Wakeups,
+        room: ConnectionRoom,
+        log: BoundedHandler | None,
+        woken: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self.state: Reason | None = STARTING
+        """Why the whole process is not ready; None while it serves."""
+        registry = Registry([*_identity(settings), *settings.watch.metrics_label])
+        self.watching = Watching(registry, clock, metrics=settings.watch.metrics_exporter != "DISABLE")
+        self.watching.readiness.append(lambda: [self.state] if self.state is not None else [])
+        self.front = HttpFront(self.watching.answer, wakeups, clock, room)
+        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        self._process = ProcessMetrics(
+            turn,
+            room,
+            self.front,
+            log,
+            event_loop=loop,
+            started_ms=clock.now_ms(),
+            wakeups=woken,
+        )
+        registry.add(self._process)
+
+    async def start(self) -> None:
+        """Open the port, unless it is switched off. PortTakenError or ConfigurationError when it cannot be had."""
+        watch = self._settings.watch
+        if not watch.http_enable:
+            return
+        try:
+            await self.front.start(watch.http_host, watch.http_port)
+        except PortTakenError as error:
+            if self._settings.http_port_asked_for:
+                raise
+            logger.warning("%s; this process serves without metrics and health, give it a port with --http-port", error)
+
+    def watch_nameserver(self, server: NameServer, listener: Listener) -> None:
+        """A name server is up."""
+        self.watching.registry.add(NameServerMetrics(server))
+        self._process.roles.append(WatchedRole("nameserver", [listener], server.tally))
+
+    def watch_broker(
+        self,
+        broker: Broker,
+        release: LevelRelease,
+        housekeeping: Housekeeping,
+        registrar: Registrar,
+        listeners: tuple[Listener, Listener],
+        *,
+        opened_in_ns: int,
+    ) -> None:
+        """A broker is being started; `opened_in_ns` is how long opening its store took."""
+        store, clock, registry = broker.store, self._clock, self.watching.registry
+        times = StoreTimes(store)
+        stored = StoreMetrics(
+            store, release, housekeeping, times, clock, root=self._settings.data, opened_in_ns=opened_in_ns
+        )
+        lag = ConsumerLag(broker, times)
+        registry.add(BrokerMetrics(broker))
+        registry.add(stored)
+        registry.add(lag.families)
+        self._process.roles.append(WatchedRole("broker", listeners, broker.tally))
+        self._process.registered = lambda: registrar.registered
+
+        async def prepare() -> None:
+            times.begin()
+            stored.want()
+            await self.watching.in_slices(lag.walk())
+            job = times.job()
+            if job is not None:
+                await _read(broker, times, job)
+
+        def readiness() -> list[Reason]:
+            reasons = []
+            if not store.writable:
+                reasons.append(Reason("store_unwritable", store.unwritable_reason))
+            registered = registrar.registered
+            if registered and not any(registered.values()):
+                names = ", ".join(registered)
+                reasons.append(Reason("not_registered", f"registered at no name server of {names}"))
+            return reasons
+
+        self.watching.preparations.append(prepare)
+        self.watching.readiness.append(readiness)
+
+    async def stop(self) -> None:
+        await self.front.stop()
+
+
+async def _read(broker: Broker, times: StoreTimes, job: Callable[[], dict[int, int]]) -> None:
+    """Let the store's thread read what is cold; ages that are not known in time are not shown."""
+    done: asyncio.Future[dict[int, int]] = asyncio.get_running_loop().create_future()
+
+    def finished(result: dict[int, int] | BaseException) -> None:
+        if done.done():
+            return
+        if isinstance(result, BaseException):
+            logger.warning("store times of old messages cannot be read: %s", result)
+            result = {}
+        done.set_result(result)
+
+    broker.store.run_blocking(job, finished)
+    try:
+        times.took(await asyncio.wait_for(done, SCRAPE_COLD_WAIT_MS / 1_000))
+    except TimeoutError:
+        logger.warning("reading the store times of old messages takes longer than %d ms", SCRAPE_COLD_WAIT_MS)
+
+
+def _identity(settings: ServerSettings) -> list[tuple[str, str]]:
+    """RocketMQ's labels of every sample; a name server has no cluster."""
+    if Role.BROKER in settings.roles:
+        own = settings.broker
+        return [("cluster", own.broker_cluster_name), ("node_type", "broker"), ("node_id", own.broker_name)]
+    address = f"{settings.host}:{settings.nameserver_port}"
+    return [("cluster", ""), ("node_type", "nameserver"), ("node_id", address)]

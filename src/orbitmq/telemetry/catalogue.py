@@ -1,0 +1,254 @@
+"""Every metric of this program: name, kind, meaning, labels.
+
+Names that begin with `rocketmq_` are RocketMQ 5's instruments with its labels and its units; dashboards made for it work.
+Names that begin with `orbitmq_` are ours, in base units (seconds, bytes). `process_` names are Prometheus' own.
+
+Source: RocketMQ 5, metrics; Prometheus, naming conventions.
+
+Rules of this file
+1. A metric stands here once and is given by exactly one collector. The reference page is made from this table.
+2. Metrics whose labels hold topics or groups have a `fold`: their number is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.telemetry.metric import Fold, Kind, Metric
+
+_ALL: list[Metric] = []
+
+
+def _counter(name: str, text: str, *labels: str, fold: Fold | None = None) -> Metric:
+    return _kept(Metric(name, Kind.COUNTER, text, labels, fold))
+
+
+def _gauge(name: str, text: str, *labels: str, fold: Fold | None = None) -> Metric:
+    return _kept(Metric(name, Kind.GAUGE, text, labels, fold))
+
+
+def _histogram(name: str, text: str, *labels: str, fold: Fold | None = None) -> Metric:
+    return _kept(Metric(name, Kind.HISTOGRAM, text, labels, fold))
+
+
+def _kept(metric: Metric) -> Metric:
+    _ALL.append(metric)
+    return metric
+
+
+SUM, MAX = Fold.SUM, Fold.MAX
+
+# --- RocketMQ: traffic ------------------------------------------------------------------------------------------------
+_IN = ("topic", "message_type", "is_system")
+_OUT = ("topic", "consumer_group", "is_system")
+
+MESSAGES_IN: Final = _counter(
+    "rocketmq_messages_in_total",
+    "Messages taken in from senders, without retry and dead-letter topics.",
+    *_IN,
+    fold=SUM,
+)
+THROUGHPUT_IN: Final = _counter("rocketmq_throughput_in_total", "Record bytes of those messages.", *_IN, fold=SUM)
+MESSAGE_SIZE: Final = _histogram("rocketmq_message_size", "Record bytes of one message taken in.", *_IN, fold=SUM)
+MESSAGES_OUT: Final = _counter("rocketmq_messages_out_total", "Messages delivered to pulls.", *_OUT, fold=SUM)
+THROUGHPUT_OUT: Final = _counter("rocketmq_throughput_out_total", "Record bytes delivered to pulls.", *_OUT, fold=SUM)
+SEND_TO_DLQ: Final = _counter(
+    "rocketmq_send_to_dlq_messages_total",
+    "Messages whose attempts were used up, by their first topic.",
+    "consumer_group", "topic", "is_system", fold=SUM,
+)  # fmt: skip
+
+# --- RocketMQ: consumers ----------------------------------------------------------------------------------------------
+_LAG = ("consumer_group", "topic", "is_retry", "is_system")
+
+LAG_MESSAGES: Final = _gauge(
+    "rocketmq_consumer_lag_messages", "Messages an online group has not committed yet.", *_LAG, fold=SUM
+)
+LAG_LATENCY: Final = _gauge(
+    "rocketmq_consumer_lag_latency",
+    "Milliseconds since the oldest message that an online group has not committed was stored; 0 without lag.",
+    *_LAG, fold=MAX,
+)  # fmt: skip
+INFLIGHT: Final = _gauge(
+    "rocketmq_consumer_inflight_messages", "Messages pulled by an online group and not committed yet.", *_LAG, fold=SUM
+)
+QUEUEING_LATENCY: Final = _gauge(
+    "rocketmq_consumer_queueing_latency",
+    "Milliseconds since the oldest message that an online group has not pulled was stored; 0 without one.",
+    *_LAG, fold=MAX,
+)  # fmt: skip
+READY: Final = _gauge(
+    "rocketmq_consumer_ready_messages", "Messages an online group has not pulled yet.", *_LAG, fold=SUM
+)
+PRODUCER_CONNECTIONS: Final = _gauge(
+    "rocketmq_producer_connections", "Connected producers.", "language", "version", "protocol_type"
+)
+CONSUMER_CONNECTIONS: Final = _gauge(
+    "rocketmq_consumer_connections",
+    "Connected consumers.",
+    "consumer_group", "language", "version", "protocol_type", "consume_mode", "is_system", fold=SUM,
+)  # fmt: skip
+
+# --- RocketMQ: the broker ---------------------------------------------------------------------------------------------
+_STORED = ("storage_type", "storage_medium")
+_CREATED = ("invocation_status", "is_system")
+
+PROCESSOR_WATERMARK: Final = _gauge(
+    "rocketmq_processor_watermark",
+    "Requests that wait: `send` counts the line of read requests and sends that wait for their flush, `pull` held pulls.",
+    "processor",
+)
+BROKER_PERMISSION: Final = _gauge("rocketmq_broker_permission", "Permission bits of the broker: 4 read, 2 write.")
+TOPIC_NUMBER: Final = _gauge("rocketmq_topic_number", "Topics of this broker, system topics included.")
+GROUP_NUMBER: Final = _gauge("rocketmq_consumer_group_number", "Consumer groups known to this broker.")
+TOPIC_CREATE_TIME: Final = _histogram(
+    "rocketmq_topic_create_execution_time", "Milliseconds to create or change a topic by request.", *_CREATED
+)
+GROUP_CREATE_TIME: Final = _histogram(
+    "rocketmq_consumer_group_create_execution_time",
+    "Milliseconds to create or change a consumer group by request.",
+    *_CREATED,
+)
+STORAGE_SIZE: Final = _gauge("rocketmq_storage_size", "Bytes of the commit log that are kept.", *_STORED)
+FLUSH_BEHIND: Final = _gauge("rocketmq_storage_flush_behind_bytes", "Bytes written and not yet synced.", *_STORED)
+DISPATCH_BEHIND: Final = _gauge(
+    "rocketmq_storage_dispatch_behind_bytes", "Bytes written and not yet visible.", *_STORED
+)
+RESERVE_TIME: Final = _gauge(
+    "rocketmq_storage_message_reserve_time", "Milliseconds since the oldest message that is kept was stored.", *_STORED
+)
+
+# --- delays -----------------------------------------------------------------------------------------------------------
+LATENESS: Final = _histogram(
+    "orbitmq_delay_lateness_seconds", "How long after its due time a delayed message became visible."
+)
+DELAY_PENDING: Final = _gauge("orbitmq_delay_pending_messages", "Delayed messages not delivered yet.", "level")
+DELAY_BEHIND: Final = _gauge(
+    "orbitmq_delay_behind_seconds", "How long the earliest pending message has been due; 0 when none is due."
+)
+DELAY_RELEASED: Final = _counter("orbitmq_delay_released_total", "Delayed messages delivered to their topics.")
+DELAY_QUARANTINED: Final = _counter(
+    "orbitmq_delay_quarantined_total", "Delayed messages that could not be delivered and went to quarantine."
+)
+DELAY_OUT_OF_ORDER: Final = _counter(
+    "orbitmq_delay_out_of_order_total", "Delayed messages made late by a clock that stepped back very often."
+)
+DELAY_CLAMPED: Final = _counter(
+    "orbitmq_delay_lowered_levels_total", "Sends whose delay level was above the last one and became it."
+)
+
+# --- the store --------------------------------------------------------------------------------------------------------
+STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")
+LOG_START: Final = _gauge("orbitmq_log_start_offset_bytes", "Position of the oldest byte of the commit log.")
+LOG_END: Final = _gauge("orbitmq_log_end_offset_bytes", "Position after the newest byte of the commit log.")
+FLUSH_WAITERS: Final = _gauge("orbitmq_flush_waiting_sends", "Sends that wait for a sync of the log.")
+WRITE_FAILURES: Final = _counter("orbitmq_store_failures_total", "Failed writes and syncs of the store.", "operation")
+DAMAGED_READS: Final = _counter("orbitmq_store_damaged_reads_total", "Records that failed their check when read.")
+REMOVED_FILES: Final = _counter("orbitmq_store_removed_files_total", "Commit log files removed by retention.")
+DISK_USED: Final = _gauge("orbitmq_disk_used_ratio", "Used share of the disk, 0 to 1.", "path")
+DISK_FREE: Final = _gauge("orbitmq_disk_free_bytes", "Free bytes of the disk.", "path")
+RECOVERY_SECONDS: Final = _gauge("orbitmq_recovery_seconds", "How long opening the store took at the last start.")
+RECOVERY_RECORDS: Final = _gauge("orbitmq_recovery_scanned_records", "Records scanned at the last start.")
+RECOVERY_TORN: Final = _gauge("orbitmq_recovery_torn_bytes", "Bytes of a torn end that were cut at the last start.")
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+REQUESTS: Final = _counter("orbitmq_requests_total", "Requests handled.", "role", "request")
+REQUEST_FAILURES: Final = _counter(
+    "orbitmq_request_failures_total", "Requests answered with another code than success.", "role", "request", "response"
+)
+REQUESTS_UNSUPPORTED: Final = _counter(
+    "orbitmq_unsupported_requests_total", "Requests with a code that is not answered here.", "role"
+)
+HANDLER_ERRORS: Final = _counter("orbitmq_handler_errors_total", "Requests that failed by a defect of ours.", "role")
+BUSY: Final = _counter(
+    "orbitmq_busy_answers_total", "Requests answered SYSTEM_BUSY because they waited too long or too many waited."
+)
+PUT_FAILURES: Final = _counter("orbitmq_put_failures_total", "Sends that were not accepted, for whatever reason.")
+PUT_LATENCY: Final = _gauge(
+    "orbitmq_put_latency_seconds",
+    "From the arrival of a send to the moment its flush mode is satisfied, over the last one to two minutes; sampled.",
+    "quantile",
+)
+PULLS: Final = _counter("orbitmq_pulls_total", "Pulls answered.", "outcome")
+HELD_PULLS: Final = _gauge("orbitmq_held_pulls", "Pulls that wait for a message.")
+PULLS_NOT_HELD: Final = _counter("orbitmq_pulls_not_held_total", "Pulls answered at once because too many waited.")
+OFFSETS_NOT_KEPT: Final = _counter(
+    "orbitmq_offsets_not_kept_total", "Offset commits refused because the table is full."
+)
+EXPIRED_CLIENTS: Final = _counter(
+    "orbitmq_expired_clients_total", "Clients that left because their heartbeats stopped."
+)
+LINE_WAITING: Final = _gauge("orbitmq_line_requests", "Requests that were read and wait to be handled.")
+LINE_BYTES: Final = _gauge("orbitmq_line_bytes", "Bytes of those requests.")
+LINE_LONGEST: Final = _gauge("orbitmq_line_longest_requests", "The longest that line has been since the start.")
+LINE_REFUSED: Final = _counter("orbitmq_line_refused_total", "Requests that found the line full.")
+
+# --- connections ------------------------------------------------------------------------------------------------------
+CONNECTIONS: Final = _gauge("orbitmq_connections", "Open connections.", "role")
+CONNECTIONS_MAX: Final = _gauge("orbitmq_connections_max", "Connections the process takes at all its ports.")
+CONNECTIONS_OPENED: Final = _counter(
+    "orbitmq_connections_total", "Connections by what became of them.", "role", "outcome"
+)
+BAD_FRAMES: Final = _counter("orbitmq_bad_frames_total", "Malformed frames.", "role")
+FRAMES: Final = _counter("orbitmq_frames_total", "Frames read (in) and written (out).", "role", "direction")
+BYTES: Final = _counter("orbitmq_network_bytes_total", "Bytes read (in) and written (out).", "role", "direction")
+UNANSWERED: Final = _gauge("orbitmq_unanswered_requests", "Requests whose answer is still open.", "role")
+LATE_ANSWERS: Final = _counter(
+    "orbitmq_late_answers_total", "Answers of clients that nobody waited for any longer.", "role"
+)
+HELD_BYTES: Final = _gauge(
+    "orbitmq_held_bytes", "Bytes of unfinished frames and of requests whose senders take no answers.", "role"
+)
+
+# --- name servers -----------------------------------------------------------------------------------------------------
+REGISTERED: Final = _gauge(
+    "orbitmq_registered", "1 when the last registration at the name server succeeded, else 0.", "nameserver"
+)
+NS_BROKERS: Final = _gauge("orbitmq_nameserver_brokers", "Broker addresses registered at this name server.")
+NS_TOPICS: Final = _gauge("orbitmq_nameserver_topics", "Topics this name server knows.")
+NS_KV_BYTES: Final = _gauge("orbitmq_nameserver_kv_bytes", "Bytes of its key-value table.")
+
+# --- the process ------------------------------------------------------------------------------------------------------
+BUILD: Final = _gauge(
+    "orbitmq_build_info", "1; the labels tell what runs.", "version", "python", "inner_loops", "event_loop"
+)
+LOOP_TURNS: Final = _histogram(
+    "orbitmq_loop_turn_seconds", "From the first bytes read in a loop turn to its last written answer."
+)
+LOOP_DELAY: Final = _histogram(
+    "orbitmq_loop_delay_seconds", "How late the event loop ran a timer: how long something else held it."
+)
+LOOP_STALLS: Final = _counter(
+    "orbitmq_loop_stalls_total", "Loop turns and timer delays of a quarter of a second or more."
+)
+TURN_FAILURES: Final = _counter("orbitmq_turn_failures_total", "Loop turns whose end failed by a defect of ours.")
+WAKEUPS: Final = _counter("orbitmq_wakeups_total", "Wake-ups of the process by timers and threads.", "name")
+LOG_LINES: Final = _counter("orbitmq_log_lines_total", "Log lines written.", "level")
+LOG_LEFT_OUT: Final = _counter(
+    "orbitmq_log_lines_left_out_total", "Log lines left out because they repeated too often."
+)
+HTTP_ANSWERS: Final = _counter("orbitmq_http_answers_total", "Answers of the HTTP port.", "status")
+HTTP_CONNECTIONS: Final = _counter("orbitmq_http_connections_total", "Connections to the HTTP port.", "outcome")
+SCRAPES: Final = _counter("orbitmq_scrapes_total", "Scrapes of these metrics.")
+SCRAPE_FAILURES: Final = _counter(
+    "orbitmq_scrape_failures_total", "Groups of metrics that could not be read in a scrape."
+)
+FOLDED_SERIES: Final = _gauge(
+    "orbitmq_folded_series", "Series of a metric that share `(others)` because there are too many.", "metric"
+)
+CPU: Final = _counter("process_cpu_seconds_total", "User and system CPU time.")
+RESIDENT: Final = _gauge("process_resident_memory_bytes", "Resident memory, mapped files included.")
+ANONYMOUS: Final = _gauge("orbitmq_anonymous_memory_bytes", "Resident memory without mapped files.")
+OPEN_FILES: Final = _gauge("process_open_fds", "Open file descriptors.")
+MAX_FILES: Final = _gauge("process_max_fds", "File descriptors the process may open.")
+START_TIME: Final = _gauge("process_start_time_seconds", "When the process began to serve, in seconds since 1970.")
+
+ALL: Final[tuple[Metric, ...]] = tuple(_ALL)
+
+CONSTANT_LABELS: Final = ("cluster", "node_type", "node_id")
+"""Labels that stand on every sample."""
+
+RESERVED_LABELS: Final = frozenset(
+    {*CONSTANT_LABELS, "le", "quantile", *(label for metric in ALL for label in metric.labels)}
+)
+"""Names that an operator's own labels may not have."""

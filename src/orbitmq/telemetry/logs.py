@@ -1,0 +1,160 @@
+"""The log of a server: one line an event, as text for people or as JSON for programs, and never a flood.
+
+A line's *wording* is its text before the values are filled in. It is what stays the same, so JSON lines carry it as
+`event`, and repetitions are counted by it.
+
+Rules of this file
+1. A wording gets `LOG_REPEATS_MAX` lines in `LOG_WINDOW_MS`. What is left out is counted and reported as a line of its
+   own, at the latest when the log is closed: peers can cause lines, but cannot fill a disk with them.
+2. Time comes with the record; no clock is read here and nothing wakes up.
+3. Fields of JSON lines are named once and keep their names: `time`, `level`, `logger`, `event`, `message`, `values`,
+   `traceback`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+import msgspec
+
+from orbitmq.limits import LOG_REPEATS_MAX, LOG_WINDOW_MS, LOG_WORDINGS_MAX
+
+TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+LEFT_OUT: Final = "%d more lines like this were left out: %s"
+ROOT: Final = "orbitmq"
+
+Wording = tuple[str, int, str]
+"""Logger, level, text without its values."""
+
+_REST: Final[Wording] = ("", 0, "")
+
+
+class JsonFormatter(logging.Formatter):
+    """A line of JSON for each record. Values that JSON does not know are given as their text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": str(record.msg),
+            "message": record.getMessage(),
+        }
+        if record.args:
+            values = record.args if isinstance(record.args, tuple) else (record.args,)
+            line["values"] = [value if isinstance(value, int | float | str | bool) else str(value) for value in values]
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        # Surrogates cannot be encoded; they come from bytes that were no UTF-8.
+        return msgspec.json.encode(_clean(line)).decode()
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {key: _clean(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_clean(one) for one in value]
+    return value
+
+
+class _Window:
+    """The lines of one wording since `begun_s`."""
+
+    __slots__ = ("begun_s", "left_out", "written")
+
+    def __init__(self, begun_s: float) -> None:
+        self.begun_s = begun_s
+        self.written = 0
+        self.left_out = 0
+
+
+class BoundedHandler(logging.StreamHandler[TextIO]):
+    """Writes lines, at most so many of one wording in a window."""
+
+    def __init__(self, stream: TextIO, repeats_max: int = LOG_REPEATS_MAX, window_ms: int = LOG_WINDOW_MS) -> None:
+        super().__init__(stream)
+        self._repeats_max = repeats_max
+        self._window_s = window_ms / 1_000
+        self._windows: dict[Wording, _Window] = {}
+        self._behind: dict[Wording, _Window] = {}
+        """Windows with lines that were left out and not reported yet."""
+        self.lines: Counter[str] = Counter()
+        """Lines written, by level."""
+        self.left_out = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now_s = record.created
+        for wording in [wording for wording, late in self._behind.items() if self._is_over(late, now_s)]:
+            self._report(wording, now_s)
+        window = self._window_of((record.name, record.levelno, str(record.msg)), now_s)
+        if window.written >= self._repeats_max:
+            window.left_out += 1
+            self.left_out += 1
+            return
+        window.written += 1
+        self._write(record)
+
+    def _window_of(self, wording: Wording, now_s: float) -> _Window:
+        if wording not in self._windows and len(self._windows) >= LOG_WORDINGS_MAX:
+            wording = _REST
+        window = self._windows.get(wording)
+        if window is None or self._is_over(window, now_s):
+            window = self._windows[wording] = _Window(now_s)
+        elif window.written >= self._repeats_max:
+            self._behind[wording] = window
+        return window
+
+    def _is_over(self, window: _Window, now_s: float) -> bool:
+        """Also when the wall clock was set back."""
+        return not 0 <= now_s - window.begun_s < self._window_s
+
+    def _report(self, wording: Wording, now_s: float) -> None:
+        window = self._behind.pop(wording)
+        self._windows.pop(wording, None)
+        name, level, text = wording
+        report = logging.LogRecord(
+            name or ROOT, level or logging.WARNING, "", 0, LEFT_OUT, (window.left_out, text or "various"), None
+        )
+        report.created = now_s
+        report.msecs = now_s % 1 * 1_000
+        self._write(report)
+
+    def _write(self, record: logging.LogRecord) -> None:
+        self.lines[record.levelname] += 1
+        super().emit(record)
+
+    def close(self) -> None:
+        """Report what was left out, then close; the stream stays open."""
+        self.acquire()
+        try:
+            for wording, late in list(self._behind.items()):
+                self._report(wording, late.begun_s + self._window_s)
+        finally:
+            self.release()
+        super().close()
+
+
+def begin_logging(form: str, levels: Iterable[str], stream: TextIO | None = None) -> BoundedHandler:
+    """Send the log of this process to `stream` (standard error), in `text` or `json`; replaces earlier handlers.
+
+    `levels` are names such as `INFO`, for everything, and `store=DEBUG` for a part of orbitmq.
+    """
+    handler = BoundedHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT_FORMAT))
+    root = logging.getLogger()
+    for earlier in list(root.handlers):
+        root.removeHandler(earlier)
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    for one in levels:
+        name, _, level = one.rpartition("=")
+        part = f"{ROOT}.{name.removeprefix(ROOT + '.')}" if name and name != ROOT else name
+        logging.getLogger(part or None).setLevel(level)
+    return handler
