@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Final
 
 from orbitmq.clock import SystemClock
+
+DEFAULT_INSTANCE: Final = "DEFAULT"
+"""Instance of a client that must have the same id after each start: a broadcasting consumer, as in RocketMQ."""
 
 
 def client_id(ip: str, instance_name: str | None, unit_name: str | None) -> str:

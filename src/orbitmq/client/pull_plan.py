@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 from enum import Enum, IntFlag
+from typing import NamedTuple
 
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import OrbitError, RemoteError
@@ -50,22 +51,39 @@ class Hold(Enum):
     MESSAGES = "too many unsettled messages of this queue"
     BYTES = "too many unsettled bytes of this queue"
     SPAN = "an unsettled message lies too far back"
+    TOPIC_MESSAGES = "too many unsettled messages in all queues of the topic"
+    TOPIC_BYTES = "too many unsettled bytes in all queues of the topic"
+    CONSUMER_MESSAGES = "too many unsettled messages in all queues of the consumer"
     CONSUMER_BYTES = "too many unsettled bytes in all queues of the consumer"
-    CONSUMER_MESSAGES = "too many messages in all queues of the consumer wait to be polled"
-    PAUSED = "the program has paused the queue"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether settling a message of another queue may end it."""
+        return self not in (Hold.MESSAGES, Hold.BYTES, Hold.SPAN)
 
 
-def hold(
-    messages_count: int, bytes_total: int, span: int, consumer_bytes: int, options: ConsumerOptions
-) -> Hold | None:
-    """The first threshold that forbids a pull now, or None."""
-    if messages_count > options.queue_messages_max:
+class Unsettled(NamedTuple):
+    """What is pulled and not settled, of one queue or of several."""
+
+    messages_count: int
+    bytes_total: int
+
+
+def hold(queue: Unsettled, span: int, topic: Unsettled, consumer: Unsettled, options: ConsumerOptions) -> Hold | None:
+    """The first threshold that forbids a pull of a queue now, or None. `topic` and `consumer` include the queue."""
+    if queue.messages_count > options.queue_messages_max:
         return Hold.MESSAGES
-    if bytes_total > options.queue_bytes_max:
+    if queue.bytes_total > options.queue_bytes_max:
         return Hold.BYTES
-    if span > options.span_max:
+    if span > options.span_max and not options.orderly:
         return Hold.SPAN
-    if consumer_bytes > options.bytes_max:
+    if options.topic_messages_max is not None and topic.messages_count > options.topic_messages_max:
+        return Hold.TOPIC_MESSAGES
+    if options.topic_bytes_max is not None and topic.bytes_total > options.topic_bytes_max:
+        return Hold.TOPIC_BYTES
+    if consumer.messages_count > options.messages_max:
+        return Hold.CONSUMER_MESSAGES
+    if consumer.bytes_total > options.bytes_max:
         return Hold.CONSUMER_BYTES
     return None
 

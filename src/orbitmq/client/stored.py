@@ -2,13 +2,13 @@
 
 Rules of this file
 1. Values only; settling a message that was delivered is the business of its subclass in the consumer.
-2. Properties are decoded once, everything else when asked for.
+2. Everything but the body is decoded when it is asked for, properties once: most consumers look at few of them.
 """
 
 from __future__ import annotations
 
 from orbitmq.protocol.ids import encode_offset_id, host_text
-from orbitmq.protocol.properties import Property
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -24,16 +24,27 @@ class StoredMessage:
     born_timestamp, store_timestamp: ms since the epoch, by the clocks of the sender and of the broker.
     """
 
-    __slots__ = ("body", "properties", "queue", "queue_offset", "reconsume_times", "record", "topic")
+    __slots__ = ("_properties", "body", "queue", "queue_offset", "reconsume_times", "record")
 
-    def __init__(self, record: Record, body: bytes, properties: dict[str, str], queue: MessageQueue) -> None:
+    def __init__(self, record: Record, body: bytes, properties: dict[str, str] | None, queue: MessageQueue) -> None:
         self.record = record
         self.body = body
-        self.properties = properties
+        self._properties = properties
         self.queue = queue
         self.queue_offset = record.queue_offset
         self.reconsume_times = record.reconsume_times
-        self.topic = properties.get(Property.RETRY_TOPIC) or record.topic
+
+    @property
+    def properties(self) -> dict[str, str]:
+        properties = self._properties
+        if properties is None:
+            properties = self._properties = decode_properties(self.record.properties)
+        return properties
+
+    @property
+    def topic(self) -> str:
+        topic = self.record.topic
+        return (self.properties.get(Property.RETRY_TOPIC) or topic) if topic.startswith("%") else topic
 
     @property
     def message_id(self) -> str:

@@ -30,7 +30,9 @@ class Filled(ProcessQueue[Piece]):
         return [piece.queue_offset for piece in self.put(pieces.values())]
 
     def done(self, offset: int) -> int | None:
-        return self.settle(self.pieces.get(offset, Piece(offset)), 0)
+        """Settle it; the offset to commit then, None when it was not ours."""
+        settled = self.settle(self.pieces.get(offset, Piece(offset)), 0)
+        return None if settled is None else self.commit_offset()
 
 
 def filled(*offsets: int) -> Filled:
@@ -73,7 +75,8 @@ def test_another_delivery_of_the_same_offset_is_another_message() -> None:
     assert queue.settle(again, 0) is None
     assert queue.replace(queue.pieces[1], again)
     assert queue.done(1) is None
-    assert queue.settle(again, 0) == 2
+    assert queue.settle(again, 0) is not None
+    assert queue.commit_offset() == 2
 
 
 def test_offsets_that_step_back_keep_the_order() -> None:
@@ -99,6 +102,25 @@ def test_messages_started_too_long_ago_are_found_oldest_first() -> None:
     assert [piece.queue_offset for piece in queue.started_before(999, 1)] == [2]
     queue.replace(queue.pieces[2], Piece(2))
     assert [piece.queue_offset for piece in queue.started()] == [1]
+
+
+def test_settling_says_how_long_a_message_was_in_hand() -> None:
+    queue = filled(1, 2)
+    queue.start(queue.pieces[1], 100)
+    assert queue.settle(queue.pieces[1], 130) == 30
+    assert queue.settle(queue.pieces[2], 130) == 0  # never started
+    assert queue.last_consumed_ms == 130
+
+
+def test_the_first_messages_are_the_unsettled_ones_with_the_smallest_offsets() -> None:
+    queue = filled(1, 2, 3, 4)
+    queue.done(2)
+    assert [piece.queue_offset for piece in queue.first(2)] == [1, 3]
+    assert [piece.queue_offset for piece in queue.first(9)] == [1, 3, 4]
+    queue.done(1)
+    assert [piece.queue_offset for piece in queue.first(1)] == [3]
+    queue.drop()
+    assert queue.first(1) == []
 
 
 @given(

@@ -6,24 +6,52 @@ import pytest
 
 from orbitmq.client.answers import remote_error
 from orbitmq.client.options import ConsumerOptions
-from orbitmq.client.pull_plan import Hold, PullFlag, hold, pull_flags, wait_after_error_ms
+from orbitmq.client.pull_plan import Hold, PullFlag, Unsettled, hold, pull_flags, wait_after_error_ms
 from orbitmq.errors import ConnectionLostError
 
-OPTIONS = ConsumerOptions(queue_messages_max=10, queue_bytes_max=1000, span_max=20, bytes_max=5000)
+OPTIONS = ConsumerOptions(
+    queue_messages_max=10,
+    queue_bytes_max=1000,
+    span_max=20,
+    topic_messages_max=30,
+    topic_bytes_max=3000,
+    messages_max=50,
+    bytes_max=5000,
+)
+EDGE = ((10, 1000), 20, (30, 3000), (50, 5000))
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("queue", "span", "topic", "consumer", "expected"),
     [
-        ((10, 1000, 20, 5000), None),
-        ((11, 0, 0, 0), Hold.MESSAGES),
-        ((0, 1001, 0, 0), Hold.BYTES),
-        ((0, 0, 21, 0), Hold.SPAN),
-        ((0, 0, 0, 5001), Hold.CONSUMER_BYTES),
+        (*EDGE, None),
+        ((11, 0), 0, (0, 0), (0, 0), Hold.MESSAGES),
+        ((0, 1001), 0, (0, 0), (0, 0), Hold.BYTES),
+        ((0, 0), 21, (0, 0), (0, 0), Hold.SPAN),
+        ((0, 0), 0, (31, 0), (0, 0), Hold.TOPIC_MESSAGES),
+        ((0, 0), 0, (0, 3001), (0, 0), Hold.TOPIC_BYTES),
+        ((0, 0), 0, (0, 0), (51, 0), Hold.CONSUMER_MESSAGES),
+        ((0, 0), 0, (0, 0), (0, 5001), Hold.CONSUMER_BYTES),
     ],
 )
-def test_a_queue_is_held_only_above_a_threshold(state: tuple[int, int, int, int], expected: Hold | None) -> None:
-    assert hold(*state, OPTIONS) is expected
+def test_a_queue_is_held_only_above_a_threshold(
+    queue: tuple[int, int], span: int, topic: tuple[int, int], consumer: tuple[int, int], expected: Hold | None
+) -> None:
+    assert hold(Unsettled(*queue), span, Unsettled(*topic), Unsettled(*consumer), OPTIONS) is expected
+
+
+def test_topics_have_no_bound_of_their_own_by_default() -> None:
+    plenty = Unsettled(90_000, 200_000_000)
+    assert hold(Unsettled(1, 1), 0, plenty, plenty, ConsumerOptions()) is None
+
+
+def test_in_order_an_old_message_is_no_reason_to_wait() -> None:
+    orderly = ConsumerOptions(orderly=True, span_max=20)
+    assert hold(Unsettled(1, 1), 5000, Unsettled(1, 1), Unsettled(1, 1), orderly) is None
+
+
+def test_only_bounds_of_several_queues_end_when_another_queue_moves() -> None:
+    assert {reason for reason in Hold if not reason.is_shared} == {Hold.MESSAGES, Hold.BYTES, Hold.SPAN}
 
 
 def test_flags() -> None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from orbitmq.client._async.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.parts import Context, Member
 from orbitmq.client._async.reading import restore_body
-from orbitmq.client._async.runtime import Tasks, log, monotonic_ms
+from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
 from orbitmq.client._async.transport import Channel
 from orbitmq.errors import OrbitError
-from orbitmq.limits import CLIENT_CALLBACKS_MAX
-from orbitmq.protocol.properties import decode_properties
+from orbitmq.limits import CLIENT_CALLBACKS_MAX, CLIENT_STACKS_CHARS_MAX
 from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.bodies import (
     ConsumeMessageDirectlyResult,
@@ -98,6 +97,8 @@ class Callbacks:
         consumer = self._client.consumers.get(command.text("group"))
         if consumer is None:
             return _not_here(command, command.text("group"))
+        for owned in consumer.owned.values():
+            consumer.note_progress(owned)
         table = consumer.offsets.table.of_topic(command.text("topic"))
         return response(command, ResponseCode.SUCCESS, body=ConsumerStatusBody(message_queue_table=table).encode())
 
@@ -105,17 +106,33 @@ class Callbacks:
         consumer = self._client.consumers.get(command.text("consumerGroup"))
         if consumer is None:
             return _not_here(command, command.text("consumerGroup"))
+        options = consumer.options
+        now_ms = monotonic_ms()
         info = ConsumerRunningInfo(
             properties={
                 "PROP_NAMESERVER_ADDR": ";".join(self._client.name_servers.choice),
-                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "PROP_CONSUMEORDERLY": "false",
+                "PROP_CONSUME_TYPE": consumer.heartbeat().consume_type.value,
+                "PROP_CONSUMEORDERLY": "true" if options.orderly else "false",
                 "PROP_THREADPOOL_CORE_SIZE": "1",
                 "PROP_CLIENT_VERSION": version_name(OUR_VERSION),
                 "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_at_ms),
+                "messageModel": consumer.heartbeat().message_model.value,
+                "consumeFromWhere": options.consume_from.value,
+                "pullBatchSize": str(options.pull_messages_count),
+                "pullThresholdForQueue": str(options.queue_messages_max),
+                "consumeConcurrentlyMaxSpan": str(options.span_max),
+                "maxReconsumeTimes": str(-1 if options.max_attempts_count is None else options.max_attempts_count),
+                "consumeTimeout": str(options.settle_timeout_ms // 60_000),
+                "clientLanguage": "python",
             },
             subscription_set=[subscription.body() for subscription in consumer.subscriptions.values()],
             mq_table=self._queue_infos(consumer),
+            status_table={
+                topic: status
+                for topic, status in consumer.statistics.statuses(now_ms).items()
+                if topic in consumer.subscriptions
+            },
+            jstack=stacks_of_tasks(CLIENT_STACKS_CHARS_MAX) if command.boolean("jstackEnable") else None,
         )
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 
@@ -124,6 +141,7 @@ class Callbacks:
         to_wall_ms = self._client.clock.now_ms() - monotonic_ms()
         infos: dict[MessageQueue, ProcessQueueInfo] = {}
         for queue, owned in consumer.owned.items():
+            consumer.note_progress(owned)
             messages = owned.messages
             first = messages.first_offset()
             infos[queue] = ProcessQueueInfo(
@@ -132,6 +150,8 @@ class Callbacks:
                 cached_msg_max_offset=messages.last_offset if first is not None else 0,
                 cached_msg_count=len(messages),
                 cached_msg_size_in_mib=messages.bytes_total >> 20,
+                locked=owned.locked_at_ms is not None,
+                last_lock_timestamp=0 if owned.locked_at_ms is None else owned.locked_at_ms + to_wall_ms,
                 droped=messages.dropped,
                 last_pull_timestamp=messages.last_pull_ms + to_wall_ms,
                 last_consume_timestamp=messages.last_consumed_ms + to_wall_ms,
@@ -147,12 +167,12 @@ class Callbacks:
             return response(
                 command,
                 ResponseCode.SYSTEM_ERROR,
-                f"group {group!r} iterates over its messages here; only a handler given to run() can be called directly",
+                f"group {group!r} iterates over its messages here; only a handler given to run() or run_batches() can be called directly",
             )
         record = decode_record(bytes(command.body))
         queue = MessageQueue(record.topic, command.text("brokerName"), record.queue_id)
         body = await restore_body(record)
-        message = ReceivedMessage(record, body, decode_properties(record.properties), queue, _Detached())
+        message = ReceivedMessage(record, body, None, queue, _Detached())
         started_ms = monotonic_ms()
         outcome = ConsumeResult.CR_SUCCESS
         remark: str | None = None
@@ -165,6 +185,7 @@ class Callbacks:
                 outcome = ConsumeResult.CR_LATER
         result = ConsumeMessageDirectlyResult(
             consume_result=outcome,
+            order=consumer.options.orderly,
             remark=remark,
             spent_time_mills=monotonic_ms() - started_ms,
         )
@@ -181,7 +202,10 @@ class _Detached:
     def holds(self, message: ReceivedMessage) -> bool:
         return True
 
-    async def ack(self, message: ReceivedMessage) -> bool:
+    def begin(self, message: ReceivedMessage, now_ms: int) -> bool:
+        return True
+
+    def ack(self, message: ReceivedMessage) -> bool:
         return True
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:

@@ -31,7 +31,7 @@ from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
 from orbitmq.client._async.transport import Dial, dial_socket
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
-from orbitmq.client.identity import client_id, local_ip
+from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
@@ -73,6 +73,7 @@ class Client:
         self.clock = clock or SystemClock()
         ip = local_ip()
         self.client_id = client_id(ip, self.options.instance_name, self.options.unit_name)
+        self.stable_id = client_id(ip, self.options.instance_name or DEFAULT_INSTANCE, self.options.unit_name)
         self.unique_ids = UniqueIds(self.clock, ip)
         self.tasks = Tasks(f"client {self.client_id}")
         self.callbacks = Callbacks(self)
@@ -256,9 +257,11 @@ class Client:
         subscriptions: dict[str, Subscription] = {}
         for name, expression in expressions.items():
             subscriptions[name] = subscribe(name, expression, version)
-        retry = retry_topic(group)
-        subscriptions[retry] = subscribe(retry, "*", version)
-        return Consumer(self, group, subscriptions, options or ConsumerOptions())
+        options = options or ConsumerOptions()
+        if not options.broadcasting:
+            retry = retry_topic(group)
+            subscriptions[retry] = subscribe(retry, "*", version)
+        return Consumer(self, group, subscriptions, options)
 
     def pull_consumer(self, group: str) -> PullConsumer:
         """Explicit pulls of chosen queues from chosen offsets, which `group` may store; nothing runs in the background."""

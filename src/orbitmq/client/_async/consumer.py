@@ -14,42 +14,57 @@ What happens to a message is exact:
   here or to another member, and does not count as an attempt. The same holds if the process dies.
 * not settled for `settle_timeout_ms` although the consumer goes on: sent back.
 
-So delivery is at least once: a program must be ready to see a message again.
+So delivery is at least once: a program must be ready to see a message again. An orderly consumer sends nothing back by itself: a failed
+message is tried again in its place. A broadcasting consumer leaves failed messages behind. See `failures`.
 
 Rules of this file
 1. Messages come in no particular order between queues; within a queue in the order of their offsets, retries excepted.
 2. Errors of handlers never stop the consumer; errors of the consumer itself are raised to the program that iterates or runs it.
+3. A handler that never waits for anything lets the rest of the program run every `SLICE_MS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.failures import BeginAgain, Failures, LeaveBehind, SendBack
+from orbitmq.client._async.feed import AnyFeed, Feed, OrderedFeed
+from orbitmq.client._async.group_check import GroupCheck
+from orbitmq.client._async.local_offsets import LocalOffsets
 from orbitmq.client._async.offsets import GroupOffsets
 from orbitmq.client._async.owned_queue import OwnedQueue
-from orbitmq.client._async.parts import Context, Handler
+from orbitmq.client._async.parts import BatchHandler, Context, Handler
 from orbitmq.client._async.puller import pull_forever
+from orbitmq.client._async.queue_locks import QueueLocks
 from orbitmq.client._async.rebalance import Rebalance
-from orbitmq.client._async.runtime import Cancelled, Event, Mailbox, Tasks, log, monotonic_ms, sleep_ms, wait_event
-from orbitmq.client._async.send_back import send_back
+from orbitmq.client._async.runtime import (
+    Cancelled,
+    Event,
+    Tasks,
+    let_others_run,
+    log,
+    monotonic_ms,
+    sleep_ms,
+    wait_event,
+)
+from orbitmq.client.consume_statistics import ConsumeStatistics
 from orbitmq.client.options import ConsumerOptions
-from orbitmq.client.pull_plan import Hold
+from orbitmq.client.pull_plan import Hold, Unsettled, hold
 from orbitmq.client.subscription import Subscription
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits import CONSUMER_CONCURRENCY_MAX
-from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageQueue
+from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageModel, MessageQueue
 
-LOCAL_RETRY_MS: Final = 5_000
-"""Pause before a message that no broker took back is delivered here once more."""
-
-STUCK_LEVEL: Final = 3
-"""Delay level of a message that was not settled in time."""
+SLICE_MS: Final = 5
+"""How long handlers that never wait may keep the event loop."""
 
 _STUCK_AT_ONCE: Final = 16
+_LOG_FAILURES_MS: Final = 1_000
+"""A handler that always fails is logged with its traceback once in this time; the failures between are counted."""
 
 
 class State(Enum):
@@ -68,17 +83,35 @@ class Consumer:
         self.group = group
         self.subscriptions = dict(subscriptions)
         self.options = options
-        self.offsets = GroupOffsets(client.network, client.routes, group, options)
+        self.offsets: GroupOffsets
+        if options.broadcasting:
+            self.offsets = LocalOffsets(client.network, client.routes, group, options, client.stable_id)
+        else:
+            self.offsets = GroupOffsets(client.network, client.routes, group, options)
+        self.statistics = ConsumeStatistics()
         self.tasks = Tasks(f"consumer {group}", self._crashed)
         self.handler: Handler | None = None
         self.started_at_ms = 0
-        self.byte_waiters_count = 0
+        self.shared_waiters_count = 0
+        self.locks: QueueLocks | None = None
+        self._feed: AnyFeed
+        self._failures: Failures
+        if options.orderly:
+            self._feed = ordered = OrderedFeed()
+            self._failures = BeginAgain(self, ordered)
+            if not options.broadcasting:
+                self.locks = QueueLocks(client.network, client.routes, client.client_id, group)
+        else:
+            self._feed = Feed()
+            self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
         self._rebalance = Rebalance(self)
-        self._mailbox: Mailbox[ReceivedMessage | None] = Mailbox()
+        self._check = GroupCheck(self, self._rebalance)
         self._stopping = False
         self._stopped = Event()
         self._state = State.NEW
         self._failure: BaseException | None = None
+        self._failure_logged_ms: int | None = None
+        self._failures_unlogged_count = 0
 
     # --- for programs
 
@@ -91,6 +124,7 @@ class Consumer:
         self._state = State.RUNNING
         self.started_at_ms = self.client.clock.now_ms()
         try:
+            self.offsets.open()
             await self.client.consumer_started(self)
             await self._rebalance.run()
         except BaseException:
@@ -98,17 +132,20 @@ class Consumer:
             raise
         self.tasks.spawn(self._rebalance.run_forever(), "rebalance")
         self.tasks.spawn(self._persist_forever(), "offsets")
-        self.tasks.spawn(self._give_back_stuck_forever(), "stuck messages")
+        self.tasks.spawn(self._look_for_stuck_forever(), "stuck messages")
+        self.tasks.spawn(self._check.run_forever(), "check of the group")
+        if self.locks is not None:
+            self.tasks.spawn(self._rebalance.renew_locks_forever(), "queue locks")
 
     def stop(self) -> None:
         """Deliver nothing more: `async for` ends, `run` returns when its handlers have ended. Messages in hand can still be settled."""
         if not self._stopping:
             self._stopping = True
-            self._mailbox.put_nowait(None)
+            self._feed.idlers.wake_all()
             self._stopped.set()
 
     async def close(self, error: BaseException | None = None) -> None:
-        """Leave the group: settle what is in hand as the module says, write all offsets, tell the brokers."""
+        """Leave the group: settle what is in hand as the module says, write all offsets, give up locks, tell the brokers."""
         self.stop()
         if self._state is not State.RUNNING:
             self._state = State.CLOSED
@@ -116,13 +153,18 @@ class Consumer:
         self._state = State.CLOSED
         owned = tuple(self._rebalance.owned.values())
         await self.tasks.close()
-        if isinstance(error, Exception) and not isinstance(error, Cancelled):
+        if isinstance(error, Exception) and not isinstance(error, Cancelled) and self._failures.sends_back:
             await self._send_back_in_hand(owned)
+        for queue in owned:
+            self.note_progress(queue)
         await self.offsets.persist_surely([queue.queue for queue in owned], self.client.options.close_timeout_ms)
         for queue in owned:
             queue.messages.drop()
         self._rebalance.owned.clear()
         await self.tasks.close()
+        if self.locks is not None:
+            await self.locks.unlock([queue.queue for queue in owned])
+        self.offsets.close()
         await self.client.consumer_closed(self)
 
     async def run(self, handler: Handler, *, concurrency: int = 20) -> None:
@@ -130,34 +172,34 @@ class Consumer:
 
         Raises what broke the consumer itself; errors of the handler are logged and the message is sent back.
         """
-        if not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
-            raise ConfigurationError(f"concurrency={concurrency}: must be 1 to {CONSUMER_CONCURRENCY_MAX}")
-        if self.handler is not None:
-            raise ClientError(f"consumer {self.group!r} has a handler already", remedy="call run() once")
-        self.handler = handler
-        workers = Tasks(f"handlers of {self.group}", self._crashed)
-        try:
-            running = [workers.spawn(self._work(handler), str(number)) for number in range(concurrency)]
-            for worker in running:
-                await worker.wait()
-        finally:
-            self.handler = None
-            await workers.close()
-        self._raise_failure()
+
+        async def handle(messages: list[ReceivedMessage]) -> None:
+            await handler(messages[0])
+
+        await self._run(handler, handle, 1, concurrency)
+
+    async def run_batches(self, handler: BatchHandler, *, concurrency: int = 20) -> None:
+        """As `run`, with up to `ConsumerOptions.batch_messages_count` messages of one queue in each call, in the order of their offsets.
+
+        No call waits for more messages than there are. When the handler raises, all that it has not settled are sent back.
+        """
+
+        async def handle_one(message: ReceivedMessage) -> None:
+            await handler([message])
+
+        await self._run(handle_one, handler, self.options.batch_messages_count, concurrency)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         if self._state is not State.RUNNING:
-            raise ClientError(
-                f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its with block"
-            )
-        message = await self._next()
-        if message is None:
+            raise ClientError(f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its with block")
+        messages = await self._next(1)
+        if not messages:
             self._raise_failure()
             raise StopAsyncIteration
-        return message
+        return messages[0]
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -173,27 +215,17 @@ class Consumer:
         """Message queues this member owns at present."""
         return tuple(self._rebalance.owned)
 
-    # --- for the messages
+    # --- for the queues
 
-    def holds(self, message: ReceivedMessage) -> bool:
-        owned = self._rebalance.owned.get(message.queue)
-        return owned is not None and owned.messages.holds(message)
+    def settled(self, owned: OwnedQueue) -> None:
+        if owned.waits_for is not None and self.hold(owned) is None:
+            owned.room.set()
+        if self.shared_waiters_count:
+            self._tell_shared_waiters()
+        self._feed.settled(owned)
 
-    async def ack(self, message: ReceivedMessage) -> bool:
-        return self._settled(message)
-
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        owned = self._rebalance.owned.get(message.queue)
-        if owned is None or not owned.messages.holds(message):
-            return False
-        sent = await send_back(self.client, self.group, message, delay_level, self.options.max_attempts_count)
-        if sent:
-            return self._settled(message)
-        if self._state is State.RUNNING:
-            again = message.again()
-            if owned.messages.replace(message, again):
-                self.tasks.spawn(self._deliver_later(again), f"retry {message.message_id} here")
-        return True
+    async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
+        return await self._failures.failed(owned, message, delay_level)
 
     # --- for the rest of the client
 
@@ -203,32 +235,34 @@ class Consumer:
 
     @property
     def unsettled_bytes(self) -> int:
-        return sum(owned.messages.bytes_total for owned in self._rebalance.owned.values())
+        return self._unsettled(self._rebalance.owned.values()).bytes_total
 
-    async def pull(self, owned: OwnedQueue) -> None:
-        """Pull one queue until it is given up."""
-        await pull_forever(self, owned)
+    def pulling(self, owned: OwnedQueue) -> Coroutine[Any, Any, None]:
+        return pull_forever(self, owned)
 
-    def deliver(self, message: ReceivedMessage) -> None:
-        """A pulled message for the program; one that cannot be read goes to the dead letters."""
-        if message.problem is None:
-            self._mailbox.put_nowait(message)
-        else:
-            log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
-            self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
+    def hold(self, owned: OwnedQueue) -> Hold | None:
+        messages = owned.messages
+        alone = Unsettled(len(messages), messages.bytes_total)
+        everything = self._rebalance.owned.values()
+        topic = alone
+        if self.options.topic_messages_max is not None or self.options.topic_bytes_max is not None:
+            topic = self._unsettled(each for each in everything if each.queue.topic == owned.queue.topic)
+        return hold(alone, messages.span(), topic, self._unsettled(everything), self.options)
 
-    def forget_waiting(self) -> None:
-        """Take messages of queues that were given up out of the mailbox: a program that is slow to ask would else hold every
-        repeat of them while its queues come and go."""
-        for _ in range(self._mailbox.qsize()):
-            message = self._mailbox.get_nowait()
-            owned = self._rebalance.owned.get(message.queue) if message is not None else None
-            if message is None or (owned is not None and owned.messages.holds(message)):
-                self._mailbox.put_nowait(message)
+    def deliver(self, owned: OwnedQueue, fresh: list[ReceivedMessage]) -> None:
+        self._feed.add(owned, fresh)
+
+    def note_progress(self, owned: OwnedQueue) -> None:
+        if not owned.messages.dropped:
+            self.offsets.table.advance(owned.queue, owned.messages.commit_offset())
+
+    def given_up(self, owned: OwnedQueue) -> None:
+        self._feed.forget(owned)
 
     def heartbeat(self) -> ConsumerData:
         return ConsumerData(
             group_name=self.group,
+            message_model=MessageModel.BROADCASTING if self.options.broadcasting else MessageModel.CLUSTERING,
             consume_from_where=ConsumeFromWhere(self.options.consume_from.value),
             subscription_data_set=[subscription.body() for subscription in self.subscriptions.values()],
         )
@@ -237,8 +271,9 @@ class Consumer:
         self._rebalance.soon()
 
     def broker_lost_us(self) -> None:
-        """A broker does not know this member: introduce it again."""
+        """A broker does not know this member, or not with these subscriptions: introduce it again, and look who else is there."""
         self.client.heartbeat_soon()
+        self._check.soon()
 
     def correct_offset(self, owned: OwnedQueue, offset: int) -> None:
         """The broker says where to go on with a queue: take it anew from there."""
@@ -257,45 +292,92 @@ class Consumer:
 
     # --- inside
 
-    async def _next(self) -> ReceivedMessage | None:
-        """The next message to begin; None when there will be none."""
+    def _take(self, count: int) -> list[ReceivedMessage]:
+        """The next messages for the program. One that cannot be read never gets there: it goes to the dead letters."""
+        while messages := self._feed.take(count):
+            readable = [message for message in messages if message.problem is None]
+            if len(readable) < len(messages):
+                for message in messages:
+                    if message.problem is not None:
+                        log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
+                        self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
+            if readable:
+                return readable
+        return []
+
+    async def _next(self, count: int) -> list[ReceivedMessage]:
+        """The next messages to begin; none when there will be none."""
         while not self._stopping:
-            message = await self._mailbox.get()
-            if message is None:
-                break
-            owned = self._rebalance.owned.get(message.queue)
-            if owned is not None and owned.messages.start(message, monotonic_ms()):
-                return message
-        self._mailbox.put_nowait(None)  # for whoever else waits
-        return None
+            messages = self._take(count)
+            if messages:
+                return messages
+            await self._feed.idlers.wait()
+        return []
 
-    def _settled(self, message: ReceivedMessage) -> bool:
-        owned = self._rebalance.owned.get(message.queue)
-        if owned is None:
-            return False
-        offset = owned.messages.settle(message, monotonic_ms())
-        if offset is None:
-            return False
-        self.offsets.table.advance(message.queue, offset)
-        if owned.waits_for is not None:
-            owned.room.set()
-        if self.byte_waiters_count:
-            for waiting in self._rebalance.owned.values():
-                if waiting.waits_for is Hold.CONSUMER_BYTES:
-                    waiting.room.set()
-        return True
+    async def _run(self, one: Handler, handle: BatchHandler, count: int, concurrency: int) -> None:
+        if not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
+            raise ConfigurationError(f"concurrency={concurrency}: must be 1 to {CONSUMER_CONCURRENCY_MAX}")
+        if self.handler is not None:
+            raise ClientError(f"consumer {self.group!r} has a handler already", remedy="call run() once")
+        self.handler = one
+        workers = Tasks(f"handlers of {self.group}", self._crashed)
+        try:
+            running = [workers.spawn(self._work(handle, count), str(number)) for number in range(concurrency)]
+            for worker in running:
+                await worker.wait()
+        finally:
+            self.handler = None
+            await workers.close()
+        self._raise_failure()
 
-    async def _work(self, handler: Handler) -> None:
-        while (message := await self._next()) is not None:
+    async def _work(self, handle: BatchHandler, count: int) -> None:
+        slice_ms = monotonic_ms()
+        while messages := await self._next(count):
             try:
-                await handler(message)
-            except Exception:
-                log.exception("handler of group %s failed on %r; it is sent back", self.group, message)
-                if message.settlement is Settlement.PENDING:
-                    await message.retry()
+                await handle(messages)
+            except Exception as error:
+                self._log_failure(error, messages)
+                for message in messages:
+                    if message.settlement is Settlement.PENDING:
+                        await message.retry()
             else:
-                if message.settlement is Settlement.PENDING:
-                    await message.ack()
+                for message in messages:
+                    if message.settlement is Settlement.PENDING:
+                        message.settlement = Settlement.ACKED
+                        message.settler.ack(message)
+            now_ms = monotonic_ms()
+            if now_ms - slice_ms >= SLICE_MS:
+                await let_others_run()
+                slice_ms = monotonic_ms()
+
+    def _log_failure(self, error: Exception, messages: list[ReceivedMessage]) -> None:
+        now_ms = monotonic_ms()
+        if self._failure_logged_ms is not None and now_ms - self._failure_logged_ms < _LOG_FAILURES_MS:
+            self._failures_unlogged_count += 1
+            return
+        unlogged, self._failures_unlogged_count = self._failures_unlogged_count, 0
+        self._failure_logged_ms = now_ms
+        log.error(
+            "handler of group %s failed on %r%s%s",
+            self.group,
+            messages[0],
+            f" and {len(messages) - 1} more" if len(messages) > 1 else "",
+            f"; {unlogged} failures before it were not logged" if unlogged else "",
+            exc_info=error,
+        )
+
+    @staticmethod
+    def _unsettled(queues: Iterable[OwnedQueue]) -> Unsettled:
+        messages_count = bytes_total = 0
+        for owned in queues:
+            messages_count += len(owned.messages)
+            bytes_total += owned.messages.bytes_total
+        return Unsettled(messages_count, bytes_total)
+
+    def _tell_shared_waiters(self) -> None:
+        for waiting in self._rebalance.owned.values():
+            if waiting.waits_for is not None and waiting.waits_for.is_shared:
+                waiting.room.set()
 
     async def _send_back_in_hand(self, owned: Iterable[OwnedQueue]) -> None:
         """Send back what the program began and did not settle, for as long as closing may take; the rest is released."""
@@ -305,23 +387,23 @@ class Consumer:
                 if message.settlement is Settlement.PENDING and monotonic_ms() < deadline_ms:
                     await message.retry()
 
-    async def _deliver_later(self, message: ReceivedMessage) -> None:
-        await sleep_ms(LOCAL_RETRY_MS)
-        self.deliver(message)
-
     async def _persist_forever(self) -> None:
         while True:
             await sleep_ms(self.client.options.offset_persist_ms)
+            self.statistics.sample(monotonic_ms())
+            for owned in self._rebalance.owned.values():
+                self.note_progress(owned)
             await self.offsets.persist()
 
-    async def _give_back_stuck_forever(self) -> None:
+    async def _look_for_stuck_forever(self) -> None:
         timeout_ms = self.options.settle_timeout_ms
-        while not await wait_event(self._stopped, max(timeout_ms // 4, 250)):
+        period_ms = max(timeout_ms // 4, 250)
+        while not await wait_event(self._stopped, period_ms):
+            instant_ms = monotonic_ms() - timeout_ms
             for owned in tuple(self._rebalance.owned.values()):
-                for message in owned.messages.started_before(monotonic_ms() - timeout_ms, _STUCK_AT_ONCE):
+                for message in owned.messages.started_before(instant_ms, _STUCK_AT_ONCE):
                     if message.settlement is Settlement.PENDING:
-                        log.warning("%r was not settled within %d ms; it is sent back", message, timeout_ms)
-                        await message.retry(STUCK_LEVEL)
+                        await self._failures.stuck(message, timeout_ms)
 
     def _crashed(self, error: BaseException) -> None:
         self._failure = error

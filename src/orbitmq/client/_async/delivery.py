@@ -35,7 +35,11 @@ class Settler(Protocol):
 
     def holds(self, message: ReceivedMessage) -> bool: ...
 
-    async def ack(self, message: ReceivedMessage) -> bool: ...
+    def begin(self, message: ReceivedMessage, now_ms: int) -> bool:
+        """The program begins with it; False when it must not."""
+        ...
+
+    def ack(self, message: ReceivedMessage) -> bool: ...
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool: ...
 
@@ -48,26 +52,32 @@ class ReceivedMessage(StoredMessage):
     problem: why its body cannot be restored; None for every message that reaches a program.
     """
 
-    __slots__ = ("_settler", "problem", "settlement")
+    __slots__ = ("problem", "settlement", "settler")
 
     def __init__(
         self,
         record: Record,
         body: bytes,
-        properties: dict[str, str],
+        properties: dict[str, str] | None,
         queue: MessageQueue,
         settler: Settler,
         problem: str | None = None,
     ) -> None:
-        super().__init__(record, body, properties, queue)
-        self._settler = settler
+        # As the constructor of StoredMessage, without the call: this runs for every message.
+        self.record = record
+        self.body = body
+        self._properties = properties
+        self.queue = queue
+        self.queue_offset = record.queue_offset
+        self.reconsume_times = record.reconsume_times
+        self.settler = settler
         self.problem = problem
         self.settlement = Settlement.PENDING
 
     @property
     def held(self) -> bool:
         """Whether it is unsettled and its queue still belongs to this consumer. Looks only: any thread may ask at any time."""
-        return self._settler.holds(self)
+        return self.settler.holds(self)
 
     # --- settling
 
@@ -78,7 +88,7 @@ class ReceivedMessage(StoredMessage):
         """
         if not self._settle(Settlement.ACKED):
             return True
-        return await self._settler.ack(self)
+        return self.settler.ack(self)
 
     async def retry(self, delay_level: int = 0) -> bool:
         """Failed; deliver it again later, and to the dead letters after the group's maximum of attempts.
@@ -98,7 +108,7 @@ class ReceivedMessage(StoredMessage):
         if not self._settle(settlement):
             return True
         try:
-            return await self._settler.send_back(self, delay_level)
+            return await self.settler.send_back(self, delay_level)
         except BaseException:
             self.settlement = Settlement.PENDING  # interrupted: nobody knows whether a broker has it; it may come twice
             raise
@@ -116,6 +126,6 @@ class ReceivedMessage(StoredMessage):
 
     def again(self) -> ReceivedMessage:
         """The same message for one more attempt in this process, counted as such."""
-        message = ReceivedMessage(self.record, self.body, self.properties, self.queue, self._settler)
+        message = ReceivedMessage(self.record, self.body, self._properties, self.queue, self.settler, self.problem)
         message.reconsume_times = self.reconsume_times + 1
         return message

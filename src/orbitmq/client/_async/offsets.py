@@ -34,6 +34,12 @@ class GroupOffsets:
         self._options = options
         self.table = OffsetTable()
 
+    def open(self) -> None:
+        """Before anything is read."""
+
+    def close(self) -> None:
+        """After everything was written."""
+
     async def start(self, queue: MessageQueue) -> int:
         """Where to begin on a queue just taken; the table knows it afterwards. Errors mean: do not take it now."""
         offset = await self._stored(queue)

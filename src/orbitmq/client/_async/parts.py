@@ -10,19 +10,22 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
-from orbitmq.client._async.delivery import ReceivedMessage, Settler
+from orbitmq.client._async.delivery import ReceivedMessage
 from orbitmq.client._async.name_servers import NameServers
 from orbitmq.client._async.network import Network
 from orbitmq.client._async.offsets import GroupOffsets
-from orbitmq.client._async.owned_queue import OwnedQueue
+from orbitmq.client._async.owned_queue import Keeper, OwnedQueue
+from orbitmq.client._async.queue_locks import QueueLocks
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Tasks
+from orbitmq.client.consume_statistics import ConsumeStatistics
 from orbitmq.client.message import SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions
 from orbitmq.client.outgoing import Outgoing
+from orbitmq.client.pull_plan import Hold
 from orbitmq.client.subscription import Subscription
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
@@ -30,6 +33,9 @@ from orbitmq.protocol.remoting.bodies import ConsumerData, MessageQueue
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 """Handles one message. Returning acknowledges it, raising sends it back, unless the handler has settled it itself."""
+
+BatchHandler = Callable[[list[ReceivedMessage]], Awaitable[None]]
+"""Handles messages of one queue. Returning acknowledges, raising sends back all that it has not settled itself."""
 
 
 class Sender(Protocol):
@@ -42,7 +48,7 @@ class Sender(Protocol):
     async def close(self) -> None: ...
 
 
-class Member(Settler, Protocol):
+class Member(Keeper, Protocol):
     """A consumer as its client, its rebalance and its pullers see it."""
 
     client: Context
@@ -50,30 +56,41 @@ class Member(Settler, Protocol):
     options: ConsumerOptions
     subscriptions: dict[str, Subscription]
     offsets: GroupOffsets
+    statistics: ConsumeStatistics
+    locks: QueueLocks | None
     tasks: Tasks
     handler: Handler | None
     started_at_ms: int
-    byte_waiters_count: int
+    shared_waiters_count: int
 
     @property
     def owned(self) -> Mapping[MessageQueue, OwnedQueue]: ...
-
-    @property
-    def unsettled_bytes(self) -> int: ...
 
     def heartbeat(self) -> ConsumerData: ...
 
     def rebalance_soon(self) -> None: ...
 
-    async def pull(self, owned: OwnedQueue) -> None: ...
+    def pulling(self, owned: OwnedQueue) -> Coroutine[Any, Any, None]:
+        """What runs for as long as a queue is owned."""
+        ...
 
-    def deliver(self, message: ReceivedMessage) -> None: ...
+    def hold(self, owned: OwnedQueue) -> Hold | None:
+        """Why a queue must not be pulled now."""
+        ...
+
+    def deliver(self, owned: OwnedQueue, fresh: list[ReceivedMessage]) -> None: ...
+
+    def note_progress(self, owned: OwnedQueue) -> None:
+        """Bring the offset table up to date with what is settled of a queue."""
+        ...
+
+    def given_up(self, owned: OwnedQueue) -> None:
+        """A queue is owned no more and was dropped."""
+        ...
 
     def correct_offset(self, owned: OwnedQueue, offset: int) -> None: ...
 
     def broker_lost_us(self) -> None: ...
-
-    def forget_waiting(self) -> None: ...
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
 
@@ -99,6 +116,7 @@ class Context(Protocol):
     """A client as its parts see it."""
 
     client_id: str
+    stable_id: str
     options: ClientOptions
     clock: Clock
     unique_ids: UniqueIds

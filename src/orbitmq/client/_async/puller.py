@@ -20,20 +20,19 @@ from orbitmq.client.pull_plan import (
     SUSPEND_MS,
     Hold,
     PullFlag,
-    PullStatus,
-    hold,
     pull_flags,
     wait_after_error_ms,
 )
 from orbitmq.client.route import MASTER_ID
 from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
 from orbitmq.limits import CONSUMER_PULL_BYTES
-from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.properties import Property, find_property
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.sysflag import SysFlag
 
+_TAGS = Property.TAGS.encode()
+_COMPRESSED = SysFlag.COMPRESSED.value
 _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
 
@@ -41,14 +40,14 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
     """Pull until the queue is given up."""
     messages = owned.messages
     while not messages.dropped:
-        messages.last_pull_ms = monotonic_ms()
-        reason = hold(len(messages), messages.bytes_total, messages.span(), consumer.unsettled_bytes, consumer.options)
+        asked_ms = messages.last_pull_ms = monotonic_ms()
+        reason = consumer.hold(owned)
         if reason is not None:
             await _wait_for_room(consumer, owned, reason)
             continue
         try:
             answer = await _pull(consumer, owned)
-            await _take(consumer, owned, answer)
+            await _take(consumer, owned, answer, asked_ms)
         except (ClientError, ProtocolError) as error:
             if messages.dropped:
                 return
@@ -61,14 +60,13 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
 
 async def _wait_for_room(consumer: Member, owned: OwnedQueue, reason: Hold) -> None:
     """Until a settled message may have made room; the caller looks again."""
-    of_consumer = reason is Hold.CONSUMER_BYTES
     owned.waits_for = reason
     owned.room.clear()
-    consumer.byte_waiters_count += of_consumer
+    consumer.shared_waiters_count += reason.is_shared
     try:
         await wait_event(owned.room)
     finally:
-        consumer.byte_waiters_count -= of_consumer
+        consumer.shared_waiters_count -= reason.is_shared
         owned.waits_for = None
 
 
@@ -81,8 +79,9 @@ async def _pull(consumer: Member, owned: OwnedQueue) -> Command:
         address = client.routes.reader(queue.broker_name, owned.broker_id)
         if address is None:
             raise ConnectionLostError(f"no address of broker {queue.broker_name} is known", request_sent=False)
+    consumer.note_progress(owned)
     commit_offset = consumer.offsets.table.get(queue) or 0
-    from_master = address == client.routes.master(queue.broker_name)
+    from_master = address == client.routes.master(queue.broker_name) and not consumer.options.broadcasting
     flags = pull_flags(commit_offset=commit_offset, from_master=from_master, with_subscription=False)
     subscription = consumer.subscriptions[queue.topic]
     answer = await client.network.request(
@@ -112,54 +111,56 @@ async def _pull(consumer: Member, owned: OwnedQueue) -> Command:
     return answer
 
 
-async def _take(consumer: Member, owned: OwnedQueue, answer: Command) -> None:
-    if owned.messages.dropped:
+async def _take(consumer: Member, owned: OwnedQueue, answer: Command, asked_ms: int) -> None:
+    messages = owned.messages
+    if messages.dropped:
         return
     next_offset = answer.optional_integer("nextBeginOffset")
     if next_offset is None or next_offset < 0:
         raise ClientError(f"the answer to a pull of {owned.name} names no next offset")
     owned.broker_id = answer.integer("suggestWhichBrokerId", MASTER_ID)
-    status = PullStatus(answer.code)
-    if status is PullStatus.OFFSET_ILLEGAL:
+    if answer.code == ResponseCode.PULL_OFFSET_MOVED:
         log.warning("broker has no offset %d of %s; going on at %d", owned.next_offset, owned.name, next_offset)
         consumer.correct_offset(owned, next_offset)
         return
     received: list[ReceivedMessage] = []
-    if status is PullStatus.FOUND:
-        received = await read_messages(consumer, owned.queue, answer.body, answer.integer("offsetDelta"))
+    if answer.code == ResponseCode.SUCCESS:
+        received = await read_messages(consumer, owned, answer.body, answer.integer("offsetDelta"))
         if next_offset <= owned.next_offset:
             raise ClientError(
                 f"the answer to a pull of {owned.name} at offset {owned.next_offset} would lead back to {next_offset}"
             )
-    if owned.messages.dropped:
+    if messages.dropped:
         return
     owned.next_offset = next_offset
-    for message in owned.messages.put(received):
-        consumer.deliver(message)
-    if not received and not len(owned.messages):
+    if received:
+        owned.statistics.pulled(len(received), monotonic_ms() - asked_ms)
+        consumer.deliver(owned, messages.put(received))
+    elif not len(messages):
         consumer.offsets.table.advance(owned.queue, next_offset)
 
 
-async def read_messages(consumer: Member, queue: MessageQueue, data: Buffer, delta: int) -> list[ReceivedMessage]:
-    """Messages of an answer's body that the subscription wants, bodies restored; one that cannot be has a `problem`.
+async def read_messages(
+    consumer: Member, owned: OwnedQueue, data: Buffer, offset_delta: int = 0
+) -> list[ReceivedMessage]:
+    """Messages of an answer that the subscription wants, bodies restored; one that cannot be has a `problem`.
 
-    delta: what the answer says is to be added to queue offsets.
-
-    `RecordError` when the answer itself is damaged.
+    `offset_delta` is added to their offsets (a queue of a static topic). `RecordError` when the answer itself is damaged.
     """
-    accepts = consumer.subscriptions[queue.topic].filter.accepts_tag
+    queue = owned.queue
+    tag_filter = consumer.subscriptions[queue.topic].filter
+    wants_all = tag_filter.accepts_all
     received: list[ReceivedMessage] = []
     for record in records_of(data):
-        properties = decode_properties(record.properties)
-        if not accepts(properties.get(Property.TAGS)):
+        if not wants_all and not tag_filter.accepts_tag(find_property(record.properties, _TAGS)):
             continue
-        if delta:
-            record.queue_offset += delta
-        body, problem = record.body, None
-        if record.sys_flag & SysFlag.COMPRESSED.value:
+        if offset_delta:
+            record.queue_offset += offset_delta
+        message = ReceivedMessage(record, record.body, None, queue, owned)
+        if record.sys_flag & _COMPRESSED:
             try:
-                body = await restore_body(record)
+                message.body = await restore_body(record)
             except ProtocolError as error:
-                problem = str(error)
-        received.append(ReceivedMessage(record, body, properties, queue, consumer, problem))
+                message.problem = str(error)
+        received.append(message)
     return received

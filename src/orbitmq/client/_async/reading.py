@@ -15,13 +15,19 @@ from orbitmq.protocol.sysflag import SysFlag, compression_of
 _INNER_BATCH = SysFlag.INNER_BATCH.value | SysFlag.NEEDS_UNWRAP.value
 
 
-def records_of(body: Buffer) -> Iterator[Record]:
-    """Records one after another, inner batches as their messages. `RecordError` where the bytes are no record."""
-    for outer in iter_records(body):
-        if outer.sys_flag & _INNER_BATCH == _INNER_BATCH:
-            yield from unwrap_inner_batch(outer)
-        else:
-            yield outer
+def records_of(body: Buffer) -> list[Record]:
+    """All records, inner batches as their messages. `RecordError` where the bytes are no record."""
+    records = list(iter_records(body))
+    if any(record.sys_flag & _INNER_BATCH == _INNER_BATCH for record in records):
+        return [inner for record in records for inner in _messages_of(record)]
+    return records
+
+
+def _messages_of(record: Record) -> Iterator[Record]:
+    if record.sys_flag & _INNER_BATCH == _INNER_BATCH:
+        yield from unwrap_inner_batch(record)
+    else:
+        yield record
 
 
 async def restore_body(record: Record) -> bytes:

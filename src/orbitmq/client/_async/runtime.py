@@ -10,7 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+import threading
+import traceback
+from collections import deque
 from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from orbitmq.limits import CLIENT_OFFLOAD_BYTES
@@ -19,7 +24,6 @@ log = logging.getLogger("orbitmq.client")
 
 Event = asyncio.Event
 Lock = asyncio.Lock
-Mailbox = asyncio.Queue
 Cancelled: Final = asyncio.CancelledError
 
 P = ParamSpec("P")
@@ -54,6 +58,67 @@ async def offload(size: int, function: Callable[P, R], /, *args: P.args, **kwarg
     if size < CLIENT_OFFLOAD_BYTES:
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def let_others_run() -> None:
+    """End this turn of the loop and go on in the next."""
+    await asyncio.sleep(0)
+
+
+class Idlers:
+    """Tasks that wait for work. They are woken one after the other: the one that finds more than it takes wakes the next, so that
+    work which never waits for anything is done by one task without waking the rest.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waking = False
+
+    async def wait(self) -> None:
+        """Until woken; there may be nothing to do after all."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except BaseException:
+            if future.cancelled():
+                if future in self._waiting:
+                    self._waiting.remove(future)
+            else:  # woken and cancelled at once: what it was woken for is left to another
+                self._waking = False
+                self.wake()
+            raise
+        self._waking = False
+
+    def wake(self) -> None:
+        """There is work: wake one, unless one is waking up already."""
+        while not self._waking and self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():  # else its task was cancelled and has not run since
+                self._waking = True
+                future.set_result(None)
+
+    def wake_all(self) -> None:
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+def stacks_of_tasks(chars_max: int) -> str:
+    """Where every task of the loop stands, for people; the longest texts are cut."""
+    parts: list[str] = []
+    for task in asyncio.all_tasks():
+        lines = [f"{task.get_name()}\n"]
+        for frame in task.get_stack():
+            lines += traceback.format_list(traceback.extract_stack(frame, limit=1))
+        parts.append("".join(lines))
+    parts += [f"thread {number}\n{''.join(traceback.format_stack(frame))}" for number, frame in _other_threads()]
+    return "\n".join(parts)[:chars_max]
+
+
+def _other_threads() -> list[tuple[int, FrameType]]:
+    return [(number, frame) for number, frame in sys._current_frames().items() if number != threading.get_ident()]
 
 
 class Tasks:

@@ -50,6 +50,13 @@ async def send_back(
         return True
     except ClientError as error:
         log.warning("message %s is sent to the retry topic anew because: %s", message.message_id, error)
+    return await send_copy(client, group, message, delay_level, max_attempts_count)
+
+
+async def send_copy(
+    client: Context, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
+) -> bool:
+    """As `send_back`, always by sending the message anew: what a broker re-queues has not the attempts that were counted here."""
     try:
         outgoing = retry_copy(group, message, delay_level, max_attempts_count)
         await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
