@@ -33,6 +33,7 @@ from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.queries import QueryProcessor
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.settings import BrokerSettings
@@ -183,11 +184,23 @@ class Broker:
             unwritable=self.unwritable,
             random_below=random_below,
         )
+        reply = ReplyProcessor(
+            settings,
+            self.admission,
+            self.clients,
+            store,
+            clock,
+            self.statistics,
+            store_host=self.store_host,
+            unwritable=self.unwritable,
+        )
         code = RequestCode
         table: dict[RequestCode, RequestHandler] = {
             code.SEND_MESSAGE: self.sends.send,
             code.SEND_MESSAGE_V2: self.sends.send,
             code.SEND_BATCH_MESSAGE: self.sends.send,
+            code.SEND_REPLY_MESSAGE: reply.reply,
+            code.SEND_REPLY_MESSAGE_V2: reply.reply,
             code.CONSUMER_SEND_MSG_BACK: back.send_back,
             code.PULL_MESSAGE: self.pulls.pull,
             code.LITE_PULL_MESSAGE: self.pulls.pull,

@@ -90,6 +90,9 @@ class ClientRegistry:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[tuple[str, bool]]] = {}
         """Per connection the groups it is in; True marks a consumer group. Makes closing cheap and bounds a heartbeat."""
+        self._requesters: dict[str, Peer] = {}
+        self._requester_ids: dict[Peer, str] = {}
+        """Producers by client id, and back: replies are handed on to a client, whatever its group."""
         self._next_scan_ns: int | None = None
         self.expired_count = 0
         self._subscribed_bytes = 0
@@ -100,6 +103,9 @@ class ClientRegistry:
         """Raises `Refusal` beyond a bound."""
         self._enter(group, who, consumer=False)
         _touch(self._producers.setdefault(group, {}), who)
+        self._forget_requester(who.peer)
+        self._requesters[who.client_id] = who.peer
+        self._requester_ids[who.peer] = who.client_id
 
     def consumer_seen(self, data: ConsumerData, who: Identity) -> bool:
         """Take in one group of a full heartbeat; whether the group has changed (its members are then told).
@@ -176,6 +182,10 @@ class ClientRegistry:
 
     def producer(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())
+
+    def requester(self, client_id: str) -> Peer | None:
+        """The connection on which this client last was a producer."""
+        return self._requesters.get(client_id)
 
     def producer_groups(self) -> list[str]:
         return sorted(self._producers)
@@ -265,8 +275,15 @@ class ClientRegistry:
         groups = self._groups_of.get(peer)
         if groups is not None:
             groups.discard((group, consumer))
+            if not any(not is_consumer for _, is_consumer in groups):
+                self._forget_requester(peer)
             if not groups:
                 del self._groups_of[peer]
+
+    def _forget_requester(self, peer: Peer) -> None:
+        client_id = self._requester_ids.pop(peer, None)
+        if client_id is not None and self._requesters.get(client_id) is peer:
+            del self._requesters[client_id]
 
     def _tell(self, group: ConsumerGroup) -> None:
         if not group.is_broadcasting and self._wants_notice(group.name):

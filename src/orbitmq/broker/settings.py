@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orbitmq.limits import UNANSWERED_SENDS_MAX
+from orbitmq.limits import ONCE_MEMORY_BYTES_MAX, UNANSWERED_SENDS_MAX
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The 18 levels of every RocketMQ version."""
@@ -81,9 +81,19 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reject_transaction_message: bool = False
     """Answer half messages with NO_PERMISSION."""
 
+    store_reply_message_enable: bool = True
+    """Store replies of request-reply calls in the reply topic, beside handing them on."""
+
     # --- delay levels ---
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     """Delays of levels 1, 2, ..., separated by single blanks; units s, m, h, d."""
+
+    # --- idempotent sends ---
+    idempotence_memory_max_bytes: int = ONCE_MEMORY_BYTES_MAX
+    """What the keys of idempotent sends may take together; beyond it such sends are refused. 160 bytes a key."""
+
+    idempotence_reserved_time_hours: int = 72
+    """A scope that nobody sends in for this long is forgotten with its keys; transient ones after a minute."""
 
     # --- pulling ---
     long_polling_enable: bool = True
