@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from orbitmq.client._async.client import Client, connect
     from orbitmq.client._async.consumer import Consumer
     from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+    from orbitmq.client._async.lite_pull import LiteConsumer
     from orbitmq.client._async.producer import Producer
+    from orbitmq.client._async.pull_consumer import PullConsumer
     from orbitmq.client.allocation import (
         AllocateAverage,
         AllocateCircle,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         AllocateMachineRoom,
         AllocateNearby,
     )
+    from orbitmq.client.lite_options import LiteConsumerOptions
     from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
@@ -42,12 +45,15 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "LiteConsumer",
+    "LiteConsumerOptions",
     "MachineRoom",
     "Message",
     "MessageQueue",
     "Once",
     "Producer",
     "ProducerOptions",
+    "PullConsumer",
     "RandomQueue",
     "ReceivedMessage",
     "RoundRobin",
@@ -73,12 +79,15 @@ _HOMES = {
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consumer",
     "ConsumerOptions": "orbitmq.client.options",
+    "LiteConsumer": "orbitmq.client._async.lite_pull",
+    "LiteConsumerOptions": "orbitmq.client.lite_options",
     "MachineRoom": "orbitmq.client.queue_choice",
     "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.remoting.bodies",
     "Once": "orbitmq.client.message",
     "Producer": "orbitmq.client._async.producer",
     "ProducerOptions": "orbitmq.client.options",
+    "PullConsumer": "orbitmq.client._async.pull_consumer",
     "RandomQueue": "orbitmq.client.queue_choice",
     "ReceivedMessage": "orbitmq.client._async.delivery",
     "RoundRobin": "orbitmq.client.queue_choice",
