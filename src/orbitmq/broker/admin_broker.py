@@ -1,4 +1,5 @@
-"""Requests about the broker itself: its settings (26, changed by 25), its state (28) and the delay levels' offsets (45).
+"""Requests about the broker itself: its settings (26, changed by 25), its state (28) the delay levels' offsets (45), its
+slaves (907).
 
 Rules of this file
 1. The keys of the runtime information are RocketMQ's: its tools parse them without looking whether they are there.
@@ -24,7 +25,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.names import SCHEDULE_TOPIC
-from orbitmq.protocol.remoting.bodies import DataVersion, DelayOffsetTable, KVTable
+from orbitmq.protocol.remoting.bodies import DataVersion, DelayOffsetTable, HaRuntimeInfo, KVTable
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -90,6 +91,11 @@ class BrokerAdminProcessor:
         body = DelayOffsetTable(
             offset_table=dict(sorted(self.level_offsets().items())), data_version=self.level_version()
         )
+        return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    def replicas(self, command: Command, peer: Peer) -> Command:
+        """Which slaves copy this broker, and how far they are (907). There is no replication yet, so there are none."""
+        body = HaRuntimeInfo(master_commit_log_max_offset=self._store.log.written_end)
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
     def runtime(self, command: Command, peer: Peer) -> Command:

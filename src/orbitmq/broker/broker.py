@@ -43,7 +43,7 @@ from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import OrbitError
 from orbitmq.protocol.ids import UniqueIds, unpack_host
-from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.dispatch import Dispatched
@@ -236,9 +236,7 @@ class Broker:
         if handler is None:
             self.statistics.unsupported_count += 1
             answer: Command | None = response(
-                request,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"request code {request.code} is not supported by this broker",
+                request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(request.code)
             )
         else:
             try:
@@ -388,6 +386,11 @@ class Broker:
     def _own_settings(self) -> Mapping[str, str]:
         """The broker's settings under their names in camel case; a server gives its full list instead."""
         return {_camel(name): str(value) for name, value in msgspec.structs.asdict(self.settings).items()}
+
+
+def _not_supported(code: int) -> str:
+    name = f" ({RequestCode(code).name})" if code in HEADERS else ""
+    return f"request code {code}{name} is not supported by this broker"
 
 
 def _camel(name: str) -> str:

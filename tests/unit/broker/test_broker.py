@@ -10,7 +10,7 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 
 
-@pytest.mark.parametrize("code", [99999, -1, 200050, RequestCode.END_TRANSACTION, RequestCode.GET_BROKER_HA_STATUS])
+@pytest.mark.parametrize("code", [99999, -1, 200050, RequestCode.END_TRANSACTION, RequestCode.SET_COMMITLOG_READ_MODE])
 def test_what_is_not_served_is_said_so(rig, code):
     answer = rig.call(code, {})
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
