@@ -12,6 +12,8 @@ Rules of this file
 4. The due time of a delayed message is fixed here: the clock is read after its frame arrived, rounded up to the
    millisecond, plus its level. It stands in the tags code and in a property of our own, so a later change of the
    level list, a stepped clock or a rebuilt consume queue does not change it.
+5. Whether a send is a repeat is asked last: a repeat is answered with the first one's place only if it would be
+   admitted itself.
 
 Source: RocketMQ broker, send path checks; delay levels at put time.
 """
@@ -19,18 +21,21 @@ Source: RocketMQ broker, send path checks; delay levels at put time.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.idempotence import Idempotence
 from orbitmq.broker.message_properties import TIMERS, BrokerProperties, is_true, waits_for_flush
+from orbitmq.broker.once import Once, sort_out
+from orbitmq.broker.once_memory import Place
 from orbitmq.broker.plain_admission import PlainAdmission
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
-from orbitmq.broker.sending import Origin, Placement, Sending
+from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.errors import RecordError
@@ -81,8 +86,12 @@ class Admission:
         unwritable: Callable[[], Refusal],
         body_bytes_max: int,
         random_below: Callable[[int], int] = random.randrange,
+        idempotence: Idempotence | None = None,
     ) -> None:
-        """`unwritable()` words the refusal while the store accepts nothing. `random_below(n)` chooses a queue in [0, n)."""
+        """`unwritable()` words the refusal while the store accepts nothing. `random_below(n)` chooses a queue in [0, n).
+
+        Without `idempotence` sends that may be repeated are refused.
+        """
         self.levels = DelayLevels.parse(settings.message_delay_level)
         self.clamped_count = 0
         """Delay levels above the highest one, which the protocol wants lowered to it."""
@@ -97,20 +106,37 @@ class Admission:
         self._unwritable = unwritable
         self.body_bytes_max = body_bytes_max
         self._random_below = random_below
+        self.idempotence = idempotence
         self.own = BrokerProperties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
         self._plain = PlainAdmission(settings, topics, self.levels, self.own, store_host, body_bytes_max)
 
     # --- front door -------------------------------------------------------------------------------------------------
 
-    def admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement | Refusal:
+    def admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement | EarlierResult | Refusal:
         """Decide about one message. `now_ms` was read after its frame had arrived; `now_ns` is monotonic."""
         placement = self._plain.admit(sending, origin, now_ms)
-        if placement is not None:
-            return placement
         try:
-            return self._admit(sending, origin, now_ms, now_ns)
+            if placement is None:
+                placement = self._admit(sending, origin, now_ms, now_ns)
+            if placement.once is None:
+                return placement
+            (earlier,) = self.earlier_places([placement.once], now_ms)
         except Refusal as refusal:
             return refusal
+        if earlier is None:
+            return placement
+        return EarlierResult(
+            earlier.queue_id, placement.unique_key, placement.wait, earlier.physical_offset, earlier.queue_offset
+        )
+
+    def earlier_places(self, sends: Sequence[Once], now_ms: int) -> list[Place | None]:
+        """Where the sends of one request went before, None for new ones. Raises `Refusal`."""
+        if self.idempotence is None:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"this broker keeps no memory of idempotent sends (property {Property.ONCE_SCOPE})",
+            )
+        return self.idempotence.admit(sends, now_ms)
 
     # --- single messages --------------------------------------------------------------------------------------------
 
@@ -147,6 +173,7 @@ class Admission:
                 "which needs a queue.type=BatchCQ topic; this broker has none",
             )
         wait = waits_for_flush(values)
+        values, once = sort_out(topic, values)
         unique_key = values.get(Property.UNIQ_KEY)
         if unique_key is None:
             unique_key = self.next_unique_key()
@@ -163,7 +190,7 @@ class Admission:
             born_host=origin.host,
             reconsume_times=sending.reconsume_times,
         )
-        return Placement(message, queue_id, unique_key, wait)
+        return Placement(message, queue_id, unique_key, wait, once)
 
     def _admit_retry(
         self, sending: Sending, config: TopicConfig, queue_id: int, values: dict[str, str], origin: Origin,

@@ -2,9 +2,11 @@
 
 Rules of this file
 1. All of a batch is admitted or nothing.
-2. What a message does not say itself it takes from the batch, except the batch's own identity (UNIQ_KEY).
+2. What a message does not say itself it takes from the batch, except the batch's own identity (UNIQ_KEY, ONCE_KEY).
 3. Messages of a batch are neither delayed nor transactional. RocketMQ overlooks a delay level inside a batch and delivers
    at once; here the batch is refused, because a message must not come before its time.
+4. A batch that may be repeated is decided message by message: after a crash a part of it may be in the log, and its repeat
+   stores what is missing.
 
 Source: RocketMQ broker, batches.
 """
@@ -12,6 +14,7 @@ Source: RocketMQ broker, batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 from orbitmq.broker.admission import (
     BATCH_BITS,
@@ -22,6 +25,7 @@ from orbitmq.broker.admission import (
     topic_too_long,
 )
 from orbitmq.broker.message_properties import NEEDS_THOUGHT, is_true, waits_for_flush
+from orbitmq.broker.once import ONCE_NAMES, Once, is_copy, read_once, sort_out
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
 from orbitmq.errors import RecordError
@@ -32,6 +36,9 @@ from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.store.message import NewMessage
+
+IDENTITIES = frozenset({Property.UNIQ_KEY, Property.ONCE_KEY})
+"""What a batch does not share with its messages."""
 
 
 class BatchAdmission:
@@ -64,19 +71,27 @@ class BatchAdmission:
             raise admission.body_too_large(len(sending.body), "batch")
         rows = _rows(sending.body)
         sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
-        shared = {name: value for name, value in common.items() if name != Property.UNIQ_KEY}
+        shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         own, shared_names = admission.own.encoded, shared.keys()
         messages: list[NewMessage] = []
+        sends: list[Once] = []
         for flag, body, properties, values in rows:
-            unique_key = None
+            unique_key, once = None, None
             if values is not None and NEEDS_THOUGHT.isdisjoint(values) and shared_names <= values.keys():
                 unique_key = values.get(Property.UNIQ_KEY)
+                if not ONCE_NAMES.isdisjoint(values):
+                    if is_copy(topic, values):
+                        unique_key = None
+                    else:
+                        once = read_once(topic, values)
             if values is not None and unique_key is not None:
                 properties += own if properties.endswith(b"\x02") else b"\x02" + own
             else:
-                values = self._complete(properties, shared)
+                values, once = self._complete(topic, properties, shared)
                 unique_key = values[Property.UNIQ_KEY]
                 properties = encode_properties(admission.own.complete(values))
+            if once is not None:
+                sends.append(once)
             if len(properties) > PROPERTIES_BYTES_MAX:
                 admission.check_sizes(body, properties)
             messages.append(
@@ -97,16 +112,36 @@ class BatchAdmission:
                     values.get(Property.KEYS),
                 )
             )
-        return BatchPlacement(messages, queue_id, common.get(Property.UNIQ_KEY), waits_for_flush(common))
+        unique_key, wait = common.get(Property.UNIQ_KEY), waits_for_flush(common)
+        if not sends:
+            return BatchPlacement(messages, queue_id, unique_key, wait)
+        _check_sends(sends, len(messages))
+        earlier = admission.earlier_places(sends, now_ms)
+        new = [place is None for place in earlier]
+        return BatchPlacement(
+            list(compress(messages, new)), queue_id, unique_key, wait, list(compress(sends, new)), earlier
+        )
 
-    def _complete(self, properties: bytes, shared: dict[str, str]) -> dict[str, str]:
-        """What a message says, with what it takes from the batch and a unique key. Raises `Refusal`."""
+    def _complete(self, topic: str, properties: bytes, shared: dict[str, str]) -> tuple[dict[str, str], Once | None]:
+        """What a message says, with what it takes from the batch and a unique key, and which send it is. Raises `Refusal`."""
         values = decode_properties(properties)
         _check_part(values)
-        values = shared | values
+        values, once = sort_out(topic, shared | values)
         if not values.get(Property.UNIQ_KEY):
-            values[Property.UNIQ_KEY] = self._admission.next_unique_key()
-        return values
+            values = values | {Property.UNIQ_KEY: self._admission.next_unique_key()}
+        return values, once
+
+
+def _check_sends(sends: Sequence[Once], message_count: int) -> None:
+    """A batch is repeated as a whole: all of its messages are sends of one scope and epoch, and no two are the same."""
+    if len(sends) < message_count or len({(once.scope, once.epoch) for once in sends}) > 1:
+        raise _illegal(
+            f"all messages of a batch have the same {Property.ONCE_SCOPE} and {Property.ONCE_EPOCH}, or none has them"
+        )
+    if len({once.digest for once in sends}) < message_count:
+        raise _illegal(
+            f"two messages of the batch have the same key ({Property.ONCE_KEY}, or else {Property.UNIQ_KEY})"
+        )
 
 
 def _rows(body: bytes) -> Sequence[BatchRow]:

@@ -26,6 +26,7 @@ from orbitmq.broker.administration import Administration
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.idempotence import Idempotence
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
 from orbitmq.broker.offsets import OffsetTable
@@ -78,12 +79,14 @@ class Broker:
         disk_use: Callable[[], Mapping[str, float]] = dict,
         memory_bytes: int | None = None,
         random_below: Callable[[int], int] = random.randrange,
+        idempotence: Idempotence | None = None,
     ) -> None:
         """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
 
         `tables(name)` is the file of a table such as `topics.json`. `store_host` is the packed address that clients
         reach this broker at; it becomes part of every message id. `worker` saves consumer offsets; the store's own.
         `disk_use()` gives the used share per path, for remarks and runtime information.
+        Without `idempotence`, which has to be one of the store's derived structures, idempotent sends are refused.
         """
         self.settings = settings
         self.store = store
@@ -118,6 +121,7 @@ class Broker:
             unwritable=self.unwritable,
             body_bytes_max=store.settings.max_message_size,
             random_below=random_below,
+            idempotence=idempotence,
         )
         self.sends = SendProcessor(
             settings, self.admission, store, clock, self.statistics, store_host=store_host, unwritable=self.unwritable
@@ -379,6 +383,14 @@ class Broker:
             "orbitmqOffsetsNotKept": self.offsets.refused_count,
             "orbitmqExpiredClients": self.clients.expired_count,
         }
+        if (sends := self.admission.idempotence) is not None:
+            counts |= {
+                "orbitmqRepeatedSends": sends.repeat_count,
+                "orbitmqStaleEpochs": sends.stale_count,
+                "orbitmqIdempotenceFull": sends.full_count,
+                "orbitmqOnceScopes": sends.memory.scope_count,
+                "orbitmqOnceKeys": sends.memory.key_count,
+            }
         for name, count in self.deadlines.wakeups.items():
             counts[f"orbitmqWakeups_{name.replace(' ', '_')}"] = count
         return {key: str(count) for key, count in counts.items()}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.message_properties import NEEDS_THOUGHT, BrokerProperties, is_true
+from orbitmq.broker.once import ONCE_NAMES, is_copy, read_once
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
@@ -31,6 +32,9 @@ PLAIN_FLAGS = COMPRESSION_MASK | int(SysFlag.COMPRESSED)
 """Bits of the sender's flag that change nothing here; any other bit is not plain."""
 
 NOT_PLAIN = NEEDS_THOUGHT - {Property.DELAY}
+
+NOT_PLAINEST = NOT_PLAIN | ONCE_NAMES
+"""One look for both: a message without any of these needs no question about its send either."""
 
 IPV4_HOST_BYTES = 8
 
@@ -69,8 +73,13 @@ class PlainAdmission:
             return None
         text = sending.properties
         values = exact_properties(text)
-        if values is None or not NOT_PLAIN.isdisjoint(values):
+        if values is None:
             return None
+        once = None
+        if not NOT_PLAINEST.isdisjoint(values):
+            if not NOT_PLAIN.isdisjoint(values) or is_copy(topic, values):
+                return None
+            once = read_once(topic, values)
         unique_key = values.get(Property.UNIQ_KEY)
         if unique_key is None:
             return None
@@ -107,7 +116,7 @@ class PlainAdmission:
             unique_key,
             values.get(Property.KEYS),
         )
-        return Placement(message, queue_id, unique_key, wait is None or is_true(wait))
+        return Placement(message, queue_id, unique_key, wait is None or is_true(wait), once)
 
     def _learn(self, topic: str) -> int:
         """How many queues a plain message to `topic` may choose from; 0 when the topic is not an ordinary one."""

@@ -12,12 +12,14 @@ Source: RocketMQ broker, send path and flow control; remoting, sending.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
+from orbitmq.broker.once import Once
+from orbitmq.broker.once_memory import Place
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.sending import Origin, Sending
+from orbitmq.broker.sending import BatchPlacement, EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.statistics import LATENCY_MASK, Statistics
 from orbitmq.clock import Clock
@@ -27,6 +29,7 @@ from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.send_answer import SendAnswers
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.store import MessageStore
 
@@ -107,8 +110,11 @@ class SendProcessor:
         if is_batch:
             return self._send_batch(command, peer, sending, origin, now_ns)
         placement = self._admission.admit(sending, origin, self._clock.now_ms(), now_ns)
-        if isinstance(placement, Refusal):
-            return self._refuse(command, placement)
+        if not isinstance(placement, Placement):
+            if isinstance(placement, Refusal):
+                return self._refuse(command, placement)
+            self._answer_repeat(command, peer, placement)
+            return None
         try:
             appended = self._store.append(placement.message)
         except StoreUnwritableError:
@@ -116,6 +122,8 @@ class SendProcessor:
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         self._statistics.stored(sending.topic, 1, appended.size, now_ns)
+        if placement.once is not None:
+            self._remember([placement.once], [appended], placement.queue_id)
         if command.flag & FLAG_ONEWAY:
             return None
         self.unanswered_count += 1
@@ -135,6 +143,36 @@ class SendProcessor:
         self._store.wait_durable(appended.end_offset, placement.wait, stored)
         return None
 
+    def _answer_repeat(self, command: Command, peer: Peer, earlier: EarlierResult) -> None:
+        """Tell the sender what the first send was told, when that one's record is as safe as this sender wants it."""
+        if command.flag & FLAG_ONEWAY:
+            return
+        self.unanswered_count += 1
+        place = (command.opaque, earlier.queue_id, earlier.unique_key, earlier.physical_offset, earlier.queue_offset)
+
+        def stored(status: PutStatus) -> None:
+            self.unanswered_count -= 1
+            answer = self._answers.command(*place)
+            peer.send(answer if status is PutStatus.PUT_OK else self._answer_not_ok(status, command.code, answer))
+
+        # What is written is synced in whole turns: a sync beyond the record's first byte covers all of it.
+        self._store.wait_durable(earlier.physical_offset + 1, earlier.wait, stored)
+
+    def _remember(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+        """A repeat of these sends is one from now on, unless the write at the end of this turn fails."""
+        memory = self._admission.idempotence
+        if memory is None:
+            return
+        for once, record in zip(sends, records, strict=True):
+            memory.sent(once, record, queue_id)
+
+        def written(status: PutStatus) -> None:
+            if status is PutStatus.SERVICE_NOT_AVAILABLE:
+                for once, record in zip(sends, records, strict=True):
+                    memory.failed(once, record, queue_id)
+
+        self._store.wait_durable(records[-1].end_offset, False, written)
+
     def _send_batch(
         self, command: Command, peer: Peer, sending: Sending, origin: Origin, now_ns: int
     ) -> Command | None:
@@ -142,22 +180,26 @@ class SendProcessor:
         if isinstance(placement, Refusal):
             return self._refuse(command, placement)
         try:
-            appended = self._store.append_batch(placement.messages)
+            appended = self._store.append_batch(placement.messages) if placement.messages else []
         except StoreUnwritableError:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
-        size = appended[-1].end_offset - appended[0].physical_offset
-        self._statistics.stored(sending.topic, len(appended), size, now_ns)
+        if appended:
+            size = appended[-1].end_offset - appended[0].physical_offset
+            self._statistics.stored(sending.topic, len(appended), size, now_ns)
+        if placement.sends:
+            self._remember(placement.sends, appended, placement.queue_id)
         if command.flag & FLAG_ONEWAY:
             return None
         prefix = self._id_prefix
+        places = _places(placement, appended)
         fields = {
-            "queueId": str(placement.queue_id),
-            "msgId": ",".join([f"{prefix}{one.physical_offset:016X}" for one in appended]),
+            "queueId": str(places[0].queue_id),
+            "msgId": ",".join([f"{prefix}{one.physical_offset:016X}" for one in places]),
             "TRACE_ON": self._trace_on,
             "MSG_REGION": self._region,
-            "queueOffset": str(appended[0].queue_offset),
+            "queueOffset": str(places[0].queue_offset),
         }
         if placement.unique_key is not None:
             fields["transactionId"] = placement.unique_key
@@ -168,7 +210,7 @@ class SendProcessor:
             self.unanswered_count -= 1
             peer.send(answer if status is PutStatus.PUT_OK else self._answer_not_ok(status, answer))
 
-        self._store.wait_durable(appended[-1].end_offset, placement.wait, stored)
+        self._store.wait_durable(max(one.physical_offset for one in places) + 1, placement.wait, stored)
         return None
 
     def _answer_not_ok(self, status: PutStatus, answer: Command) -> Command:
@@ -224,6 +266,14 @@ class SendProcessor:
 
     def _common_fields(self) -> dict[str, str]:
         return {"TRACE_ON": self._trace_on, "MSG_REGION": self._region}
+
+
+def _places(placement: BatchPlacement, appended: Sequence[Dispatched]) -> Sequence[Dispatched | Place]:
+    """Where each message of the batch is: at its earlier place, or at the next new one."""
+    if not placement.earlier:
+        return appended
+    new = iter(appended)
+    return [next(new) if place is None else place for place in placement.earlier]
 
 
 _LONG_NAMES = (

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from orbitmq.broker.admission import MAX_RECONSUME_TIMES_SINCE, Admission, broker_not_writable
 from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.once import without_once
 from orbitmq.broker.refusal import Refusal, group_missing
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.statistics import Statistics
@@ -87,6 +88,7 @@ class SendBackProcessor:
         values.setdefault(Property.ORIGIN_MESSAGE_ID, encode_offset_id(record.store_host, record.physical_offset))
         # What a former round through a delay level left behind; this round sets its own.
         values.pop(Property.DUE_MS, None)
+        values = without_once(values)  # the copy is no repeat of the first send
 
         level, dead = command.int32("delayLevel"), False
         topic, queue_id = retry.topic_name, self._random_below(max(1, retry.write_queue_nums))

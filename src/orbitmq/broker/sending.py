@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from orbitmq.broker.once import Once
+from orbitmq.broker.once_memory import Place
 from orbitmq.store.message import NewMessage
 
 
@@ -41,6 +45,19 @@ class Placement(msgspec.Struct, gc=False):
     queue_id: int
     unique_key: str
     wait: bool
+    once: Once | None = None
+    """Which send it is, when its sender may repeat it."""
+
+
+class EarlierResult(msgspec.Struct, gc=False):
+    """A repeat of a send that was admitted before: nothing to append; the sender is told what the first one was told, once
+    that one's record is as safe as `wait` asks."""
+
+    queue_id: int
+    unique_key: str
+    wait: bool
+    physical_offset: int
+    queue_offset: int
 
 
 class BatchPlacement(msgspec.Struct, gc=False):
@@ -50,3 +67,7 @@ class BatchPlacement(msgspec.Struct, gc=False):
     queue_id: int
     unique_key: str | None
     wait: bool
+    sends: Sequence[Once] = ()
+    """Which send each of `messages` is, when the sender may repeat the batch."""
+    earlier: Sequence[Place | None] = ()
+    """For each message of the request where it went before; None for those in `messages`. Empty: all are in `messages`."""

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.idempotence import Idempotence
+from orbitmq.broker.once_memory import OnceBounds
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, StoreError
@@ -276,6 +278,11 @@ class BrokerRole:
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
+        bounds = OnceBounds(
+            memory_bytes=own.idempotence_memory_max_bytes,
+            lasting_idle_ms=own.idempotence_reserved_time_hours * 3_600_000,
+        )
+        self.idempotence = Idempotence(files, root, clock, bounds)
         begun_ns = clock.monotonic_ns()
         self.store = open_store(
             root,
@@ -284,7 +291,7 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release],
+            derived=[self.release, self.idempotence],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         try:
@@ -326,6 +333,7 @@ class BrokerRole:
             configuration=lambda: self.runtime_settings.shown(),
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
+            idempotence=self.idempotence,
         )
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:

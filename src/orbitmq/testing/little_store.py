@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from orbitmq.broker.idempotence import Idempotence
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import SCHEDULE_TOPIC
@@ -51,6 +52,9 @@ def close_as_killed(store: MessageStore) -> None:
             file.close()
     for queue in store.queues:
         queue.close()
+    for derived in store._derived:
+        if isinstance(derived, Idempotence):
+            derived.close()
     store.log.close()
     store._saving.release()
 
@@ -84,7 +88,7 @@ class SteppedWorker:
 
 
 class LittleStore:
-    """An open store with its delay levels, and short ways to use both."""
+    """An open store with its delay levels and its memory of idempotent sends, and short ways to use both."""
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class LittleStore:
         history = LevelHistory.load(ConfigFile(self.files, config / HISTORY_FILE), self.levels, self.clock.now_ms())
         self.offsets_file = ConfigFile(self.files, config / OFFSETS_FILE)
         self.release = LevelRelease(self.clock, history.due_time, LevelOffsets(self.offsets_file, self.clock))
+        self.idempotence = Idempotence(self.files, root, self.clock)
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),
@@ -115,7 +120,7 @@ class LittleStore:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[self.release],
+            derived=[self.release, self.idempotence],
             worker=self.worker,
         )
         history.keep()

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.idempotence import Idempotence
+from orbitmq.broker.once_memory import OnceBounds
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.ids import pack_host
@@ -91,16 +93,19 @@ class Rig:
         self._port = 40_000
         self.chosen_queue = 0
         self.client_version = OUR_VERSION
+        self.once_bounds = OnceBounds()
         self.open()
 
     def open(self) -> None:
         files = OsFiles()
+        self.idempotence = Idempotence(files, self.root, self.clock, self.once_bounds)
         self.store = open_store(
             self.root,
             self.store_settings,
             files,
             self.clock,
             notify=lambda call: call(),
+            derived=[self.idempotence],
             worker=InlineWorker(),
         )
         self.broker = Broker(
@@ -112,6 +117,7 @@ class Rig:
             change_configuration=RuntimeSettings(ServerSettings(data=self.root)).update,
             memory_bytes=1 << 30,
             random_below=lambda bound: self.chosen_queue % bound,
+            idempotence=self.idempotence,
         )
 
     def close(self) -> None:

@@ -1,0 +1,293 @@
+"""Idempotent sends: the memory of what was sent, kept beside the log it is derived of.
+
+Admission asks (`admit`), the send path says where a message went (`sent`), and the log confirms it (`apply`). What the log
+confirmed goes to the journal; after a start the journal and the log behind its last position say what was sent.
+
+Rules of this file
+1. A key is remembered from the moment its record has a place, so that a repeat in the same turn is one; it goes to the
+   journal only with its record, by way of the log.
+2. The journal may lag behind the log; it never leads. What a crash took out of the log is taken out of the memory: a key
+   whose message is lost would turn its repeat into a loss.
+3. A broker that never saw an idempotent send has no file and writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from orbitmq.broker.once import Once, once_in_log
+from orbitmq.broker.once_journal import (
+    JOURNAL_FILE,
+    MAGIC,
+    KeysBlock,
+    OnceJournal,
+    PositionBlock,
+    decode_blocks,
+    encode_keys,
+    encode_position,
+    entry_of,
+)
+from orbitmq.broker.once_memory import EpochKeys, OnceBounds, OnceMemory, Place, pack, unpack
+from orbitmq.broker.refusal import Refusal
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreDamagedError
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.files import Files
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.reading import is_sound, store_timestamp_of
+from orbitmq.store.saving import is_passing_trouble
+
+logger = logging.getLogger("orbitmq.broker")
+
+POSITION_STEP_BYTES: Final = 1 << 20
+"""Log written since the last position block at which another one is due without new keys: what a start after a crash reads
+once more because of this file."""
+
+SHORTEN_FROM_BYTES: Final = 4 << 20
+"""The journal is made shorter when it has grown to twice its shortest size and this much."""
+
+NS_PER_MS: Final = 1_000_000
+
+
+class Idempotence:
+    """The idempotent sends of one store. Hand it to `open_store` as a derived structure."""
+
+    name = "once"
+
+    def __init__(self, files: Files, root: Path, clock: Clock, bounds: OnceBounds | None = None) -> None:
+        self.memory = OnceMemory(bounds or OnceBounds())
+        self.repeat_count = 0
+        """Sends answered with the place of an earlier one."""
+        self.stale_count = 0
+        self.full_count = 0
+        self._clock = clock
+        self._journal = OnceJournal(files, root / JOURNAL_FILE)
+        self._log: CommitLog | None = None
+        self._position = 0
+        """Everything below was taken in."""
+        self._witness = (-1, 0)
+        self._noted = 0
+        """The position of the journal's last position block."""
+        self._sent: dict[int, tuple[EpochKeys, int]] = {}
+        """Log position -> its keys and its entry: of records that have a place and have not come back through `apply`."""
+        self._unsaved: dict[EpochKeys, list[int]] = {}
+        self._keep_bytes: int | None = None
+        """What the journal is to be cut to at the end of recovery; None when there is none."""
+        self._live: frozenset[tuple[str, int]] | None = None
+        """While the journal is made shorter, what is kept of it; nothing is appended meanwhile."""
+        self._end = b""
+        """The last block of the shorter journal."""
+
+    # --- for senders ------------------------------------------------------------------------------------------------
+
+    def admit(self, sends: Sequence[Once], now_ms: int) -> list[Place | None]:
+        """For each send of one request, all of one scope and epoch: where it went before, or None for a new one.
+
+        Raises `Refusal`: a stale epoch, or no room for the new ones; then nothing has changed.
+        """
+        memory = self.memory
+        try:
+            found = [memory.find(once) for once in sends]
+            new = found.count(None)
+            if new:
+                memory.require_room(sends[0], new, now_ms, self._steady_ms())
+        except Refusal as refusal:
+            if refusal.code == ResponseCode.STALE_EPOCH:
+                self.stale_count += 1
+            else:
+                self.full_count += 1
+            raise
+        self.repeat_count += len(found) - new
+        return [None if place is None else unpack(place) for place in found]
+
+    def sent(self, once: Once, record: Dispatched, queue_id: int) -> None:
+        """A new send got its place; `queue_id` is what its sender is told."""
+        place = pack(record.physical_offset, record.queue_offset, queue_id)
+        keys = self.memory.keep(once, place, record.store_timestamp, self._steady_ms())
+        if keys is not None:
+            self._sent[record.physical_offset] = (keys, entry_of(once.digest, place))
+
+    def failed(self, once: Once, record: Dispatched, queue_id: int) -> None:
+        """That send did not reach the log: a repeat of it is a first send."""
+        if self._sent.pop(record.physical_offset, None) is not None:
+            self.memory.forget(once, pack(record.physical_offset, record.queue_offset, queue_id))
+
+    def _steady_ms(self) -> int:
+        return self._clock.monotonic_ns() // NS_PER_MS
+
+    # --- what the log says (Derived) --------------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Dispatched]) -> None:
+        sent, position = self._sent, self._position
+        for entry in entries:
+            if sent and (known := sent.pop(entry.physical_offset, None)) is not None:
+                self._unsaved.setdefault(known[0], []).append(known[1])
+            elif entry.physical_offset >= position:
+                self._learn(entry)
+        if entries and (last := entries[-1]).end_offset > position:
+            self._position = last.end_offset
+            self._witness = (last.physical_offset, last.store_timestamp)
+            memory = self.memory
+            if memory.scope_count:
+                memory.expire(last.store_timestamp, self._steady_ms())
+                memory.give_back()
+
+    def _learn(self, entry: Dispatched) -> None:
+        """A record that nobody announced: the log is read again, or was copied from elsewhere."""
+        found = once_in_log(entry)
+        if found is None:
+            return
+        once, queue_id = found
+        place = pack(entry.physical_offset, entry.queue_offset, queue_id)
+        keys = self.memory.keep(once, place, entry.store_timestamp, self._steady_ms())
+        if keys is not None:
+            self._unsaved.setdefault(keys, []).append(entry_of(once.digest, place))
+
+    def write(self) -> None:
+        """Append new keys to the journal. What comes while it is made shorter waits for the next call."""
+        if self._live is not None:
+            return
+        if self._unsaved:
+            used_ms = self._witness[1]
+            blocks = [
+                encode_keys(keys.scope, keys.epoch, used_ms, entries)
+                for keys, entries in self._unsaved.items()
+                if self.memory.is_live(keys)
+            ]
+            self._append_with_position(blocks)
+            self._unsaved = {}
+        elif self._position - self._noted >= POSITION_STEP_BYTES and self._journal.exists:
+            self._append_with_position([])
+
+    def _append_with_position(self, blocks: list[bytes]) -> None:
+        self._journal.append([*blocks, encode_position(self._position_block(synced=False))])
+        self._noted = self._position
+
+    def _position_block(self, *, synced: bool) -> PositionBlock:
+        return PositionBlock(self._position, *self._witness, synced)
+
+    def begin_sync(self) -> None:
+        journal = self._journal
+        if self._live is not None or not journal.exists:
+            return
+        if self._position > self._noted:
+            self._append_with_position([])
+        if journal.size_bytes > 2 * journal.shortened_bytes + SHORTEN_FROM_BYTES:
+            self._live = self.memory.live_epochs()
+            self._end = encode_position(self._position_block(synced=True))
+
+    def datasync(self) -> None:
+        """The log was synced before, up to everything that the journal speaks of."""
+        live = self._live
+        if live is None:
+            self._journal.datasync()
+            return
+        journal = self._journal
+        try:
+            journal.shorten(lambda block: (block.scope, block.epoch) in live, self._end)
+        except StoreDamagedError as error:
+            logger.error("%s; the next start takes what is missing from the log", error)
+            journal.shortened_bytes = journal.size_bytes
+            journal.datasync()
+        except OSError as error:
+            if not is_passing_trouble(error):
+                raise
+            logger.warning("%s was not made shorter, it is tried again: %s", JOURNAL_FILE, error)
+            journal.datasync()
+        finally:
+            self._live = None
+
+    def state(self) -> object:
+        """Whether there is a journal: a start that misses it knows that keys are missing."""
+        return {"journal": True} if self._journal.exists else None
+
+    # --- recovery (Recoverable) -------------------------------------------------------------------------------------
+
+    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
+        self._log = log
+        content = self._journal.read()
+        if content is None:
+            self._position = self._start_without(log, state, position)
+        else:
+            self._load(log, content, state, position)
+        if self._position < log.start and (content is not None or state is not None):
+            logger.warning(
+                "the log between %d and %d is gone: idempotent sends stored there are forgotten",
+                self._position, log.start,
+            )  # fmt: skip
+        self._noted = self._position
+        return self._position
+
+    def _start_without(self, log: CommitLog, state: object, position: int | None) -> int:
+        if state is not None:
+            logger.error("%s is missing: what was sent is collected from the whole log", JOURNAL_FILE)
+            return log.start
+        # Nothing was remembered when the mark was written; records before it, of other brokers, were no idempotent sends.
+        return log.end_of_files if position is None else position
+
+    def _load(self, log: CommitLog, content: memoryview, state: object, position: int | None) -> None:
+        """Take up the keys before the last position block that can be believed."""
+        believed: tuple[PositionBlock, int] | None = None
+        good_bytes = len(MAGIC)
+        for block, end in decode_blocks(content):
+            good_bytes = end
+            if isinstance(block, PositionBlock) and _is_believed(block, log, position):
+                believed = (block, end)
+        if good_bytes < len(content):
+            logger.warning(
+                "%s ends in %d bytes that are no whole block: what they said is collected from the log",
+                JOURNAL_FILE, len(content) - good_bytes,
+            )  # fmt: skip
+        if believed is None:
+            self._keep_bytes = 0
+            if position is not None and state is None:
+                self._position = position  # the file is younger than the mark
+            else:
+                logger.error("%s cannot be believed: what was sent is collected from the whole log", JOURNAL_FILE)
+                self._position = log.start
+            return
+        last, self._keep_bytes = believed
+        for block, _ in decode_blocks(content[: self._keep_bytes]):
+            if isinstance(block, KeysBlock):
+                self._remember(block)
+        self._position, self._witness = last.position, (last.witness, last.witness_ms)
+
+    def _remember(self, block: KeysBlock) -> None:
+        steady_ms = self._steady_ms()
+        for digest, place in block.places():
+            self.memory.keep(Once(block.scope, block.epoch, digest), place, block.used_ms, steady_ms)
+
+    def finish_restore(self) -> None:
+        """Cut off, durably, what could not be believed, before anything is appended behind it."""
+        assert self._log is not None
+        self._position = min(self._position, self._log.end)
+        if self._keep_bytes is not None:
+            self._journal.cut(self._keep_bytes)
+            self._keep_bytes = None
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+def _is_believed(block: PositionBlock, log: CommitLog, position: int | None) -> bool:
+    """Whether the log still holds what it held when the block was written.
+
+    With a mark of ours that is what the mark vouches for. Without one RocketMQ wrote last: it only appends, or cuts off an
+    end, so the log is the same up to a record that is still in its place.
+    """
+    if position is not None:
+        return block.synced or block.position <= position
+    if block.position <= log.start:
+        return True
+    record = log.record_view(block.witness) if block.witness >= 0 else None
+    return (
+        record is not None
+        and is_sound(record, block.witness)
+        and store_timestamp_of(record) == block.witness_ms
+        and block.witness + len(record) == block.position
+    )

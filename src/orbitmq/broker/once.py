@@ -1,0 +1,137 @@
+"""Which send is meant: scope, epoch and key of an idempotent send, read from a message's properties.
+
+A program that may have to repeat a send says who it is (the scope), in which run of its work (the epoch), and which of its
+sends this is (the key). Two sends with the same three to the same topic are one send.
+
+Rules of this file
+1. Pure. What cannot be read is refused and nothing is guessed: a send that was meant to be stored once must not be stored
+   as one that may be doubled.
+2. A copy of a message is not its send. Send-backs, retries, dead letters and what a program forwards with all the
+   properties it received carry the first send's names; they lose them on the way in, and in a log that another broker
+   wrote they are passed over. Storing something twice is a nuisance, not storing it is a loss.
+3. The topic is part of the key, the queue is not: a producer may repeat a send to another queue.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from orbitmq.broker.refusal import Refusal
+from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store.dispatch import Dispatched
+
+ONCE_NAMES: Final = frozenset({Property.ONCE_SCOPE, Property.ONCE_EPOCH, Property.ONCE_KEY})
+
+TRANSIENT_PREFIX: Final = "~"
+"""Scopes that producers make for their own retries begin with it; they are forgotten soon."""
+
+DIGEST_BYTES: Final = 16
+EPOCH_MAX: Final = (1 << 63) - 1
+_EPOCH_DIGITS_MAX: Final = 19
+
+_COPY_MARKS: Final = frozenset(
+    {
+        Property.RETRY_TOPIC,
+        Property.ORIGIN_MESSAGE_ID,
+        Property.DLQ_ORIGIN_TOPIC,
+        Property.DLQ_ORIGIN_MESSAGE_ID,
+    }
+)
+"""On messages that were stored before under another place: sent back, given up, or brought back."""
+
+_STAMPS: Final = frozenset({Property.MSG_REGION, Property.CLUSTER})
+"""What a broker writes on everything it stores and no producer does: a send that has them is a copy."""
+
+_MARK: Final = Property.ONCE_SCOPE.encode() + b"\x01"
+
+
+class Once(msgspec.Struct, frozen=True, gc=False):
+    """The identity of one send. `digest` stands for topic and key."""
+
+    scope: str
+    epoch: int
+    digest: int
+
+
+def digest_of(topic: str, key: str) -> int:
+    """128 bits for topic and key. Cost: about 0.8 us."""
+    return int.from_bytes(
+        blake2b(f"{topic}\0{key}".encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    )
+
+
+def is_copy(topic: str, values: dict[str, str]) -> bool:
+    """Whether a message to `topic` repeats another message, and not the send of one."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or not _COPY_MARKS.isdisjoint(values)
+
+
+def read_once(topic: str, values: dict[str, str]) -> Once | None:
+    """What the properties of a send say; None when they say nothing. Raises `Refusal` for half of it or nonsense."""
+    scope = values.get(Property.ONCE_SCOPE)
+    if scope is None:
+        for name in (Property.ONCE_EPOCH, Property.ONCE_KEY):
+            if name in values:
+                raise _illegal(f"the message has {name} but no {Property.ONCE_SCOPE}, or an empty one")
+        return None
+    if len(scope) > ONCE_SCOPE_BYTES_MAX or len(scope.encode("utf-8", "replace")) > ONCE_SCOPE_BYTES_MAX:
+        raise _illegal(f"{Property.ONCE_SCOPE} has more than {ONCE_SCOPE_BYTES_MAX} bytes")
+    epoch = values.get(Property.ONCE_EPOCH)
+    if epoch is None:
+        raise _illegal(f"the message has {Property.ONCE_SCOPE} but no {Property.ONCE_EPOCH}")
+    if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= _EPOCH_DIGITS_MAX and int(epoch) <= EPOCH_MAX):
+        raise _illegal(f"{Property.ONCE_EPOCH} is a decimal number from 0 to 2^63 - 1, not {epoch[:32]!r}")
+    key = values.get(Property.ONCE_KEY) or values.get(Property.UNIQ_KEY)
+    if key is None:
+        raise _illegal(f"an idempotent send needs a key: neither {Property.ONCE_KEY} nor {Property.UNIQ_KEY} is given")
+    if len(key) > ONCE_KEY_BYTES_MAX:
+        raise _illegal(f"the key of an idempotent send has at most {ONCE_KEY_BYTES_MAX} characters, not {len(key)}")
+    return Once(scope, int(epoch), digest_of(topic, key))
+
+
+def sort_out(topic: str, values: dict[str, str]) -> tuple[dict[str, str], Once | None]:
+    """Properties to store and the identity of the send. A copy loses its names and has no identity. Raises `Refusal`."""
+    if ONCE_NAMES.isdisjoint(values):
+        return values, None
+    if is_copy(topic, values) or not _STAMPS.isdisjoint(values):
+        return without_once(values), None
+    return values, read_once(topic, values)
+
+
+def without_once(values: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in ONCE_NAMES}
+
+
+def once_in_log(entry: Dispatched) -> tuple[Once, int] | None:
+    """The identity of the send that a stored record is, and the queue its sender was told; None for any other record.
+
+    Tolerant: what another broker stored without understanding it is no idempotent send. Cost for records without the
+    properties: a search of about 0.06 us.
+    """
+    if _MARK not in entry.properties or entry.sys_flag & TRANSACTION_MASK or entry.prepared_transaction_offset:
+        return None
+    values = decode_properties(entry.properties)
+    topic, queue_id = entry.topic, entry.queue_id
+    if topic == SCHEDULE_TOPIC:
+        topic = values.get(Property.REAL_TOPIC, "")
+        queue = values.get(Property.REAL_QID, "")
+        if not topic or not (queue.isascii() and queue.isdigit()) or int(queue) > 0x7FFFFFFF:
+            return None
+        queue_id = int(queue)
+    if is_copy(topic, values):
+        return None
+    try:
+        once = read_once(topic, values)
+    except Refusal:
+        return None
+    return None if once is None else (once, queue_id)
+
+
+def _illegal(remark: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
