@@ -421,6 +421,9 @@ LOOP_STALL_MS: Final = 250
 CLI_CONTEXTS_MAX: Final = 256
 """Named clusters in the user's file: a list that a person still reads."""
 
+BENCH_SAMPLES_MAX: Final = 5_000_000
+"""Times that one run of a benchmark keeps, each a float: two minutes at full speed."""
+
 CLI_CONTEXT_FILE_BYTES_MAX: Final = 262_144
 """Largest file of contexts that is read: so many contexts with a kilobyte each."""
 

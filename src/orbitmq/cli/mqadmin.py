@@ -20,13 +20,15 @@ def mqadmin(
 
     They take RocketMQ's options, and print what the command of ours prints that they stand for.
     """
-    from orbitmq.cli.mqadmin_aliases import ALIASES
+    from orbitmq.cli.mqadmin_aliases import ALIASES, REFUSED
 
     rows = [
         {
             "mqadmin": name,
             "orbitmq": " ".join(alias.command),
-            "options": ["-" + names.partition(",")[0] for names, ours in alias.options.items() if ours],
+            "options": [
+                "-" + names.partition(",")[0] for names, ours in alias.options.items() if ours not in ("", REFUSED)
+            ],
             "note": alias.note,
         }
         for name, alias in sorted(ALIASES.items())
