@@ -94,18 +94,27 @@ class Callbacks:
         return None
 
     def _status(self, command: Command) -> Command:
-        consumer = self._client.consumers.get(command.text("group"))
-        if consumer is None:
-            return _not_here(command, command.text("group"))
-        for owned in consumer.owned.values():
-            consumer.note_progress(owned)
-        table = consumer.offsets.table.of_topic(command.text("topic"))
+        group, topic = command.text("group"), command.text("topic")
+        consumer, lite = self._client.consumers.get(group), self._client.lite_consumers.get(group)
+        if consumer is not None:
+            for owned in consumer.owned.values():
+                consumer.note_progress(owned)
+            table = consumer.offsets.table.of_topic(topic)
+        elif lite is not None:
+            table = lite.progress(topic)
+        else:
+            return _not_here(command, group)
         return response(command, ResponseCode.SUCCESS, body=ConsumerStatusBody(message_queue_table=table).encode())
 
     def _running_info(self, command: Command) -> Command:
-        consumer = self._client.consumers.get(command.text("consumerGroup"))
+        group = command.text("consumerGroup")
+        stacks = stacks_of_tasks(CLIENT_STACKS_CHARS_MAX) if command.boolean("jstackEnable") else None
+        lite = self._client.lite_consumers.get(group)
+        if lite is not None:
+            return response(command, ResponseCode.SUCCESS, body=lite.running_info(stacks).encode())
+        consumer = self._client.consumers.get(group)
         if consumer is None:
-            return _not_here(command, command.text("consumerGroup"))
+            return _not_here(command, group)
         options = consumer.options
         now_ms = monotonic_ms()
         info = ConsumerRunningInfo(
@@ -132,7 +141,7 @@ class Callbacks:
                 for topic, status in consumer.statistics.statuses(now_ms).items()
                 if topic in consumer.subscriptions
             },
-            jstack=stacks_of_tasks(CLIENT_STACKS_CHARS_MAX) if command.boolean("jstackEnable") else None,
+            jstack=stacks,
         )
         return response(command, ResponseCode.SUCCESS, body=info.encode())
 

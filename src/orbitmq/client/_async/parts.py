@@ -29,7 +29,7 @@ from orbitmq.client.pull_plan import Hold
 from orbitmq.client.subscription import Subscription
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
-from orbitmq.protocol.remoting.bodies import ConsumerData, MessageQueue
+from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 """Handles one message. Returning acknowledges it, raising sends it back, unless the handler has settled it itself."""
@@ -108,6 +108,10 @@ class LiteMember(Protocol):
     def rebalance_soon(self) -> None: ...
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None: ...
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]: ...
+
+    def running_info(self, stacks: str | None) -> ConsumerRunningInfo: ...
 
     async def close(self) -> None: ...
 
