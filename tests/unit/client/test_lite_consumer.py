@@ -16,7 +16,14 @@ from orbitmq.client.options import ClientOptions, ConsumeFrom
 from orbitmq.client.stored import StoredMessage
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError, RemoteError, RouteNotFoundError
-from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumeType, MessageQueue, ResetOffsetBody
+from orbitmq.protocol.remoting.bodies import (
+    ConsumeFromWhere,
+    ConsumerRunningInfo,
+    ConsumerStatusBody,
+    ConsumeType,
+    MessageQueue,
+    ResetOffsetBody,
+)
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import response
 
@@ -591,6 +598,29 @@ def test_an_administrator_resets_a_group(run: Run, cluster: Cluster, broker: Bro
             body = ResetOffsetBody(offset_table={QUEUE: 7}).encode()
             broker.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "g"}, body, oneway=True)
             assert bodies(await consumer.poll(10_000)) == [7, 8, 9]
+
+    run(test)
+
+
+def test_administrators_see_how_far_it_is(run: Run, cluster: Cluster, broker: Broker) -> None:
+    fill(broker, 10)
+
+    async def test() -> None:
+        async with client(cluster) as mq, mq.lite_consumer("g", FIRST) as consumer:
+            await consumer.subscribe("T", "*")
+            await consumer.poll(max_messages=4)
+            await consumer.poll(max_messages=2)
+            broker.tell(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "g"})
+            await asyncio.sleep(0.1)
+            broker.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": mq.client_id})
+            await asyncio.sleep(0.1)
+            status, info = broker.answers(7)
+            assert ConsumerStatusBody.decode(status.body).message_queue_table[QUEUE] == 4
+            told = ConsumerRunningInfo.decode(info.body)
+            assert told.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
+            assert [subscription.topic for subscription in told.subscription_set] == ["T"]
+            state = told.mq_table[QUEUE]
+            assert (state.cached_msg_count, state.cached_msg_min_offset, state.cached_msg_max_offset) == (6, 4, 9)
 
     run(test)
 

@@ -1,4 +1,4 @@
-"""Who is in a consumer group, as the brokers of a topic know it."""
+"""Who is in a consumer group. Every broker of a topic knows all members of the groups that consume it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from orbitmq.protocol.remoting.codes import RequestCode
 _TIMEOUT_MS: Final = 3_000
 
 
-async def member_ids(client: Context, group: str, route: Route) -> list[str]:
-    """Client ids of the group, from one broker of the topic chosen at random. Every broker of a topic knows all of them."""
-    brokers = [name for name in route.brokers if route.brokers[name]]
+def some_broker(route: Route) -> tuple[str, str]:
+    """Name and address of a broker of the topic, chosen at random so that no broker is asked by everybody."""
+    brokers = [(name, address) for name in route.brokers if (address := route.reader(name)) is not None]
     if not brokers:
         raise ClientError(f"topic {route.topic!r} has no broker", remedy="check that the brokers run")
-    address = route.reader(random.choice(brokers))
-    assert address is not None  # brokers without any member were left out
+    return random.choice(brokers)
+
+
+async def member_ids(client: Context, group: str, address: str) -> list[str]:
+    """Client ids of the group as one broker knows them, with repetitions when two members share an id."""
     answer = await client.network.request(
         address,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
@@ -28,4 +31,4 @@ async def member_ids(client: Context, group: str, route: Route) -> list[str]:
         timeout_ms=_TIMEOUT_MS,
         doing=f"listing the members of group {group!r}",
     )
-    return list(ConsumerIdList.decode(bytes(answer.body)).consumer_id_list)
+    return list(ConsumerIdList.decode(answer.body).consumer_id_list)

@@ -39,6 +39,7 @@ from orbitmq.client._async.assignment_watch import (
 )
 from orbitmq.client._async.lite_puller import lite_pull_forever
 from orbitmq.client._async.lite_queue import LiteQueue, LiteQueues
+from orbitmq.client._async.lite_report import running_info
 from orbitmq.client._async.lite_share import LiteShare
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.queue_reader import QueueReader
@@ -54,7 +55,7 @@ from orbitmq.limits import (
     LITE_ASSIGNED_QUEUES_MAX,
     LITE_WATCHES_MAX,
 )
-from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumeType, MessageQueue
+from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageQueue
 
 _REQUEST_TIMEOUT_MS: Final = 5_000
 
@@ -89,6 +90,7 @@ class LiteConsumer:
         self.reader = QueueReader(client, group, _REQUEST_TIMEOUT_MS)
         self.queues = LiteQueues(options)
         self.tasks = Tasks(f"lite consumer {group}", self._crashed)
+        self.started_at_ms = 0
         self._share = LiteShare(self)
         self._on_assignment = on_assignment
         self._mode: Mode | None = None
@@ -109,6 +111,7 @@ class LiteConsumer:
             )
         self.client.lite_started(self)
         self._state = State.RUNNING
+        self.started_at_ms = self.client.clock.now_ms()
         if self.options.auto_commit:
             self.tasks.spawn(self._commit_forever(), "automatic commit")
         if self._on_assignment is not None:
@@ -366,6 +369,20 @@ class LiteConsumer:
                 self.queues.offsets.freeze(queue, offset)
                 await self._share.give_up(owned)
         self._share.soon()
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Offsets below which everything is finished."""
+        return {queue: owned.finished for queue, owned in self.queues.owned.items() if queue.topic == topic}
+
+    def running_info(self, stacks: str | None) -> ConsumerRunningInfo:
+        return running_info(
+            self.queues,
+            self.subscriptions,
+            ";".join(self.client.name_servers.choice),
+            self.started_at_ms,
+            self.client.clock.now_ms(),
+            stacks,
+        )
 
     # --- inside
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, Protocol
 
-from orbitmq.client._async.group_members import member_ids
+from orbitmq.client._async.group_members import member_ids, some_broker
 from orbitmq.client._async.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.queue_reader import QueueReader
@@ -124,7 +124,8 @@ class LiteShare:
             log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
             return False
         own_id = consumer.client.client_id
-        members = await member_ids(consumer.client, consumer.group, route)
+        _, address = some_broker(route)
+        members = await member_ids(consumer.client, consumer.group, address)
         if own_id not in members:
             # The broker has not seen our heartbeat yet, or lost it: whatever we read may be given to others.
             consumer.broker_lost_us()

@@ -14,10 +14,10 @@ Rules of this file
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 from orbitmq.client._async.feed import LOCK_LIFE_MS
+from orbitmq.client._async.group_members import member_ids, some_broker
 from orbitmq.client._async.owned_queue import OwnedQueue
 from orbitmq.client._async.parts import Member
 from orbitmq.client._async.queue_locks import RENEW_AGAIN_MS, RENEW_MS
@@ -27,8 +27,7 @@ from orbitmq.client.pull_plan import PULL_EXPIRED_MS
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.names import RETRY_PREFIX
-from orbitmq.protocol.remoting.bodies import ConsumerIdList, MessageQueue
-from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.bodies import MessageQueue
 
 INTERVAL_MS: Final = 20_000
 INTERVAL_MIN_MS: Final = 300
@@ -36,7 +35,6 @@ RETRY_MS: Final = 1_000
 TAKE_OVER_PAUSE_MS: Final = 500
 IN_HAND_WAIT_MS: Final = 500
 """How long a run waits for the message in hand of a queue that is to be given up; the next run waits again."""
-_MEMBERS_TIMEOUT_MS: Final = 3_000
 _OFFSET_TIMEOUT_MS: Final = 3_000
 
 
@@ -220,23 +218,11 @@ class Rebalance:
     async def _members(self, route: Route) -> list[str]:
         """Client ids of the group, from one broker of the topic chosen at random."""
         consumer = self._consumer
-        brokers = [name for name in route.brokers if route.brokers[name]]
-        if not brokers:
-            raise ClientError(f"topic {route.topic!r} has no broker", remedy="check that the brokers run")
-        broker_name = random.choice(brokers)
+        broker_name, address = some_broker(route)
         known = self._members_by_broker.get(broker_name)
         if known is not None:
             return known
-        address = route.reader(broker_name)
-        assert address is not None  # brokers without any member were left out
-        answer = await consumer.client.network.request(
-            address,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            {"consumerGroup": consumer.group},
-            timeout_ms=_MEMBERS_TIMEOUT_MS,
-            doing=f"listing the members of group {consumer.group!r}",
-        )
-        members = list(ConsumerIdList.decode(answer.body).consumer_id_list)
+        members = await member_ids(consumer.client, consumer.group, address)
         self._members_by_broker[broker_name] = members
         self.member_ids = tuple(sorted(members))
         return members
