@@ -17,7 +17,18 @@ from orbitmq.errors import ConnectionLostError
 from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.records import MagicCode, Record, encode_record
-from orbitmq.protocol.remoting.bodies import BrokerData, ConsumerIdList, HeartbeatData, QueueData, TopicRouteData
+from orbitmq.protocol.remoting.bodies import (
+    BrokerData,
+    ClientConnection,
+    ConsumerConnection,
+    ConsumerIdList,
+    HeartbeatData,
+    LockBatchRequest,
+    LockBatchResponse,
+    MessageQueue,
+    QueueData,
+    TopicRouteData,
+)
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
@@ -150,6 +161,10 @@ class Broker(Server):
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.members: dict[Pipe, HeartbeatData] = {}
         self.foreign_members: list[str] = []
+        self.locks: dict[tuple[str, MessageQueue], str] = {}
+        """Who holds the lock of a group on a queue; they do not expire by themselves."""
+        self.connections: ConsumerConnection | None = None
+        """What the broker says of every group; by default what the last heartbeat said."""
         self._stored_once: dict[tuple[str, ...], dict[str, str]] = {}
         self._parked: dict[tuple[str, int], list[tuple[Pipe, Command]]] = defaultdict(list)
 
@@ -216,6 +231,24 @@ class Broker(Server):
                     if any(consumer.group_name == group for consumer in member.consumer_data_set)
                 ]
                 ok.body = ConsumerIdList(consumer_id_list=ids + self.foreign_members).encode()
+            case RequestCode.GET_CONSUMER_CONNECTION_LIST:
+                ok.body = (self.connections or self._connections(command.text("consumerGroup"))).encode()
+            case RequestCode.LOCK_BATCH_MQ:
+                asked = LockBatchRequest.decode(command.body)
+                held = [
+                    each
+                    for each in asked.mq_set
+                    if self.locks.setdefault((asked.consumer_group, each), asked.client_id) == asked.client_id
+                ]
+                ok.body = LockBatchResponse(lock_ok_mq_set=held).encode()
+            case RequestCode.UNLOCK_BATCH_MQ:
+                asked = LockBatchRequest.decode(command.body)
+                for each in asked.mq_set:
+                    if self.locks.get((asked.consumer_group, each)) == asked.client_id:
+                        del self.locks[asked.consumer_group, each]
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                stored = [record.store_timestamp for record in self.queues[queue]]
+                ok.fields = {"offset": str(sum(at_ms < command.integer("timestamp") for at_ms in stored))}
             case RequestCode.QUERY_CONSUMER_OFFSET:
                 offset = self.offsets.get((command.text("consumerGroup"), *queue))
                 if offset is None:
@@ -234,6 +267,18 @@ class Broker(Server):
             case _:
                 return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
         return ok
+
+    def _connections(self, group: str) -> ConsumerConnection:
+        found = ConsumerConnection()
+        for number, member in enumerate(self.members.values()):
+            for consumer in member.consumer_data_set:
+                if consumer.group_name == group:
+                    found.connection_set.append(
+                        ClientConnection(client_id=member.client_id, client_addr=f"10.0.0.9:{number}")
+                    )
+                    found.subscription_table = {data.topic: data for data in consumer.subscription_data_set}
+                    found.message_model = consumer.message_model
+        return found
 
     def _send(self, command: Command) -> Command:
         topic, queue_id = command.text("b"), command.integer("e")

@@ -41,6 +41,7 @@ from orbitmq.client._async.parts import BatchHandler, Context, Handler
 from orbitmq.client._async.puller import pull_forever
 from orbitmq.client._async.queue_locks import QueueLocks
 from orbitmq.client._async.rebalance import Rebalance
+from orbitmq.client._async.requests import send_reply
 from orbitmq.client._async.runtime import (
     Cancelled,
     Event,
@@ -106,6 +107,8 @@ class Consumer:
             self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
         self._rebalance = Rebalance(self)
         self._check = GroupCheck(self, self._rebalance)
+        self._pausing = False
+        self._slice_ms = 0
         self._stopping = False
         self._stopped = Event()
         self._state = State.NEW
@@ -223,9 +226,21 @@ class Consumer:
         if self.shared_waiters_count:
             self._tell_shared_waiters()
         self._feed.settled(owned)
+        if owned.leaving and not owned.in_hand_count:
+            self._rebalance.soon()
 
     async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
         return await self._failures.failed(owned, message, delay_level)
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None:
+        await send_reply(self.client, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
 
     # --- for the rest of the client
 
@@ -308,11 +323,25 @@ class Consumer:
     async def _next(self, count: int) -> list[ReceivedMessage]:
         """The next messages to begin; none when there will be none."""
         while not self._stopping:
-            messages = self._take(count)
-            if messages:
-                return messages
+            if not self._pausing:
+                if monotonic_ms() - self._slice_ms >= SLICE_MS:
+                    await self._pause()
+                    continue
+                messages = self._take(count)
+                if messages:
+                    return messages
             await self._feed.idlers.wait()
         return []
+
+    async def _pause(self) -> None:
+        """End a slice. Whoever else comes for messages meanwhile waits, so that all of them together keep to one slice a turn."""
+        self._pausing = True
+        try:
+            await let_others_run()
+        finally:
+            self._pausing = False
+            self._slice_ms = monotonic_ms()
+            self._feed.idlers.wake()
 
     async def _run(self, one: Handler, handle: BatchHandler, count: int, concurrency: int) -> None:
         if not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
@@ -331,7 +360,6 @@ class Consumer:
         self._raise_failure()
 
     async def _work(self, handle: BatchHandler, count: int) -> None:
-        slice_ms = monotonic_ms()
         while messages := await self._next(count):
             try:
                 await handle(messages)
@@ -345,10 +373,6 @@ class Consumer:
                     if message.settlement is Settlement.PENDING:
                         message.settlement = Settlement.ACKED
                         message.settler.ack(message)
-            now_ms = monotonic_ms()
-            if now_ms - slice_ms >= SLICE_MS:
-                await let_others_run()
-                slice_ms = monotonic_ms()
 
     def _log_failure(self, error: Exception, messages: list[ReceivedMessage]) -> None:
         now_ms = monotonic_ms()
