@@ -17,7 +17,6 @@ Rules of this file
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from sync_sources import (
     MARK,
     OWNER,
     PACKAGE,
+    RESCUED,
     SEQUENCES,
     SYNC,
     WAITING,
@@ -41,6 +41,11 @@ from sync_sources import (
     CannotMirrorError,
     Source,
     Sources,
+    all_arguments,
+    as_synchronous,
+    attributes,
+    expression,
+    result_of,
 )
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -159,15 +164,15 @@ class Twin:
             case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
                 return f"None if {value} is None else {self._convert(left, source, value, turn)}"
             case ast.Subscript(value=ast.Name(id=kind), slice=inner) if kind in SEQUENCES:
-                return f"[{self._convert(inner, source, 'item', turn)} for item in {value}]"
+                return f"[{self._convert(inner, source, 'each', turn)} for each in {value}]"
             case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, ast.Constant(value=kind)])) if (
                 kind is ...
             ):
-                return f"tuple({self._convert(inner, source, 'item', turn)} for item in {value})"
+                return f"tuple({self._convert(inner, source, 'each', turn)} for each in {value})"
             case ast.Subscript(value=ast.Name(id="dict" | "Mapping"), slice=ast.Tuple(elts=[key, inner])) if (
                 not self._names_twin(key, source)
             ):
-                return f"{{key: {self._convert(inner, source, 'item', turn)} for key, item in {value}.items()}}"
+                return f"{{key: {self._convert(inner, source, 'each', turn)} for key, each in {value}.items()}}"
         raise source.fail(
             node, f"{ast.unparse(node)} holds an object that has a twin", "teach generate_sync.py this type"
         )
@@ -198,20 +203,20 @@ class Twin:
         self.docstring(definition, "    ")
         self.write_constructor(definition)
         public = [node for node in definition.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        known = {node.name for node in public} | _attributes(definition)
+        known = {node.name for node in public} | attributes(definition)
         for stale in (INTERNAL.get(name, set()) | set(ATTRIBUTES.get(name, {}))) - known:
-            raise source.fail(definition, f"{name} has no {stale}", "take it out of the tables of generate_sync.py")
-        for attribute in sorted(_attributes(definition) - INTERNAL.get(name, set()) - has):
+            raise source.fail(definition, f"{name} has no {stale}", "take it out of the tables of sync_sources.py")
+        for attribute in sorted(attributes(definition) - INTERNAL.get(name, set()) - has):
             if attribute not in ATTRIBUTES.get(name, {}):
                 raise source.fail(
                     definition,
                     f"nobody says what the attribute {name}.{attribute} is",
-                    "enter it in INTERNAL or in ATTRIBUTES",
+                    "enter it in INTERNAL or ATTRIBUTES of sync_sources.py",
                 )
         for attribute, annotation in ATTRIBUTES.get(name, {}).items():
             self.lines += [
                 "    @property",
-                f"    def {attribute}(self) -> {self.annotation(_expression(annotation), source)}:",
+                f"    def {attribute}(self) -> {self.annotation(expression(annotation), source)}:",
             ]
             self.lines += [f"        return self._twin.{attribute}", ""]
         for node in public:
@@ -239,14 +244,12 @@ class Twin:
             self.lines += ["        self._loop = loop_thread"]
         self.lines += [f"        self._twin: source.{name} = twin"]
         for node in definition.body:
-            if isinstance(node, ast.AsyncFunctionDef) and node.name == "__anext__" and node.returns is not None:
-                self.lines += [f"        self._rescued: list[{self.original(node.returns)}] = []"]
-        for owner, kept in sorted(KEPT):
-            if owner == name:
-                node = next(node for node in definition.body if getattr(node, "name", None) == kept)
-                assert isinstance(node, ast.FunctionDef)
-                assert node.returns is not None
-                self.lines += [f"        self._{kept}: {self.annotation(node.returns, self.source)} | None = None"]
+            place = (name, getattr(node, "name", ""))
+            if place in KEPT and isinstance(node, ast.FunctionDef):
+                kind = self.annotation(result_of(self.source, node), self.source)
+                self.lines += [f"        self._{node.name}: {kind} | None = None"]
+            elif place in RESCUED and isinstance(node, ast.AsyncFunctionDef):
+                self.lines += [f"        {_rescued(node)}: list[{self.original(result_of(self.source, node))}] = []"]
         self.lines.append("")
 
     def original(self, node: ast.expr) -> str:
@@ -273,13 +276,13 @@ class Twin:
             raise source.fail(
                 node,
                 f"{where} has no docstring",
-                "write one if it is for programs; else enter it in INTERNAL of generate_sync.py",
+                "write one if it is for programs; else enter it in INTERNAL of sync_sources.py",
             )
         for decorator in decorators:
             if decorator != "property":
                 self.need(source, decorator)
             self.lines.append(f"    @{decorator}")
-        returns = _result(source, node)
+        returns = result_of(source, node)
         iterates = isinstance(returns, ast.Subscript) and ast.unparse(returns.value) == "AsyncIterator"
         if iterates:
             assert isinstance(returns, ast.Subscript)
@@ -307,12 +310,12 @@ class Twin:
     def parameters(self, arguments: ast.arguments, source: Source) -> str:
         copy = ast.parse(f"def f({ast.unparse(arguments)}): pass").body[0]
         assert isinstance(copy, ast.FunctionDef)
-        for argument in _all_arguments(copy.args):
+        for argument in all_arguments(copy.args):
             if argument.annotation is None:
                 if argument.arg != "self":
                     raise source.fail(arguments, f"parameter {argument.arg} has no annotation", "annotate it")
                 continue
-            argument.annotation = _expression(self.annotation(argument.annotation, source))
+            argument.annotation = expression(self.annotation(argument.annotation, source))
         copy.args.defaults = [self.default(node, source) for node in copy.args.defaults]
         copy.args.kw_defaults = [node and self.default(node, source) for node in copy.args.kw_defaults]
         return ast.unparse(copy.args)
@@ -349,21 +352,27 @@ class Twin:
             return ["return self"]
         handlers = [
             argument.arg
-            for argument in _all_arguments(node.args)
+            for argument in all_arguments(node.args)
             if argument.annotation is not None and self.handler(argument.annotation, self.source)
         ]
-        if handlers and any(argument.arg == "concurrency" for argument in _all_arguments(node.args)):
+        if handlers and any(argument.arg == "concurrency" for argument in all_arguments(node.args)):
             return self.handling_body(owner, node, handlers)
         call = f"self._twin.{node.name}({self.forwarded(node.args)})"
-        if node.name == "__anext__":
+        if (owner.name, node.name) in RESCUED:
+            kept = _rescued(node)
+            taken = f"{kept}.pop() if {kept} else self._loop.run({call}, rescue={kept}.append)"
+            returned = self.outwards(returns, self.source, "found")
+            if node.name != "__anext__":
+                return [f"found = {taken}", f"return {returned}"]
             return [
                 "try:",
-                "    found = self._rescued.pop() if self._rescued else self._loop.run(self._twin.__anext__(), "
-                "rescue=self._rescued.append)",
+                f"    found = {taken}",
                 "except StopAsyncIteration:",
                 "    raise StopIteration from None",
-                f"return {self.outwards(returns, self.source, 'found')}",
+                f"return {returned}",
             ]
+        if node.name == "__anext__":
+            raise self.source.fail(node, f"{owner.name} iterates", "enter it in RESCUED of sync_sources.py")
         if node.name == "__aenter__":
             way = "open" if owner.name == OWNER else "run"
             return [f"self._loop.{way}({call})", "return self"]
@@ -421,7 +430,7 @@ class Twin:
                 "mirrored are: async def, one handler, and a method stop()",
             )
         (handler,) = handlers
-        annotation = next(argument.annotation for argument in _all_arguments(node.args) if argument.arg == handler)
+        annotation = next(argument.annotation for argument in all_arguments(node.args) if argument.arg == handler)
         assert annotation is not None
         found = self.handler(annotation, self.source)
         assert found is not None
@@ -454,7 +463,7 @@ class Twin:
 
     def write_function(self, node: ast.FunctionDef) -> None:
         """A function that makes the owner of everything, such as `connect`."""
-        returns = _result(self.source, node)
+        returns = result_of(self.source, node)
         if ast.unparse(returns) != OWNER:
             raise self.source.fail(node, f"{node.name} does not return a {OWNER}", "export functions that do")
         self.lines.append(
@@ -486,39 +495,8 @@ class Twin:
         return "\n".join([*lines, "", *self.lines])
 
 
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _result(source: Source, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr:
-    if node.returns is None:
-        raise source.fail(node, f"{node.name} does not say what it returns", "annotate it")
-    return node.returns
-
-
-def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
-    found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    return found + [argument for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
-
-
-def _attributes(definition: ast.ClassDef) -> set[str]:
-    """Public attributes that the constructor sets."""
-    constructor = next((node for node in definition.body if getattr(node, "name", "") == "__init__"), None)
-    return {
-        node.attr
-        for node in ast.walk(constructor or ast.Module([], []))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and ast.unparse(node.value) == "self"
-        and not node.attr.startswith("_")
-    }
-
-
-def as_synchronous(text: str) -> str:
-    """Prose and examples about `async with` and `await` without these words."""
-    text = re.sub(r"\basync (with|for|def)\b", r"\1", text)
-    text = text.replace("orbitmq.connect(", "orbitmq.sync.connect(")
-    return re.sub(r"\bawait ", "", text).replace("\\", "\\\\")
+def _rescued(node: ast.AsyncFunctionDef | ast.FunctionDef) -> str:
+    return f"self._rescued_{node.name.strip('_')}"
 
 
 def entry(sources: Sources) -> str:

@@ -7,6 +7,7 @@ parts of the client enters it in `INTERNAL` here.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,15 +31,23 @@ OWNER: Final = "Client"
 
 INTERNAL: Final = {
     "Client": {
-        "callbacks", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon", "inner_producer",
-        "membership", "name_servers", "network", "producer_closed", "producers", "routes", "tasks", "unique_ids",
+        "callbacks", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon",
+        "inner_producer", "introduce_to", "lite_closed", "lite_consumers", "lite_started", "lite_subscribed",
+        "membership", "name_servers", "network", "producer_closed", "producers", "routes", "stable_id", "tasks",
+        "unique_ids", "waiting_replies",
     },
     "Consumer": {
-        "ack", "broker_lost_us", "byte_waiters_count", "client", "correct_offset", "deliver", "forget_waiting", "handler",
-        "heartbeat", "holds", "pull", "offsets", "owned", "rebalance_soon", "reset", "send_back", "started_at_ms",
-        "subscriptions", "tasks", "unsettled_bytes",
+        "broker_lost_us", "client", "correct_offset", "deliver", "given_up", "handler", "heartbeat", "hold",
+        "locks", "note_progress", "offsets", "owned", "pulling", "rebalance_soon", "reply", "reset",
+        "send_back", "settled", "shared_waiters_count", "started_at_ms", "statistics", "subscriptions", "tasks",
+        "unsettled_bytes",
+    },
+    "LiteConsumer": {
+        "broker_lost_us", "client", "heartbeat", "progress", "pulling", "queues", "reader", "rebalance_soon", "reset",
+        "running_info", "started_at_ms", "subscriptions", "tasks",
     },
     "Producer": {"send_prepared"},
+    "PullConsumer": {"client"},
     "ReceivedMessage": {"again", "problem", "settler"},
 }  # fmt: skip
 """Public names that are for the other parts of the client, not for programs."""
@@ -46,12 +55,17 @@ INTERNAL: Final = {
 ATTRIBUTES: Final = {
     "Client": {"client_id": "str", "options": "ClientOptions"},
     "Consumer": {"group": "str", "options": "ConsumerOptions"},
+    "LiteConsumer": {"group": "str", "options": "LiteConsumerOptions"},
     "Producer": {"group": "str", "options": "ProducerOptions"},
+    "PullConsumer": {"group": "str"},
 }
 """Attributes for programs, which never change."""
 
 KEPT: Final = {("Client", "admin")}
 """Properties whose object stays the same, so that its twin does."""
+
+RESCUED: Final = {("Consumer", "__anext__"), ("LiteConsumer", "__anext__"), ("LiteConsumer", "poll")}
+"""Methods that hand out messages. When a call is interrupted in the instant after they were taken, the next call gives them."""
 
 WRITTEN: Final = {
     "ReceivedMessage": Written(
@@ -161,3 +175,38 @@ def _homes(root: Path) -> dict[str, str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
             return dict(sorted(ast.literal_eval(node.value).items()))
     raise CannotMirrorError("client/__init__.py has no table _HOMES (it says where each exported name is defined)")
+
+
+def expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def result_of(source: Source, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr:
+    if node.returns is None:
+        raise source.fail(node, f"{node.name} does not say what it returns", "annotate it")
+    return node.returns
+
+
+def all_arguments(arguments: ast.arguments) -> list[ast.arg]:
+    found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return found + [argument for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
+
+
+def attributes(definition: ast.ClassDef) -> set[str]:
+    """Public attributes that the constructor sets."""
+    constructor = next((node for node in definition.body if getattr(node, "name", "") == "__init__"), None)
+    return {
+        node.attr
+        for node in ast.walk(constructor or ast.Module([], []))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and ast.unparse(node.value) == "self"
+        and not node.attr.startswith("_")
+    }
+
+
+def as_synchronous(text: str) -> str:
+    """Prose and examples about `async with` and `await` without these words."""
+    text = re.sub(r"\basync (with|for|def)\b", r"\1", text)
+    text = text.replace("orbitmq.connect(", "orbitmq.sync.connect(")
+    return re.sub(r"\bawait ", "", text).replace("\\", "\\\\")

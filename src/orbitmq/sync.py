@@ -17,7 +17,9 @@ from orbitmq.client._sync.admin import Admin
 from orbitmq.client._sync.client import Client, connect
 from orbitmq.client._sync.consumer import Consumer
 from orbitmq.client._sync.delivery import ReceivedMessage
+from orbitmq.client._sync.lite_pull import LiteConsumer
 from orbitmq.client._sync.producer import Producer
+from orbitmq.client._sync.pull_consumer import PullConsumer
 from orbitmq.client.allocation import (
     AllocateAverage,
     AllocateCircle,
@@ -26,9 +28,11 @@ from orbitmq.client.allocation import (
     AllocateMachineRoom,
     AllocateNearby,
 )
+from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
+from orbitmq.client.reply import Reply
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import (
     ClientError,
@@ -62,6 +66,8 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "LiteConsumer",
+    "LiteConsumerOptions",
     "MachineRoom",
     "Message",
     "MessageIllegalError",
@@ -71,9 +77,11 @@ __all__ = [
     "OrbitError",
     "Producer",
     "ProducerOptions",
+    "PullConsumer",
     "RandomQueue",
     "ReceivedMessage",
     "RemoteError",
+    "Reply",
     "RequestTimeoutError",
     "RoundRobin",
     "RouteNotFoundError",

@@ -6,8 +6,10 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/admin.py: cha
 from __future__ import annotations
 
 from orbitmq.client._async import admin as source
+from orbitmq.client._async.redrive import OnProgress
 from orbitmq.client._sync.group_admin import GroupAdmin
 from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.client.redrive import DeadLetters, RedriveResult
 
 
 class Admin(GroupAdmin):
@@ -16,3 +18,36 @@ class Admin(GroupAdmin):
     def __init__(self, twin: source.Admin, loop_thread: LoopThread) -> None:
         self._loop = loop_thread
         self._twin: source.Admin = twin
+
+    def redrive(
+        self,
+        group: str,
+        selection: DeadLetters | None = None,
+        *,
+        to_topic: str | None = None,
+        rate: float | None = None,
+        max_count: int | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> RedriveResult:
+        """Send a group's dead letters again, as new messages to the topics they came from; the account of what was done.
+
+        All groups of such a topic get them. selection: which ones; all without it. to_topic: another topic for all of them. rate: at most
+        so many a second. max_count: end after so many. dry_run: only count. on_progress: called after each letter.
+
+        The run covers what is there when it starts, and goes on where the last one with the same selection and topic ended; `again` begins
+        at the oldest and sends also what was sent before. After an error the next run goes on, and our broker drops repeats.
+        """
+        return self._loop.run(
+            self._twin.redrive(
+                group,
+                selection,
+                to_topic=to_topic,
+                rate=rate,
+                max_count=max_count,
+                again=again,
+                dry_run=dry_run,
+                on_progress=on_progress,
+            )
+        )

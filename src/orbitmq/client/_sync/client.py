@@ -21,10 +21,16 @@ from typing import Any, Self, overload
 from orbitmq.client._async import client as source
 from orbitmq.client._sync.admin import Admin
 from orbitmq.client._sync.consumer import Consumer
+from orbitmq.client._sync.handler_threads import listening
+from orbitmq.client._sync.lite_pull import LiteConsumer
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client._sync.producer import Producer
+from orbitmq.client._sync.pull_consumer import PullConsumer
+from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
+from orbitmq.client.reply import Reply
+from orbitmq.client.stored import StoredMessage
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -142,6 +148,33 @@ class Client:
             self._twin.send_batch(topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
         )
 
+    def request(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3000,
+    ) -> Reply:
+        """`Producer.request` with the client's own producer."""
+        return self._loop.run(
+            self._twin.request(topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms)
+        )
+
+    def reply(
+        self,
+        message: StoredMessage,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3000,
+    ) -> None:
+        """`ReceivedMessage.reply` for a message that was read in another way."""
+        self._loop.run(self._twin.reply(message, body, tag=tag, properties=properties, timeout_ms=timeout_ms))
+
     def producer(self, group: str, options: ProducerOptions | None = None) -> Producer:
         """A producer with a group and settings of its own; `with` or `close` ends it."""
         found = self._loop.do(self._twin.producer, group, options)
@@ -166,6 +199,30 @@ class Client:
         consumer: Callable[..., Any] = self._twin.consumer
         found = self._loop.do(consumer, group, topic, tags=tags, options=options)
         return Consumer(found, self._loop)
+
+    def pull_consumer(self, group: str) -> PullConsumer:
+        """Explicit pulls of chosen queues from chosen offsets, which `group` may store; nothing runs in the background."""
+        found = self._loop.do(self._twin.pull_consumer, group)
+        return PullConsumer(found, self._loop)
+
+    def lite_consumer(
+        self,
+        group: str,
+        options: LiteConsumerOptions | None = None,
+        *,
+        on_assignment: Callable[[tuple[MessageQueue, ...], tuple[MessageQueue, ...]], None] | None = None,
+    ) -> LiteConsumer:
+        """A consumer that is polled, to be started with `with`; its `subscribe` or `assign` says what it reads.
+
+        on_assignment: called after the queues it reads have changed, with those taken and those given up.
+        """
+        found = self._loop.do(
+            self._twin.lite_consumer,
+            group,
+            options,
+            on_assignment=None if on_assignment is None else listening(on_assignment),
+        )
+        return LiteConsumer(found, self._loop)
 
     @property
     def admin(self) -> Admin:

@@ -14,11 +14,13 @@ What happens to a message is exact:
   here or to another member, and does not count as an attempt. The same holds if the process dies.
 * not settled for `settle_timeout_ms` although the consumer goes on: sent back.
 
-So delivery is at least once: a program must be ready to see a message again.
+So delivery is at least once: a program must be ready to see a message again. An orderly consumer sends nothing back by itself: a failed
+message is tried again in its place. A broadcasting consumer leaves failed messages behind. See `failures`.
 
 Rules of this file
 1. Messages come in no particular order between queues; within a queue in the order of their offsets, retries excepted.
 2. Errors of handlers never stop the consumer; errors of the consumer itself are raised to the program that iterates or runs it.
+3. A handler that never waits for anything lets the rest of the program run every `SLICE_MS`.
 
 Written by scripts/generate_sync.py from src/orbitmq/client/_async/consumer.py: change that file and run `make generate`.
 """
@@ -44,7 +46,7 @@ class Consumer:
     def __init__(self, twin: source.Consumer, loop_thread: LoopThread) -> None:
         self._loop = loop_thread
         self._twin: source.Consumer = twin
-        self._rescued: list[delivery.ReceivedMessage] = []
+        self._rescued_anext: list[delivery.ReceivedMessage] = []
 
     @property
     def group(self) -> str:
@@ -63,7 +65,7 @@ class Consumer:
         self._loop.end_plain(self._twin.stop)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Leave the group: settle what is in hand as the module says, write all offsets, tell the brokers."""
+        """Leave the group: settle what is in hand as the module says, write all offsets, give up locks, tell the brokers."""
         self._loop.end(self._twin.close(error))
 
     def run(self, handler: Callable[[ReceivedMessage], None], *, concurrency: int = 20) -> None:
@@ -76,15 +78,25 @@ class Consumer:
         ) as handlers:
             self._loop.run(self._twin.run(handlers, concurrency=concurrency), on_interrupt=self._twin.stop)
 
+    def run_batches(self, handler: Callable[[list[ReceivedMessage]], None], *, concurrency: int = 20) -> None:
+        """As `run`, with up to `ConsumerOptions.batch_messages_count` messages of one queue in each call, in the order of their offsets.
+
+        No call waits for more messages than there are. When the handler raises, all that it has not settled are sent back.
+        """
+        with HandlerThreads(
+            self._loop, handler, lambda item: [ReceivedMessage(each, self._loop) for each in item], concurrency
+        ) as handlers:
+            self._loop.run(self._twin.run_batches(handlers, concurrency=concurrency), on_interrupt=self._twin.stop)
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
         try:
             found = (
-                self._rescued.pop()
-                if self._rescued
-                else self._loop.run(self._twin.__anext__(), rescue=self._rescued.append)
+                self._rescued_anext.pop()
+                if self._rescued_anext
+                else self._loop.run(self._twin.__anext__(), rescue=self._rescued_anext.append)
             )
         except StopAsyncIteration:
             raise StopIteration from None

@@ -12,6 +12,8 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/delivery.py: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orbitmq.client._sync.delivered import Delivered
 
 
@@ -48,3 +50,18 @@ class ReceivedMessage(Delivered):
     def dead_letter(self) -> bool:
         """Give up: move it to the group's dead-letter topic `%DLQ%<group>` without further attempts."""
         return self._loop.run(self._twin.dead_letter())
+
+    def reply(
+        self,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3000,
+    ) -> None:
+        """Answer a message that was sent with `request`; returns when the program that asked has the answer.
+
+        Settles nothing: acknowledge the message as ever. `ClientError` when it is no request, or when the one who asked cannot be reached,
+        usually because it has given up waiting.
+        """
+        self._loop.run(self._twin.reply(body, tag=tag, properties=properties, timeout_ms=timeout_ms))

@@ -18,6 +18,7 @@ from orbitmq.client._async import producer as source
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ProducerOptions
+from orbitmq.client.reply import Reply
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -110,6 +111,25 @@ class Producer:
                 flag=flag,
                 timeout_ms=timeout_ms,
             )
+        )
+
+    def request(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3000,
+    ) -> Reply:
+        """Send one message and wait for the reply of the program that consumes it.
+
+        timeout_ms: for everything. `RequestTimeoutError` when no reply came, though the request may have been handled; the errors
+        of `send` when it could not be sent.
+        """
+        return self._loop.run(
+            self._twin.request(topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms)
         )
 
     def send_batch(
