@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
+    from orbitmq.client.reply import Reply
     from orbitmq.client.stored import StoredMessage
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -56,6 +57,7 @@ __all__ = [
     "PullConsumer",
     "RandomQueue",
     "ReceivedMessage",
+    "Reply",
     "RoundRobin",
     "Selector",
     "SendReceipt",
@@ -90,6 +92,7 @@ _HOMES = {
     "PullConsumer": "orbitmq.client._async.pull_consumer",
     "RandomQueue": "orbitmq.client.queue_choice",
     "ReceivedMessage": "orbitmq.client._async.delivery",
+    "Reply": "orbitmq.client.reply",
     "RoundRobin": "orbitmq.client.queue_choice",
     "Selector": "orbitmq.client.queue_choice",
     "SendReceipt": "orbitmq.client.message",

@@ -24,6 +24,7 @@ class Route(msgspec.Struct, frozen=True):
     subscribe_queues: readable queues, the same order; their master may be missing.
     brokers: broker name -> member id -> `host:port`.
     ordered: the name server keeps an explicit queue list for this topic.
+    clusters: names of the clusters its brokers belong to.
     """
 
     topic: str
@@ -31,6 +32,7 @@ class Route(msgspec.Struct, frozen=True):
     subscribe_queues: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, str]]
     ordered: bool = False
+    clusters: frozenset[str] = frozenset()
 
     def master(self, broker_name: str) -> str | None:
         return self.brokers.get(broker_name, {}).get(MASTER_ID)
@@ -75,7 +77,8 @@ def build_route(topic: str, data: TopicRouteData, *, queues_max: int | None = No
         if queue_data.perm & Perm.READ
         for queue_id in range(_count(queue_data, queue_data.read_queue_nums, queues_max))
     ]
-    return Route(topic, tuple(publish), tuple(subscribe), brokers, ordered)
+    clusters = frozenset(broker.cluster for broker in data.broker_datas if broker.cluster)
+    return Route(topic, tuple(publish), tuple(subscribe), brokers, ordered, clusters)
 
 
 def _count(queue_data: QueueData, count: int, queues_max: int | None) -> int:

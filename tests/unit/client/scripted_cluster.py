@@ -165,6 +165,8 @@ class Broker(Server):
         """Who holds the lock of a group on a queue; they do not expire by themselves."""
         self.connections: ConsumerConnection | None = None
         """What the broker says of every group; by default what the last heartbeat said."""
+        self.added: dict[str, str] = {}
+        """Properties that the broker adds to what it stores."""
         self._stored_once: dict[tuple[str, ...], dict[str, str]] = {}
         self._parked: dict[tuple[str, int], list[tuple[Pipe, Command]]] = defaultdict(list)
 
@@ -172,7 +174,7 @@ class Broker(Server):
 
     def store(self, topic: str, queue_id: int, body: bytes, *, reconsume_times: int = 0, **properties: str) -> Record:
         queue = self.queues[topic, queue_id]
-        properties.setdefault("UNIQ_KEY", f"{topic}-{queue_id}-{len(queue)}")
+        properties = {"UNIQ_KEY": f"{topic}-{queue_id}-{len(queue)}", **properties, **self.added}
         record = Record(
             MagicCode.V1, 0, queue_id, 0, len(queue), self._next_physical_offset(), 0, 1, b"\x0a\0\0\x09\0\0\0\x01", 2,
             b"\x0a\0\0\x01\0\0\x2a\x9f", reconsume_times, 0, body, topic, encode_properties(properties),
@@ -219,6 +221,8 @@ class Broker(Server):
         match command.code:
             case RequestCode.SEND_MESSAGE_V2 | RequestCode.SEND_BATCH_MESSAGE:
                 return self._send(command)
+            case RequestCode.SEND_REPLY_MESSAGE_V2:
+                return self._reply(command)
             case RequestCode.HEART_BEAT:
                 self.members[pipe] = HeartbeatData.decode(command.body)
             case RequestCode.UNREGISTER_CLIENT:
@@ -309,6 +313,22 @@ class Broker(Server):
             self._stored_once[once] = fields
         return response(command, ResponseCode.SUCCESS, fields=fields)
 
+    def _reply(self, command: Command) -> Command:
+        properties = decode_properties(command.text("i"))
+        self.store(command.text("b"), command.integer("e"), bytes(command.body), **properties)
+        for pipe, member in self.members.items():
+            if member.client_id == properties["REPLY_TO_CLIENT"] and member.producer_data_set:
+                fields = {"topic": command.text("b"), "properties": command.text("i"), "sysFlag": command.text("f")}
+                push = request(
+                    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+                    {**fields, "storeTimestamp": "77"},
+                    bytes(command.body),
+                    opaque=9,
+                )
+                pipe.send(push)
+                return response(command, ResponseCode.SUCCESS, fields={})
+        return response(command, ResponseCode.SYSTEM_ERROR, "the requester is not here", fields={})
+
     def _pull(self, command: Command, park: Pipe | None) -> Command | None:
         key = (command.text("topic"), command.integer("queueId"))
         records = self.queues[key]
@@ -385,7 +405,8 @@ class Cluster:
                 for name, count in counts.items()
             ],
             broker_datas=[
-                BrokerData(broker_name=name, broker_addrs={0: self.brokers[name].address}) for name in counts
+                BrokerData(broker_name=name, broker_addrs={0: self.brokers[name].address}, cluster="C")
+                for name in counts
             ],
         )
 

@@ -8,9 +8,12 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orbitmq.client._async.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.parts import Context, Member
 from orbitmq.client._async.reading import restore_body
+from orbitmq.client._async.requests import send_reply
 from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
 from orbitmq.client._async.transport import Channel
 from orbitmq.errors import OrbitError
@@ -74,6 +77,9 @@ class Callbacks:
                 return self._running_info(command)
             case RequestCode.CONSUME_MESSAGE_DIRECTLY:
                 return await self._consume_directly(command)
+            case RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+                await self._client.waiting_replies.arrived(command)
+                return response(command, ResponseCode.SUCCESS)  # also when nobody waits any more
             case RequestCode.CHECK_TRANSACTION_STATE:
                 return None  # expects no answer; this client sends no transactional messages
             case _:
@@ -181,7 +187,7 @@ class Callbacks:
         record = decode_record(bytes(command.body))
         queue = MessageQueue(record.topic, command.text("brokerName"), record.queue_id)
         body = await restore_body(record)
-        message = ReceivedMessage(record, body, None, queue, _Detached())
+        message = ReceivedMessage(record, body, None, queue, _Detached(self._client))
         started_ms = monotonic_ms()
         outcome = ConsumeResult.CR_SUCCESS
         remark: str | None = None
@@ -208,6 +214,9 @@ class Callbacks:
 class _Detached:
     """Settles a message that was consumed on an administrator's request: its queue goes on as it was."""
 
+    def __init__(self, client: Context) -> None:
+        self._client = client
+
     def holds(self, message: ReceivedMessage) -> bool:
         return True
 
@@ -219,6 +228,16 @@ class _Detached:
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         return True
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None:
+        await send_reply(self._client, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
 
 
 def _not_here(command: Command, group: str) -> Command:

@@ -27,14 +27,18 @@ from orbitmq.client._async.network import Network
 from orbitmq.client._async.parts import LiteMember, Member, Sender
 from orbitmq.client._async.producer import Producer
 from orbitmq.client._async.pull_consumer import PullConsumer
+from orbitmq.client._async.requests import send_reply
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
 from orbitmq.client._async.transport import Dial, dial_socket
+from orbitmq.client._async.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
+from orbitmq.client.reply import Reply
+from orbitmq.client.stored import StoredMessage
 from orbitmq.client.subscription import Subscription, subscribe
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
@@ -82,6 +86,7 @@ class Client:
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )
         self.routes = Routes(self.name_servers, self._route_changed)
+        self.waiting_replies = WaitingReplies()
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Member] = {}
         self.lite_consumers: dict[str, LiteMember] = {}
@@ -213,6 +218,34 @@ class Client:
             topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
         )
 
+    async def request(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3_000,
+    ) -> Reply:
+        """`Producer.request` with the client's own producer."""
+        return await self._default_producer().request(
+            topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms
+        )
+
+    async def reply(
+        self,
+        message: StoredMessage,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3_000,
+    ) -> None:
+        """`ReceivedMessage.reply` for a message that was read in another way."""
+        self._check_open()
+        await send_reply(self, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
+
     def producer(self, group: str, options: ProducerOptions | None = None) -> Producer:
         """A producer with a group and settings of its own; `async with` or `close` ends it."""
         self._check_open()
@@ -331,6 +364,9 @@ class Client:
             del self.lite_consumers[consumer.group]
             if consumer.heartbeat() is not None:
                 await self.membership.leave(consumer=consumer.group)
+
+    async def introduce_to(self, address: str) -> None:
+        await self.membership.beat(address)
 
     def heartbeat_soon(self) -> None:
         self._heartbeat_due.set()

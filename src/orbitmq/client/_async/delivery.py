@@ -17,6 +17,8 @@ from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orbitmq.protocol.records import Record
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -42,6 +44,15 @@ class Settler(Protocol):
     def ack(self, message: ReceivedMessage) -> bool: ...
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool: ...
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None: ...
 
 
 class ReceivedMessage(StoredMessage):
@@ -103,6 +114,21 @@ class ReceivedMessage(StoredMessage):
     async def dead_letter(self) -> bool:
         """Give up: move it to the group's dead-letter topic `%DLQ%<group>` without further attempts."""
         return await self._send_back(Settlement.DEAD_LETTERED, -1)
+
+    async def reply(
+        self,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3_000,
+    ) -> None:
+        """Answer a message that was sent with `request`; returns when the program that asked has the answer.
+
+        Settles nothing: acknowledge the message as ever. `ClientError` when it is no request, or when the one who asked cannot be reached,
+        usually because it has given up waiting.
+        """
+        await self.settler.reply(self, body, tag, properties, timeout_ms)
 
     async def _send_back(self, settlement: Settlement, delay_level: int) -> bool:
         if not self._settle(settlement):

@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from orbitmq.client._async.delivery import ReceivedMessage
@@ -26,6 +27,15 @@ class Keeper(Protocol):
         ...
 
     async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool: ...
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None: ...
 
 
 class OwnedQueue:
@@ -111,3 +121,13 @@ class OwnedQueue:
         if not self.messages.holds(message):
             return False
         return await self.keeper.send_back(self, message, delay_level)
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None:
+        await self.keeper.reply(message, body, tag, properties, timeout_ms)

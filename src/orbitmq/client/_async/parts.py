@@ -21,6 +21,7 @@ from orbitmq.client._async.owned_queue import Keeper, OwnedQueue
 from orbitmq.client._async.queue_locks import QueueLocks
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Tasks
+from orbitmq.client._async.waiting_replies import WaitingReplies
 from orbitmq.client.consume_statistics import ConsumeStatistics
 from orbitmq.client.message import SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions
@@ -127,6 +128,7 @@ class Context(Protocol):
     network: Network
     name_servers: NameServers
     routes: Routes
+    waiting_replies: WaitingReplies
     consumers: dict[str, Member]
     lite_consumers: dict[str, LiteMember]
 
@@ -146,3 +148,7 @@ class Context(Protocol):
     async def lite_closed(self, consumer: LiteMember) -> None: ...
 
     def heartbeat_soon(self) -> None: ...
+
+    async def introduce_to(self, address: str) -> None:
+        """A heartbeat to one broker now."""
+        ...

@@ -13,11 +13,13 @@ from types import TracebackType
 from typing import Self
 
 from orbitmq.client._async.parts import Context
+from orbitmq.client._async.requests import ask
 from orbitmq.client._async.runtime import offload
 from orbitmq.client._async.send_path import SendPath
 from orbitmq.client.message import Message, Once, SendReceipt, check_topic
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.outgoing import Outgoing, compressed, prepare, prepare_batch
+from orbitmq.client.reply import Reply
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -95,6 +97,26 @@ class Producer:
         outgoing = await self._prepare(topic, message, ordering_key, queue)
         await self._path.post(outgoing, ordering_key, queue, timeout_ms)
         return outgoing.unique_ids[0]
+
+    async def request(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3_000,
+    ) -> Reply:
+        """Send one message and wait for the reply of the program that consumes it.
+
+        timeout_ms: for everything. `RequestTimeoutError` when no reply came, though the request may have been handled; the errors
+        of `send` when it could not be sent.
+        """
+        self._check_open()
+        check_topic(topic)
+        message = Message(body, tag=tag, key=key, properties=properties or {})
+        return await ask(self._client, self._path, self.options, topic, message, timeout_ms)
 
     async def send_batch(
         self,
