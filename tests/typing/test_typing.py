@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("user_program.py")
+HERE = Path(__file__).parent
+PROGRAMS = ["user_program.py", "user_program_sync.py"]
 
 
 def check(program: Path, cache: Path) -> subprocess.CompletedProcess[str]:
@@ -21,14 +22,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mypy")
 
 
-def test_a_users_program_is_fully_typed(cache: Path) -> None:
-    result = check(PROGRAM, cache)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_users_program_is_fully_typed(program: str, cache: Path) -> None:
+    result = check(HERE / program, cache)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_check_would_notice_a_wrong_use(cache: Path) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_check_would_notice_a_wrong_use(program: str, cache: Path) -> None:
     planted = cache / "planted.py"
-    planted.write_text(PROGRAM.read_text().replace("assert_type(receipt.queue_offset, int)", "receipt.nonsense"))
+    planted.write_text(
+        (HERE / program).read_text().replace("assert_type(receipt.queue_offset, int)", "receipt.nonsense")
+    )
     result = check(planted, cache)
     assert result.returncode == 1
     assert "nonsense" in result.stdout
