@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orbitmq.client._async.delivery import ReceivedMessage, Settlement
     from orbitmq.client._async.lite_pull import LiteConsumer
     from orbitmq.client._async.producer import Producer
-    from orbitmq.client._async.pull_consumer import PullConsumer
+    from orbitmq.client._async.pull_consumer import PullConsumer, Pulled, PulledBytes
     from orbitmq.client.allocation import (
         AllocateAverage,
         AllocateCircle,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orbitmq.client.lite_options import LiteConsumerOptions
     from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+    from orbitmq.client.pull_plan import PullStatus
     from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
     from orbitmq.client.reply import Reply
     from orbitmq.client.stored import StoredMessage
@@ -55,6 +56,9 @@ __all__ = [
     "Producer",
     "ProducerOptions",
     "PullConsumer",
+    "PullStatus",
+    "Pulled",
+    "PulledBytes",
     "RandomQueue",
     "ReceivedMessage",
     "Reply",
@@ -90,6 +94,9 @@ _HOMES = {
     "Producer": "orbitmq.client._async.producer",
     "ProducerOptions": "orbitmq.client.options",
     "PullConsumer": "orbitmq.client._async.pull_consumer",
+    "PullStatus": "orbitmq.client.pull_plan",
+    "Pulled": "orbitmq.client._async.pull_consumer",
+    "PulledBytes": "orbitmq.client._async.pull_consumer",
     "RandomQueue": "orbitmq.client.queue_choice",
     "ReceivedMessage": "orbitmq.client._async.delivery",
     "Reply": "orbitmq.client.reply",

@@ -138,6 +138,11 @@ def java_driver(version: str, name_server: str, folder: Path) -> Driver:
     return _java(version, "interop.ClientDriver", name_server, folder)
 
 
+def lite_driver(version: str, name_server: str, folder: Path) -> Driver:
+    """The official Java lite pull consumer of a version; its commands: lite, leave."""
+    return _java(version, "interop.LiteDriver", name_server, folder)
+
+
 def store_reader(name_server: str, folder: Path) -> Driver:
     """Reads every queue of a broker with the Java client; its commands: read, key, view."""
     return _java(BROKER_VERSION, "interop.StoreReader", name_server, folder)
