@@ -219,6 +219,15 @@ clients can be asked at once."""
 CONSUME_STATS_QUEUES_MAX: Final = 50_000
 """Message queues in one report about the progress of all groups: about 10 MB of JSON and half a second."""
 
+NOTED_OFFSETS_MAX: Final = 1_000
+"""Pairs of group and topic whose commits beyond the end were logged; later ones are only counted."""
+
+WISHES_COMPARED_MAX: Final = 64
+"""Topics of one member whose subscriptions are kept word by word, to tell members that differ; a consumer has a few."""
+
+GROUP_WARNINGS_MAX: Final = 8
+"""Sentences about one group whose members do not agree; the first ones tell what is wrong."""
+
 QUEUE_UNITS_SHOWN_MAX: Final = 10_000
 """Consume queue units in one answer: about a megabyte of JSON."""
 

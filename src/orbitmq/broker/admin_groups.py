@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member
+from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member, endpoint
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
@@ -111,6 +111,7 @@ class GroupAdminProcessor:
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
+            orbitmq_warnings=list(group.disagreements) or None,
         )
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
@@ -127,7 +128,7 @@ class GroupAdminProcessor:
             group: [
                 ProducerInfo(
                     client_id=member.client_id,
-                    remote_ip=f"/{_address(member.peer)}",
+                    remote_ip=f"/{endpoint(member.peer)}",
                     language=member.language,
                     version=member.version,
                     last_update_timestamp=member.seen_ms,
@@ -166,14 +167,9 @@ def _connections(members: Iterable[Member]) -> list[ClientConnection]:
     return [
         ClientConnection(
             client_id=member.client_id,
-            client_addr=_address(member.peer),
+            client_addr=endpoint(member.peer),
             language=member.language,
             version=member.version,
         )
         for member in members
     ]
-
-
-def _address(peer: Peer) -> str:
-    ip, port = peer.address
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

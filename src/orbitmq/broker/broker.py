@@ -381,6 +381,8 @@ class Broker:
             "orbitmqLoweredDelayLevels": self.admission.clamped_count,
             "orbitmqPullsNotHeld": self.pulls.held.refused_count,
             "orbitmqOffsetsNotKept": self.offsets.refused_count,
+            "orbitmqOffsetsBeyondEnd": self.offsets.beyond_end_count,
+            "orbitmqQuestionsToClients": self.administration.questions.open_count,
             "orbitmqExpiredClients": self.clients.expired_count,
         }
         if (sends := self.admission.idempotence) is not None:

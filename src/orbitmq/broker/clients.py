@@ -10,16 +10,20 @@ Rules of this file
    topic updates the data without a notice.
 4. What a connection may hold here is bounded, and so are the subscriptions of all together. A heartbeat that would pass a
    bound is refused; what it said before that stays.
-5. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
+5. Members that differ, or share a client id, are not refused: it is logged once per change, and tools are told
+   (`agreement`).
+6. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
    caller's decision (`wants_notice`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 import msgspec
 
+from orbitmq.broker.agreement import Voice, Wishes, disagreements, wishes_of
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX, CLIENT_SUBSCRIPTIONS_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import (
@@ -33,6 +37,8 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.versions import Language
 
+logger = logging.getLogger("orbitmq.broker")
+
 
 class Member(msgspec.Struct, eq=False):
     """One connection in one group. `seen_ms` is wall time for display, `seen_ns` monotonic for expiry."""
@@ -43,6 +49,8 @@ class Member(msgspec.Struct, eq=False):
     version: int
     seen_ms: int
     seen_ns: int
+    wishes: Wishes | None = None
+    """What it subscribes to, for comparison; None for producers, and until a heartbeat tells it."""
 
 
 class ConsumerGroup(msgspec.Struct, eq=False):
@@ -55,6 +63,8 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     members: dict[Peer, Member] = msgspec.field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
     fingerprint: int | None = None
+    disagreements: tuple[str, ...] = ()
+    """What its members differ about, in words; empty for a sound group."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -117,6 +127,11 @@ class ClientRegistry:
         changed = _touch(group.members, who)
         if self._subscribe(group, data.subscription_data_set):
             changed = True
+        wishes = wishes_of(data)
+        member = group.members[who.peer]
+        if member.wishes != wishes:
+            member.wishes = wishes
+            self._compare(group)
         if changed:
             self._tell(group)
         return changed
@@ -266,6 +281,7 @@ class ClientRegistry:
         if group is None or group.members.pop(peer, None) is None:
             return
         if group.members:
+            self._compare(group)
             self._tell(group)
         else:
             del self._consumers[name]
@@ -285,6 +301,19 @@ class ClientRegistry:
         if client_id is not None and self._requesters.get(client_id) is peer:
             del self._requesters[client_id]
 
+    @staticmethod
+    def _compare(group: ConsumerGroup) -> None:
+        """Find out what the members differ about, and log it when that is another thing than before."""
+        found = disagreements(
+            Voice(member.client_id, endpoint(member.peer), member.wishes) for member in group.members.values()
+        )
+        if found != group.disagreements:
+            group.disagreements = found
+            if found:
+                logger.warning("group %s does not agree, the last heartbeat counts: %s", group.name, "; ".join(found))
+            else:
+                logger.info("group %s agrees again", group.name)
+
     def _tell(self, group: ConsumerGroup) -> None:
         if not group.is_broadcasting and self._wants_notice(group.name):
             self._notify(group.name, list(group.members))
@@ -299,6 +328,12 @@ def _touch(members: dict[Peer, Member], who: Identity) -> bool:
     member.seen_ms = who.now_ms
     member.seen_ns = who.now_ns
     return False
+
+
+def endpoint(peer: Peer) -> str:
+    """The remote address as tools print it."""
+    ip, port = peer.address
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def _size(subscription: SubscriptionData) -> int:

@@ -2,7 +2,8 @@
 
 Rules of this file
 1. Questions about a queue never fail: an unknown topic or queue has offset 0 and time -1.
-2. A stored offset may go backwards; the broker does not judge it.
+2. A stored offset may go backwards, or lie beyond the end of its queue: it is stored as it is, as with RocketMQ. One
+   beyond the end is counted and logged: its next pull is sent back to the end, and what arrives in between is skipped.
 3. A group without an offset on a young queue begins at 0, also while the queue is still empty: the client would else ask
    for the maximum and could skip a message that arrives in between.
 
@@ -11,6 +12,8 @@ Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from orbitmq.broker.groups import GroupTable
@@ -18,11 +21,14 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
+from orbitmq.limits import NOTED_OFFSETS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
+
+logger = logging.getLogger("orbitmq.broker")
 
 NO_OFFSET = -1
 """What the admin tools send as `offset` when they mean none."""
@@ -46,6 +52,7 @@ class OffsetProcessor:
         self._offsets = offsets
         self._store = store
         self._young_bytes = young_bytes
+        self._noted: set[str] = set()
 
     # --- offsets of groups ------------------------------------------------------------------------------------------
 
@@ -78,6 +85,8 @@ class OffsetProcessor:
         if queue_id is None or offset is None:
             missing = "queueId" if queue_id is None else "commitOffset"
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"the request has no {missing} (topic {topic!r})", {})
+        if offset > self._store.max_offset(topic, queue_id):
+            self._note_beyond_end(group, topic, queue_id, offset)
         if self._offsets.commit(group, topic, queue_id, offset):
             return response(command, ResponseCode.SUCCESS, None, {})
         return response(
@@ -86,6 +95,17 @@ class OffsetProcessor:
             "ignored: the offset of this queue has been reset and not yet been pulled",
             {},
         )
+
+    def _note_beyond_end(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Count it; log it once for each group and topic, as far as these are remembered."""
+        self._offsets.beyond_end_count += 1
+        name = f"{topic}@{group}"
+        if name not in self._noted and len(self._noted) < NOTED_OFFSETS_MAX:
+            self._noted.add(name)
+            logger.warning(
+                "group %s committed offset %d on queue %d of %s, which ends at %d; was the topic deleted and made again?",
+                group, offset, queue_id, topic, self._store.max_offset(topic, queue_id),
+            )  # fmt: skip
 
     def reset(self, command: Command, peer: Peer) -> Command:
         """Reset by the broker (222): by time, or to a given offset of one queue. The targets are the answer's body."""

@@ -43,6 +43,8 @@ class OffsetTable:
         self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
         self.dirty = False
         self.refused_count = 0
+        self.beyond_end_count = 0
+        """Commits of offsets that their queues have not reached."""
 
     # --- life -------------------------------------------------------------------------------------------------------
 

@@ -25,13 +25,16 @@ class ClientConnection(JsonBody):
 
 
 class ConsumerConnection(JsonBody):
-    """Answer to GET_CONSUMER_CONNECTION_LIST."""
+    """Answer to GET_CONSUMER_CONNECTION_LIST. `orbitmq_warnings`, a member of our own that others ignore, says what the
+    members of the group differ about.
+    """
 
     connection_set: list[ClientConnection] = kept_list()
     subscription_table: dict[str, SubscriptionData] = kept_map()
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
+    orbitmq_warnings: list[str] | None = None
 
 
 class ProducerConnection(JsonBody):
