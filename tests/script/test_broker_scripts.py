@@ -9,7 +9,7 @@ committing it.
     join CONNECTION GROUP TOPIC... [model=BROADCASTING]      leave CONNECTION | close CONNECTION
     commit GROUP TOPIC QUEUE OFFSET      offset GROUP TOPIC QUEUE      reset GROUP TOPIC QUEUE OFFSET
     back GROUP TOPIC QUEUE OFFSET [level=N]                  sends the message at that place back
-    lock CONNECTION GROUP TOPIC QUEUE... | unlock CONNECTION GROUP TOPIC QUEUE...
+    lock CONNECTION GROUP TOPIC QUEUE... | unlock CONNECTION GROUP TOPIC QUEUE... [oneway=yes]
     create TOPIC QUEUES [perm=N]         delete TOPIC         advance MS | restart | topics | wakeups
 
 What comes to a connection by itself is shown with its name in front.
@@ -159,11 +159,14 @@ class Script:
             self.peers[name] = ScriptPeer(name, self.clock)
         return self.peers[name]
 
-    def ask(self, code: int, fields: dict[str, object], body: bytes = b"", over: str = "tool") -> Command | None:
+    def ask(
+        self, code: int, fields: dict[str, object], body: bytes = b"", over: str = "tool", *, oneway: bool = False
+    ) -> Command | None:
         """The answer of this turn, if there is one; what is no success is shown."""
         peer = self.peer(over)
         self._opaque += 1
-        command = request(code, {name: str(value) for name, value in fields.items()}, body, opaque=self._opaque)
+        texts = {name: str(value) for name, value in fields.items()}
+        command = request(code, texts, body, opaque=self._opaque, oneway=oneway)
         answer = self.broker.handle(command, peer)  # type: ignore[arg-type]
         self.broker.end_turn()
         if answer is None:
@@ -265,11 +268,11 @@ class Script:
         }  # fmt: skip
         self.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
 
-    def locks(self, code: RequestCode, words: list[str]) -> Command | None:
+    def locks(self, code: RequestCode, words: list[str], *, oneway: bool = False) -> Command | None:
         name, group, topic, *queues = words
         wanted = [MessageQueue(topic, "broker-a", int(queue)) for queue in queues]
         body = LockBatchRequest(client_id=name, consumer_group=group, mq_set=wanted).encode()
-        return self.ask(code, {}, body, over=name)
+        return self.ask(code, {}, body, over=name, oneway=oneway)
 
     def do_lock(self, words: list[str], options: dict[str, str]) -> None:
         answer = self.locks(RequestCode.LOCK_BATCH_MQ, words)
@@ -278,7 +281,8 @@ class Script:
         self.shown.append("holds " + (" ".join(str(queue.queue_id) for queue in sorted(held)) or "nothing"))
 
     def do_unlock(self, words: list[str], options: dict[str, str]) -> None:
-        self.locks(RequestCode.UNLOCK_BATCH_MQ, words)
+        answer = self.locks(RequestCode.UNLOCK_BATCH_MQ, words, oneway="oneway" in options)
+        assert (answer is None) == ("oneway" in options)
 
     def do_create(self, words: list[str], options: dict[str, str]) -> None:
         topic, queues = words
