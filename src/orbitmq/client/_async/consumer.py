@@ -307,16 +307,19 @@ class Consumer:
 
     # --- inside
 
-    def _take(self, count: int) -> list[ReceivedMessage]:
+    def _take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
         """The next messages for the program. One that cannot be read never gets there: it goes to the dead letters."""
-        while messages := self._feed.take(count):
-            readable = [message for message in messages if message.problem is None]
-            if len(readable) < len(messages):
-                for message in messages:
-                    if message.problem is not None:
-                        log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
-                        self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
-            if readable:
+        while messages := self._feed.take(count, now_ms):
+            for message in messages:
+                if message.problem is not None:
+                    break
+            else:
+                return messages
+            for message in messages:
+                if message.problem is not None:
+                    log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
+                    self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
+            if readable := [message for message in messages if message.problem is None]:
                 return readable
         return []
 
@@ -324,10 +327,11 @@ class Consumer:
         """The next messages to begin; none when there will be none."""
         while not self._stopping:
             if not self._pausing:
-                if monotonic_ms() - self._slice_ms >= SLICE_MS:
+                now_ms = monotonic_ms()
+                if now_ms - self._slice_ms >= SLICE_MS:
                     await self._pause()
                     continue
-                messages = self._take(count)
+                messages = self._take(count, now_ms)
                 if messages:
                     return messages
             await self._feed.idlers.wait()

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from orbitmq.client._async.delivery import ReceivedMessage, Settler
 from orbitmq.client._async.owned_queue import OwnedQueue
-from orbitmq.client._async.runtime import Idlers, monotonic_ms
+from orbitmq.client._async.runtime import Idlers
 
 LOCK_LIFE_MS: Final = 30_000
 """A queue lock that the broker has not confirmed for so long counts as lost; the broker itself keeps it for 60 s."""
@@ -35,7 +35,7 @@ class AnyFeed(Protocol):
         """Messages that its process queue has just taken."""
         ...
 
-    def take(self, count: int) -> list[ReceivedMessage]:
+    def take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
         """The next messages of one queue, begun, at most `count`; empty when there are none."""
         ...
 
@@ -62,9 +62,8 @@ class Feed:
         self._waiting.extend(fresh)
         self.idlers.wake()
 
-    def take(self, count: int) -> list[ReceivedMessage]:
+    def take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
         waiting = self._waiting
-        now_ms = monotonic_ms()
         taken: list[ReceivedMessage] = []
         settler: Settler | None = None
         while waiting and len(taken) < count:
@@ -100,8 +99,7 @@ class OrderedFeed:
     def add(self, owned: OwnedQueue, fresh: list[ReceivedMessage]) -> None:
         self._offer(owned)
 
-    def take(self, count: int) -> list[ReceivedMessage]:
-        now_ms = monotonic_ms()
+    def take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
         taken: list[ReceivedMessage] = []
         while self._ready and not taken:
             owned = self._ready.popleft()
