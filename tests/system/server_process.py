@@ -168,7 +168,7 @@ class ServedProcess:
         if command != "broker":
             arguments += ["--nameserver-port", self.name_port]
         arguments += options
-        for key, value in (settings or {}).items():
+        for key, value in {"metricsPromExporterPort": 0, **(settings or {})}.items():
             arguments += ["--set", f"{key}={value}"]
         if shell_limits:
             arguments = ["/bin/sh", "-c", f'{shell_limits}; exec "$@"', "sh", *arguments]
@@ -197,6 +197,11 @@ class ServedProcess:
         assert self.line.startswith("orbitmq serves "), f"{self.line!r}\n{self.log()}"
 
     # --- connections ----------------------------------------------------------------------------------------------
+
+    @property
+    def http_port(self) -> int:
+        """The port of metrics and health, from the line."""
+        return int(self.line.partition("http ")[2].partition(",")[0].strip().rpartition(":")[2])
 
     def client(self, port: int | None = None, **options: object) -> RawClient:
         """A connection that is closed with the server at the latest."""

@@ -28,11 +28,13 @@ SELF: Final = Path("/proc/self")
 
 
 class WatchedRole(NamedTuple):
-    """A role as its front end sees it. Its listeners share one `Traffic`."""
+    """A role as its front end sees it. Its listeners share one `Traffic`. `defects()`: requests that failed by a defect
+    of ours and were answered by the role itself."""
 
     name: str
     listeners: Sequence[Listener]
     tally: Tally
+    defects: Callable[[], int] = int
 
 
 class ProcessMetrics:
@@ -80,7 +82,6 @@ class ProcessMetrics:
         yield by_label(catalogue.WAKEUPS, sorted(self._wakeups().items()))
         line = turn.line
         waiting = len(line)
-        yield by_label(catalogue.PROCESSOR_WATERMARK, [("send", waiting + line.others_waiting())])
         yield one(catalogue.LINE_WAITING, waiting)
         yield one(catalogue.LINE_BYTES, line.bytes_waiting)
         yield one(catalogue.LINE_LONGEST, line.longest)
@@ -105,7 +106,8 @@ class ProcessMetrics:
             ],
         )
         yield by_label(catalogue.BAD_FRAMES, [(name, traffic.bad_frames) for name, _, traffic in roles])
-        yield by_label(catalogue.HANDLER_ERRORS, [(name, traffic.handler_errors) for name, _, traffic in roles])
+        defects = [(role.name, role.listeners[0].traffic.handler_errors + role.defects()) for role in self.roles]
+        yield by_label(catalogue.HANDLER_ERRORS, defects)
         yield by_label(catalogue.UNANSWERED, [(name, traffic.unanswered) for name, _, traffic in roles])
         yield by_label(catalogue.LATE_ANSWERS, [(name, traffic.late_answers) for name, _, traffic in roles])
         yield by_label(catalogue.HELD_BYTES, [(name, traffic.held_bytes) for name, _, traffic in roles])

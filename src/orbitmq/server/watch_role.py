@@ -58,6 +58,7 @@ class WatchRole:
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._turn = turn
         self.state: Reason | None = STARTING
         """Why the whole process is not ready; None while it serves."""
         registry = Registry([*_identity(settings), *settings.watch.metrics_label])
@@ -110,10 +111,13 @@ class WatchRole:
             store, release, housekeeping, times, clock, root=self._settings.data, opened_in_ns=opened_in_ns
         )
         lag = ConsumerLag(broker, times)
-        registry.add(BrokerMetrics(broker))
+        registry.add(BrokerMetrics(broker, self._turn.line.__len__))
         registry.add(stored)
         registry.add(lag.families)
-        self._process.roles.append(WatchedRole("broker", listeners, broker.tally))
+        failed = broker.statistics
+        self._process.roles.append(
+            WatchedRole("broker", listeners, broker.tally, defects=lambda: failed.failed_handler_count)
+        )
         self._process.registered = lambda: registrar.registered
 
         async def prepare() -> None:

@@ -9,7 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from orbitmq.broker.attributes import MESSAGE_TYPE
 from orbitmq.broker.broker import Broker
@@ -29,8 +29,10 @@ NOT_COUNTED = (RETRY_PREFIX, DLQ_PREFIX)
 class BrokerMetrics:
     """The collector of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, waiting: Callable[[], int]) -> None:
+        """`waiting()`: requests that were read and wait to be handled."""
         self._broker = broker
+        self._waiting = waiting
 
     def __call__(self) -> Iterator[Family]:
         yield from self._traffic_in()
@@ -116,7 +118,10 @@ class BrokerMetrics:
         yield by_label(catalogue.PUT_LATENCY, latency)
         yield one(catalogue.DELAY_CLAMPED, broker.admission.clamped_count)
         yield by_label(catalogue.PULLS, [("found", statistics.found_count), ("not_found", statistics.missed_count)])
-        yield one(catalogue.HELD_PULLS, len(broker.pulls.held))
+        held, unanswered = len(broker.pulls.held), broker.sends.unanswered_count
+        yield by_label(catalogue.PROCESSOR_WATERMARK, [("send", self._waiting() + unanswered), ("pull", held)])
+        yield one(catalogue.UNANSWERED_SENDS, unanswered)
+        yield one(catalogue.HELD_PULLS, held)
         yield one(catalogue.PULLS_NOT_HELD, broker.pulls.held.refused_count)
 
 

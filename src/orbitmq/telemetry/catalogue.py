@@ -141,7 +141,7 @@ DELAY_CLAMPED: Final = _counter(
 STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")
 LOG_START: Final = _gauge("orbitmq_log_start_offset_bytes", "Position of the oldest byte of the commit log.")
 LOG_END: Final = _gauge("orbitmq_log_end_offset_bytes", "Position after the newest byte of the commit log.")
-FLUSH_WAITERS: Final = _gauge("orbitmq_flush_waiting_sends", "Sends that wait for a sync of the log.")
+UNANSWERED_SENDS: Final = _gauge("orbitmq_unanswered_sends", "Sends that were handled and wait for their flush.")
 WRITE_FAILURES: Final = _counter("orbitmq_store_failures_total", "Failed writes and syncs of the store.", "operation")
 DAMAGED_READS: Final = _counter("orbitmq_store_damaged_reads_total", "Records that failed their check when read.")
 REMOVED_FILES: Final = _counter("orbitmq_store_removed_files_total", "Commit log files removed by retention.")
@@ -187,7 +187,7 @@ LINE_REFUSED: Final = _counter("orbitmq_line_refused_total", "Requests that foun
 CONNECTIONS: Final = _gauge("orbitmq_connections", "Open connections.", "role")
 CONNECTIONS_MAX: Final = _gauge("orbitmq_connections_max", "Connections the process takes at all its ports.")
 CONNECTIONS_OPENED: Final = _counter(
-    "orbitmq_connections_total", "Connections by what became of them.", "role", "outcome"
+    "orbitmq_connection_events_total", "Connections by what became of them.", "role", "outcome"
 )
 BAD_FRAMES: Final = _counter("orbitmq_bad_frames_total", "Malformed frames.", "role")
 FRAMES: Final = _counter("orbitmq_frames_total", "Frames read (in) and written (out).", "role", "direction")
