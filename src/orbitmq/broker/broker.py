@@ -24,6 +24,7 @@ import msgspec
 
 from orbitmq.broker.administration import Administration
 from orbitmq.broker.admission import Admission
+from orbitmq.broker.change_times import ChangeTimes
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.idempotence import Idempotence
@@ -47,6 +48,7 @@ from orbitmq.protocol.ids import UniqueIds, unpack_host
 from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
@@ -94,6 +96,8 @@ class Broker:
         self.store_host = store_host
         self.deadlines = Deadlines()
         self.statistics = Statistics(clock.now_ms(), clock.monotonic_ns())
+        self.tally = Tally()
+        self.change_times = ChangeTimes(clock)
         self.topics = TopicTable(settings, tables("topics.json"), clock)
         self.groups = GroupTable(settings, tables("subscriptionGroup.json"), clock)
         self.offsets = OffsetTable(settings, tables("consumerOffset.json"), clock)
@@ -124,7 +128,14 @@ class Broker:
             idempotence=idempotence,
         )
         self.sends = SendProcessor(
-            settings, self.admission, store, clock, self.statistics, store_host=store_host, unwritable=self.unwritable
+            settings,
+            self.admission,
+            store,
+            clock,
+            self.statistics,
+            self.tally,
+            store_host=store_host,
+            unwritable=self.unwritable,
         )
         self.pulls = PullProcessor(
             settings,
@@ -161,6 +172,7 @@ class Broker:
         self._handlers = self._table(
             memory_bytes * store.settings.access_message_in_memory_max_ratio // 100, random_below
         )
+        self.tally.serve(self._handlers)
         store.arrival = self._arrived
         for name, action in (
             (OFFSETS, self._save_offsets),
@@ -227,6 +239,12 @@ class Broker:
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
             **self.administration.handlers(),
         }
+        times = self.change_times
+        for changes, timed in (
+            (code.UPDATE_AND_CREATE_TOPIC, lambda handler: times.of_topics(handler, self.topics.is_system)),
+            (code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, times.of_groups),
+        ):
+            table[changes] = timed(table[changes])
         return {int(key): handler for key, handler in table.items()}
 
     # --- the front end's side ---------------------------------------------------------------------------------------
@@ -238,11 +256,12 @@ class Broker:
         """The answer; None when it comes later through the peer, or never."""
         handler = self._handlers.get(request.code)
         if handler is None:
-            self.statistics.unsupported_count += 1
+            self.tally.unsupported += 1
             answer: Command | None = response(
                 request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(request.code)
             )
         else:
+            self.tally.requests[request.code] += 1
             try:
                 answer = handler(request, peer)
             except Refusal as refusal:
@@ -254,6 +273,8 @@ class Broker:
                 self.statistics.failed_handler_count += 1
                 logger.exception("request code %d from %s failed", request.code, peer.address)
                 answer = response(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            if answer is not None and answer.code:
+                self.tally.failed(request.code, answer.code)
         return None if request.flag & FLAG_ONEWAY else answer
 
     def handle_excess(self, request: Command, peer: Peer) -> Command | None:
@@ -374,7 +395,7 @@ class Broker:
         counted = self.statistics
         counts = {
             "orbitmqBusyAnswers": counted.busy_count,
-            "orbitmqUnsupportedRequests": counted.unsupported_count,
+            "orbitmqUnsupportedRequests": self.tally.unsupported,
             "orbitmqFailedHandlers": counted.failed_handler_count,
             "orbitmqDeadLetters": counted.dead_letter_count,
             "orbitmqDeliveredBytes": counted.transferred_bytes,

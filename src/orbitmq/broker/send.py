@@ -24,10 +24,12 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.statistics import LATENCY_MASK, Statistics
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.send_answer import SendAnswers
+from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
@@ -53,6 +55,7 @@ class SendProcessor:
         store: MessageStore,
         clock: Clock,
         statistics: Statistics,
+        tally: Tally,
         *,
         store_host: bytes,
         unwritable: Callable[[], Refusal],
@@ -63,6 +66,7 @@ class SendProcessor:
         self._store = store
         self._clock = clock
         self._statistics = statistics
+        self._tally = tally
         self._unwritable = unwritable
         self._wait_limit_ns = settings.wait_time_ms_in_send_queue * 1_000_000
         self._fast_failure = settings.broker_fast_failure_enable
@@ -121,13 +125,15 @@ class SendProcessor:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
-        self._statistics.stored(sending.topic, 1, appended.size, now_ns)
+        delayed = placement.message.topic == SCHEDULE_TOPIC
+        self._statistics.stored(sending.topic, 1, appended.size, now_ns, delayed=delayed)
         if placement.once is not None:
             self._remember([placement.once], [appended], placement.queue_id)
         if command.flag & FLAG_ONEWAY:
             return None
         self.unanswered_count += 1
-        opaque, queue_id, unique_key = command.opaque, placement.queue_id, placement.unique_key
+        opaque, request_code = command.opaque, command.code
+        queue_id, unique_key = placement.queue_id, placement.unique_key
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
@@ -138,7 +144,7 @@ class SendProcessor:
             if status is PutStatus.PUT_OK:
                 peer.send_answer(self._answers.encode(*place))
             else:
-                peer.send(self._answer_not_ok(status, self._answers.command(*place)))
+                peer.send(self._answer_not_ok(status, request_code, self._answers.command(*place)))
 
         self._store.wait_durable(appended.end_offset, placement.wait, stored)
         return None
@@ -208,15 +214,16 @@ class SendProcessor:
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
-            peer.send(answer if status is PutStatus.PUT_OK else self._answer_not_ok(status, answer))
+            peer.send(answer if status is PutStatus.PUT_OK else self._answer_not_ok(status, command.code, answer))
 
         self._store.wait_durable(max(one.physical_offset for one in places) + 1, placement.wait, stored)
         return None
 
-    def _answer_not_ok(self, status: PutStatus, answer: Command) -> Command:
+    def _answer_not_ok(self, status: PutStatus, request_code: int, answer: Command) -> Command:
         """`answer` with the code of an outcome other than success. A message that is stored but not flushed keeps the
         whole header: clients count it as sent."""
         self._statistics.count_failed()
+        self._tally.failed(request_code, ANSWERS[status])
         answer.code = ANSWERS[status]
         if status is PutStatus.FLUSH_DISK_TIMEOUT:
             answer.remark = "the message is stored, but was not flushed to disk in time"
