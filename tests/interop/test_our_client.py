@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
@@ -194,6 +195,132 @@ async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(RECEIVE_S):
         while not condition():  # noqa: ASYNC110 - what is waited for happens in another process
             await asyncio.sleep(0.05)
+
+
+async def test_in_order_one_at_a_time_and_again_in_its_place(broker: BrokerUnderTest, name: str) -> None:
+    """A failed message holds its queue and is tried again; after its attempts it is a dead letter and the queue goes on."""
+    options = orbitmq.ConsumerOptions(
+        consume_from=orbitmq.ConsumeFrom.FIRST, orderly=True, suspend_ms=200, max_attempts_count=2
+    )
+    async with client(broker) as mq:
+        await mq.admin.create_topic(name, queues_count=2)
+        for number in range(20):
+            await mq.send(name, b"%d" % number, ordering_key=str(number % 3))
+        seen: list[tuple[int, int, int]] = []
+        running: set[int] = set()
+
+        async def handle(message: orbitmq.ReceivedMessage) -> None:
+            queue, number = message.queue.queue_id, int(message.body)
+            assert queue not in running
+            running.add(queue)
+            await asyncio.sleep(0.01)
+            running.remove(queue)
+            seen.append((queue, number, message.reconsume_times))
+            if number == 7 or (number == 4 and message.reconsume_times == 0):
+                raise RuntimeError("fails")
+            if len({each for _, each, _ in seen}) == 20 and number != 7 and message.topic == name:
+                done.set()
+
+        done = asyncio.Event()
+        async with asyncio.timeout(RECEIVE_S), mq.consumer(name, name, options=options) as consumer:
+            running_consumer = asyncio.create_task(consumer.run(handle))
+            await done.wait()
+            dead = await _dead_letters(mq, name, 1)
+            consumer.stop()
+            await running_consumer
+        assert [message.body for message in dead] == [b"7"]
+        attempts = Counter(number for _, number, _ in seen)
+        assert attempts == Counter(dict.fromkeys(range(20), 1) | {4: 2, 7: 3})
+        for queue in {queue for queue, _, _ in seen}:
+            in_queue = [number for each, number, _ in seen if each == queue]
+            assert in_queue == sorted(in_queue)
+        lag = await mq.admin.group_progress(name, name)
+        assert all(progress.broker_offset == progress.consumer_offset for progress in lag.values())
+
+
+async def test_members_in_order_hand_queues_over(broker: BrokerUnderTest, name: str) -> None:
+    """Whoever owns a queue has its lock: no two members ever work on one queue, and none of its messages is out of order."""
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, orderly=True)
+    async with client(broker) as mq, client(broker) as other:
+        await mq.admin.create_topic(name, queues_count=4)
+        done: dict[int, list[int]] = {queue: [] for queue in range(4)}
+        running: set[int] = set()
+
+        async def handle(message: orbitmq.ReceivedMessage) -> None:
+            queue = message.queue.queue_id
+            assert queue not in running
+            running.add(queue)
+            await asyncio.sleep(0.02)
+            running.remove(queue)
+            done[queue].append(message.queue_offset)
+
+        async def produce() -> None:
+            for number in range(200):
+                await mq.send(name, b"%d" % number)
+                await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(RECEIVE_S), mq.consumer(name, name, options=options) as first:
+            tasks = [asyncio.create_task(first.run(handle)), asyncio.create_task(produce())]
+            await _until(lambda: _own(first, name) == 4)
+            async with other.consumer(name, name, options=options) as second:
+                tasks.append(asyncio.create_task(second.run(handle)))
+                await _until(lambda: [_own(first, name), _own(second, name)] == [2, 2])
+                await asyncio.sleep(1)
+                second.stop()
+                await tasks[2]
+            began = time.monotonic()
+            await _until(lambda: _own(first, name) == 4)
+            assert time.monotonic() - began < 3
+            await _until(lambda: sum(map(len, done.values())) >= 200)
+            first.stop()
+            await asyncio.gather(*tasks)
+        assert all(offsets == list(range(50)) for offsets in done.values()), done
+
+
+async def test_every_broadcasting_member_gets_everything_once(
+    broker: BrokerUnderTest, name: str, tmp_path: Path
+) -> None:
+    options = orbitmq.ConsumerOptions(
+        consume_from=orbitmq.ConsumeFrom.FIRST, broadcasting=True, offsets_folder=str(tmp_path)
+    )
+    async with (
+        orbitmq.connect(broker.name_server, options=orbitmq.ClientOptions(instance_name="one")) as one,
+        orbitmq.connect(broker.name_server, options=orbitmq.ClientOptions(instance_name="two")) as two,
+    ):
+        for number in range(20):
+            await one.send(name, b"%d" % number)
+        everything = [b"%d" % number for number in range(20)]
+        async with (
+            one.consumer(name, name, options=options) as first,
+            two.consumer(name, name, options=options) as second,
+        ):
+            for consumer in (first, second):
+                received = await receive(consumer, 20)
+                assert sorted((message.body for message in received), key=int) == everything
+        await one.send(name, b"later")
+        async with one.consumer(name, name, options=options) as first:
+            (message,) = await receive(first, 1)
+            assert message.body == b"later"
+        assert await one.admin.group_progress(name, name) == {} or all(
+            progress.consumer_offset <= 0 for progress in (await one.admin.group_progress(name, name)).values()
+        )
+
+
+async def test_batches_of_messages(broker: BrokerUnderTest, name: str) -> None:
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, batch_messages_count=8)
+    async with client(broker) as mq:
+        await mq.send_batch(name, [orbitmq.Message(b"%d" % number) for number in range(40)])
+        runs: list[list[bytes]] = []
+
+        async def handle(messages: list[orbitmq.ReceivedMessage]) -> None:
+            runs.append([message.body for message in messages])
+            if sum(map(len, runs)) == 40:
+                consumer.stop()
+
+        async with asyncio.timeout(RECEIVE_S), mq.consumer(name, name, options=options) as consumer:
+            await consumer.run_batches(handle)
+        assert max(map(len, runs)) == 8
+        assert sorted((body for each in runs for body in each), key=int) == [b"%d" % number for number in range(40)]
 
 
 async def test_a_group_goes_on_where_it_stopped(broker: BrokerUnderTest, name: str) -> None:
