@@ -335,7 +335,7 @@ class LiteConsumer:
             self.queues.offsets.written(queue, offset)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset on any queue as its broker has it; None when it has none."""
+        """The group's offset on any queue as its broker has it; None when it has none, or 0 while the queue still has its first message."""
         self._check_running()
         return await self.reader.committed(queue)
 

@@ -126,12 +126,15 @@ class PullConsumer:
         return await self._reader.offset_at(queue, timestamp_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset on a queue; None when it has none."""
+        """The group's stored offset on a queue; None when it has none, or 0 while the queue still has its first message."""
         self._check_open()
         return await self._reader.committed(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset on a queue, in either direction: the first one that is not done. The broker has it on return."""
+        """Store the group's offset on a queue, in either direction: the first one that is not done. The broker has it on return.
+
+        A broker knows the group once the group has pulled from it, or was created; before that it refuses (SUBSCRIPTION_GROUP_NOT_EXIST).
+        """
         self._check_open()
         _check_offset(queue, offset)
         await self._reader.commit(queue, offset)

@@ -69,7 +69,10 @@ class QueueReader:
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset on the queue as the broker has it; None when it has none."""
+        """The group's offset on the queue as the broker has it; None when it has none.
+
+        Brokers say 0 for a group without an offset on a queue that still has its first message.
+        """
         answer = await self._client.network.request(
             await self.address(queue),
             RequestCode.QUERY_CONSUMER_OFFSET,
