@@ -2,6 +2,7 @@ package interop;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -27,6 +28,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * usage: ClientDriver NAMESERVER
  * produce?topic=&amp;mode=plain|oneway|async|batch&amp;count=&amp;prefix=[&amp;tag=][&amp;key=][&amp;level=][&amp;size=][&amp;user=NAME:VALUE]
  * consume?group=&amp;topic=[&amp;expression=][&amp;fail=N][&amp;retryLevel=L][&amp;maxReconsume=M][&amp;from=first|last][&amp;orderly=1]
+ *   [&amp;offsets=FOLDER] (broadcasting, with its offsets under this folder; one folder in the life of the program)
  * close
  * The body of message i is "PREFIX-i", filled up to size with a repeated pattern. fail = number of attempts per message that ask
  * for a retry (-1: all). After each command: {"event":"done"} or {"event":"failed"}.
@@ -177,6 +179,11 @@ public final class ClientDriver {
             consumer.setMaxReconsumeTimes(command.number("maxReconsume", -1));
         }
         consumer.subscribe(command.text("topic"), command.text("expression", "*"));
+        String offsets = command.text("offsets", "");
+        if (!offsets.isEmpty()) {
+            System.setProperty("rocketmq.client.localOffsetStoreDir", offsets);
+            broadcasting(consumer);
+        }
         if (command.number("orderly", 0) == 1) {
             consumer.registerMessageListener((MessageListenerOrderly) (list, context) -> {
                 boolean again = failing(group, list, attempts, fail);
@@ -192,6 +199,19 @@ public final class ClientDriver {
         }
         consumer.start();
         consumers.add(consumer);
+    }
+
+    /** MessageModel moved to another package between the versions. */
+    private static void broadcasting(DefaultMQPushConsumer consumer) throws Exception {
+        for (Method method : consumer.getClass().getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                for (Object model : method.getParameterTypes()[0].getEnumConstants()) {
+                    if (model.toString().equals("BROADCASTING")) {
+                        method.invoke(consumer, model);
+                    }
+                }
+            }
+        }
     }
 
     /** Prints the messages; true when one of them has not failed often enough yet. */
