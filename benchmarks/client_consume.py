@@ -1,11 +1,11 @@
 """Consuming with our client: rate and CPU of the client process per message, as a push consumer.
 
 usage: client_consume.py [--name-server HOST:PORT] [--topic NAME] [--count 100000] [--body-bytes 1024] [--queues 8]
-                         [--style run|iterate|batches|orderly] [--profile FILE]
+                         [--style run|iterate|batches|orderly] [--uvloop] [--profile FILE]
 
 It needs a running broker, orbitmq's or RocketMQ's. The topic is filled with `--count` messages first, unless it holds as many
 already; then a new group reads them all. One JSON line: rate (messages per second), cpu_us (user and system time of this process for
-one message), and the resident memory of the process at its largest, in MiB. The first tenth is not counted. Set it beside a client of
+one message), and the resident memory of the process at its largest, in MB. The first tenth is not counted. Set it beside a client of
 another language in the same run; alone a rate says nothing about a shared machine.
 """
 
@@ -70,7 +70,7 @@ class Meter:
         return {
             "rate": round(measured / seconds),
             "cpu_us": round(cpu / measured * 1e6, 2),
-            "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
         }
 
 
@@ -114,12 +114,17 @@ def main() -> int:
     parser.add_argument("--tags", default="*", help="tag expression of the consumer; the messages have the tag a")
     parser.add_argument("--style", choices=["run", "iterate", "batches", "orderly"], default="run")
     parser.add_argument("--no-fill", action="store_true", help="somebody else fills the topic")
+    parser.add_argument("--uvloop", action="store_true", help="run on uvloop instead of asyncio's own loop")
     parser.add_argument("--profile", help="write a profile of the process to this file")
     arguments = parser.parse_args()
     if arguments.profile:
         with cProfile.Profile() as profile:
             result = asyncio.run(measure(arguments))
         profile.dump_stats(arguments.profile)
+    elif arguments.uvloop:
+        import uvloop
+
+        result = uvloop.run(measure(arguments))
     else:
         result = asyncio.run(measure(arguments))
     print(json.dumps(result))

@@ -100,7 +100,7 @@ class Comparison:
             self._note(kind, "orbitmq", "send", self._ours("client_send.py", broker, own_sends))
             consumes = ["consume", broker.name_server, "FULL", self._messages, runs]
             self._note(kind, "java", "consume", self._java(consumes)[JAVA_WARM_UP_RUNS:])
-            own_consumes = ["--topic", "FULL", "--count", self._messages, "--uvloop"]
+            own_consumes = ["--topic", "FULL", "--count", self._messages, "--no-fill", "--uvloop"]
             self._note(kind, "orbitmq", "consume", self._ours("client_consume.py", broker, own_consumes))
         finally:
             broker.kill()
@@ -141,8 +141,8 @@ def _json_lines(text: str) -> list[Numbers]:
 
 
 def as_markdown(comparison: Comparison, began: float) -> str:
-    lines = []
-    for kind in Kind:
+    lines: list[str] = []
+    for kind in sorted({kind for kind, _, _ in comparison.found}, key=lambda kind: kind.value):
         broker = "RocketMQ 5.3.3" if kind is Kind.JAVA else "orbitmq"
         lines += ["", f"| against {broker} | Java client | this client | ratio | to reach |"]
         lines += ["| --- | ---: | ---: | ---: | ---: |"]
