@@ -33,13 +33,13 @@ INTERNAL: Final = {
     "Client": {
         "callbacks", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon",
         "inner_producer", "introduce_to", "lite_closed", "lite_consumers", "lite_started", "lite_subscribed",
-        "membership", "name_servers", "network", "producer_closed", "producers", "routes", "stable_id", "tasks",
+        "membership", "name_servers", "network", "producer_closed", "producers", "routes", "stable_id", "tasks", "tracer",
         "unique_ids", "waiting_replies",
     },
     "Consumer": {
-        "broker_lost_us", "client", "correct_offset", "deliver", "given_up", "handler", "heartbeat", "hold",
+        "broker_lost_us", "client", "correct_offset", "deliver", "ended", "given_up", "handler", "heartbeat", "hold",
         "locks", "note_progress", "offsets", "owned", "pulling", "rebalance_soon", "reply", "reset",
-        "send_back", "settled", "shared_waiters_count", "started_at_ms", "statistics", "subscriptions", "tasks",
+        "send_back", "settled", "shared_waiters_count", "started_at_ms", "statistics", "subscriptions", "tasks", "traces",
         "unsettled_bytes",
     },
     "LiteConsumer": {

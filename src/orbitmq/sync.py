@@ -13,6 +13,7 @@ Written by scripts/generate_sync.py from src/orbitmq/__init__.py: change that fi
 from __future__ import annotations
 
 from orbitmq.client._async.delivery import Settlement
+from orbitmq.client._async.pull_consumer import Pulled, PulledBytes
 from orbitmq.client._sync.admin import Admin
 from orbitmq.client._sync.client import Client, connect
 from orbitmq.client._sync.consumer import Consumer
@@ -31,9 +32,11 @@ from orbitmq.client.allocation import (
 from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+from orbitmq.client.pull_plan import PullStatus
 from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
 from orbitmq.client.reply import Reply
 from orbitmq.client.stored import StoredMessage
+from orbitmq.client.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
@@ -63,6 +66,8 @@ __all__ = [
     "Codec",
     "ConfigurationError",
     "ConnectionLostError",
+    "ConsumeBegun",
+    "ConsumeEnded",
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
@@ -78,6 +83,9 @@ __all__ = [
     "Producer",
     "ProducerOptions",
     "PullConsumer",
+    "PullStatus",
+    "Pulled",
+    "PulledBytes",
     "RandomQueue",
     "ReceivedMessage",
     "RemoteError",
@@ -89,8 +97,10 @@ __all__ = [
     "SendFailedError",
     "SendReceipt",
     "SendStatus",
+    "SentTrace",
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "Trace",
     "connect",
 ]

@@ -13,6 +13,8 @@ from orbitmq.client._async.look_up import KEY_MATCHES_MAX, Peeked, ReadRecords
 from orbitmq.client._sync.admin_calls import AdminCalls
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.stored import StoredMessage
+from orbitmq.client.trace import Trace
+from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -67,3 +69,11 @@ class LookUp(AdminCalls):
         return self._loop.run(
             self._twin.messages_by_key(topic, key, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms)
         )
+
+    def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """What clients with trace told about a message (by its unique id), in the order in which it was stored.
+
+        A send is one record, an attempt to consume two: `ConsumeBegun` and `ConsumeEnded` with the same `request_id`. Records are told some
+        seconds late, and each broker returns at most 64 trace messages.
+        """
+        return self._loop.run(self._twin.trace(message_id, topic=topic))

@@ -84,11 +84,14 @@ class PullConsumer:
         return self._loop.run(self._twin.offset_at(queue, timestamp_ms))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset on a queue; None when it has none."""
+        """The group's stored offset on a queue; None when it has none, or 0 while the queue still has its first message."""
         return self._loop.run(self._twin.committed(queue))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset on a queue, in either direction: the first one that is not done. The broker has it on return."""
+        """Store the group's offset on a queue, in either direction: the first one that is not done. The broker has it on return.
+
+        A broker knows the group once the group has pulled from it, or was created; before that it refuses (SUBSCRIPTION_GROUP_NOT_EXIST).
+        """
         self._loop.run(self._twin.commit(queue, offset))
 
     def close(self) -> None:
