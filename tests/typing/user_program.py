@@ -30,6 +30,35 @@ async def sending() -> None:
         receipt.queue_offset = 7  # type: ignore[misc]
 
 
+async def polling(mq: orbitmq.Client) -> None:
+    async def told(taken: tuple[orbitmq.MessageQueue, ...], given_up: tuple[orbitmq.MessageQueue, ...]) -> None: ...
+
+    options = orbitmq.LiteConsumerOptions(auto_commit=False, pull_messages_count=64)
+    async with mq.lite_consumer("group", options, on_assignment=told) as consumer:
+        assert_type(consumer, orbitmq.LiteConsumer)
+        await consumer.subscribe("orders", "created || paid")
+        assert_type(await consumer.poll(500, max_messages=10), list[orbitmq.StoredMessage])
+        async for message in consumer:
+            assert_type(message, orbitmq.StoredMessage)
+            await message.ack()  # type: ignore[attr-defined]
+        (queue, *_) = consumer.assignment
+        assert_type(consumer.position(queue), int)
+        assert_type(await consumer.committed(queue), int | None)
+        assert_type(await consumer.seek_to_time(queue, 0), int)
+        await consumer.commit({queue: 7})
+        await consumer.commit({"queue": 7})  # type: ignore[dict-item]
+
+    async with mq.pull_consumer("group") as reader:
+        assert_type(await reader.queues("orders"), tuple[orbitmq.MessageQueue, ...])
+        pulled = await reader.pull(queue, 0, max_messages=10, wait_ms=100, tags="a")
+        assert_type(pulled, orbitmq.Pulled)
+        assert_type(pulled.status, orbitmq.PullStatus)
+        assert_type(pulled.messages, list[orbitmq.StoredMessage])
+        raw = await reader.pull_raw(queue, pulled.next_offset)
+        assert_type(raw, orbitmq.PulledBytes)
+        assert_type(raw.data, bytes)
+
+
 async def consuming(mq: orbitmq.Client) -> None:
     options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
     async with mq.consumer("group", "orders", tags="created || paid", options=options) as consumer:
