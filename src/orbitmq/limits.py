@@ -459,7 +459,7 @@ ONCE_SCOPES_MAX: Final = 20_000
 """Scopes remembered at a time: one for every connection a listener takes."""
 
 ONCE_KEYS_PER_EPOCH_MAX: Final = 1_000_000
-"""Keys of one epoch of a scope: the largest batch a job should repeat as a whole. A look-up passes 61 tables then."""
+"""Keys of one epoch of a scope: the largest batch a job should repeat as a whole. The tables of a scope are made for it."""
 
 ONCE_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 """Default of `idempotenceMemoryMax`: 1.6 million keys."""
