@@ -85,17 +85,6 @@ async def consuming(mq: orbitmq.Client) -> None:
     mq.consumer("group", {"orders": "*"}, tags="paid")  # type: ignore[call-overload]
 
 
-async def polling(mq: orbitmq.Client) -> None:
-    async with mq.lite_consumer("group", orbitmq.LiteConsumerOptions()) as lite:
-        assert_type(lite, orbitmq.LiteConsumer)
-        await lite.subscribe("orders")
-        assert_type(await lite.poll(1_000), list[orbitmq.StoredMessage])
-        lite.poll(1_000)[0]  # type: ignore[index]
-    async with mq.pull_consumer("group") as puller:
-        assert_type(puller, orbitmq.PullConsumer)
-        assert_type(await puller.queues("orders"), tuple[orbitmq.MessageQueue, ...])
-
-
 async def failing(mq: orbitmq.Client) -> None:
     try:
         await mq.send("orders", b"x")
