@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         Client,
         ClientOptions,
         Codec,
+        ConsumeBegun,
+        ConsumeEnded,
         ConsumeFrom,
         Consumer,
         ConsumerOptions,
@@ -44,8 +46,10 @@ if TYPE_CHECKING:
         Selector,
         SendReceipt,
         SendStatus,
+        SentTrace,
         Settlement,
         StoredMessage,
+        Trace,
         connect,
     )
     from orbitmq.errors import (
@@ -76,6 +80,8 @@ __all__ = [
     "Codec",
     "ConfigurationError",
     "ConnectionLostError",
+    "ConsumeBegun",
+    "ConsumeEnded",
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
@@ -105,9 +111,11 @@ __all__ = [
     "SendFailedError",
     "SendReceipt",
     "SendStatus",
+    "SentTrace",
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "Trace",
     "connect",
 ]
 

@@ -26,7 +26,7 @@ from orbitmq.broker.statistics import Statistics
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.ids import encode_offset_id, host_text
-from orbitmq.protocol.properties import Property, append_property, decode_properties
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -61,6 +61,11 @@ class ReplyProcessor:
         self._statistics = statistics
         self._store_host = store_host
         self._unwritable = unwritable
+        self._common = {
+            Property.TRACE_ON: "true" if settings.trace_on else "false",
+            Property.MSG_REGION: settings.region_id,
+        }
+        """In every answer: clients read them from a reply's as from a send's."""
 
     def reply(self, command: Command, peer: Peer) -> Command | None:
         """Codes 324 (long field names) and 325 (letters). The answer waits for the confirmation of the one who asked."""
@@ -71,29 +76,28 @@ class ReplyProcessor:
         now_ns = self._clock.monotonic_ns()
         placement = self._admission.admit(sending, origin, now_ms, now_ns)
         if isinstance(placement, Refusal):
-            raise placement
-        stored_fields = {"msgId": NO_ID, "queueId": str(placement.queue_id), "queueOffset": "0"}
-        answer = response(command, ResponseCode.SUCCESS, fields=stored_fields)
+            raise Refusal(placement.code, placement.remark, self._common)
+        place = {"msgId": NO_ID, "queueId": str(placement.queue_id), "queueOffset": "0", **self._common}
+        answer = response(command, ResponseCode.SUCCESS, fields=place)
         open_ends = _OpenEnds(answer, None if command.is_oneway else peer)
         open_ends.begin()
         if self._settings.store_reply_message_enable and isinstance(placement, Placement):  # else it is stored already
-            self._append(placement, sending.topic, now_ns, open_ends)
+            self._append(placement, sending.topic, open_ends)
         self._push(fields, sending, peer, now_ms, open_ends)
         open_ends.end(None)  # only now may the answer leave, even if both have spoken at once
         return None
 
-    def _append(self, placement: Placement, topic: str, now_ns: int, open_ends: _OpenEnds) -> None:
+    def _append(self, placement: Placement, topic: str, open_ends: _OpenEnds) -> None:
         try:
             appended = self._store.append(placement.message)
         except StoreUnwritableError as error:
             raise self._unwritable() from error
         except RecordError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        self._statistics.stored(topic, 1, appended.size, now_ns)
+        self._statistics.stored(topic, 1, appended.size)
         answer = open_ends.answer
         answer.fields["msgId"] = encode_offset_id(self._store_host, appended.physical_offset)
         answer.fields["queueOffset"] = str(appended.queue_offset)
-        answer.fields["transactionId"] = placement.unique_key
         open_ends.begin()
 
         def stored(status: PutStatus) -> None:
@@ -103,7 +107,8 @@ class ReplyProcessor:
 
     def _push(self, fields: Command, sending: Sending, peer: Peer, now_ms: int, open_ends: _OpenEnds) -> None:
         open_ends.begin()
-        client_id = decode_properties(sending.properties).get(Property.REPLY_TO_CLIENT)
+        properties = decode_properties(sending.properties)
+        client_id = properties.get(Property.REPLY_TO_CLIENT)
         if not client_id:
             open_ends.end(f"the reply has no property {Property.REPLY_TO_CLIENT}, which names the client that asked")
             return
@@ -113,7 +118,7 @@ class ReplyProcessor:
                 f"client {client_id!r}, which asked, is not connected to this broker as a producer; it may have gone"
             )
             return
-        properties = append_property(sending.properties.encode(), Property.PUSH_REPLY_TIME, str(now_ms))
+        properties |= self._common | {Property.PUSH_REPLY_TIME: str(now_ms)}
         push = request(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
             {
@@ -125,7 +130,7 @@ class ReplyProcessor:
                 "sysFlag": str(sending.sys_flag),
                 "bornTimestamp": str(sending.born_timestamp),
                 "flag": str(sending.flag),
-                "properties": properties.decode(),
+                "properties": encode_properties(properties).decode(),
                 "reconsumeTimes": str(sending.reconsume_times),
                 "unitMode": "true" if sending.unit_mode else "false",
                 "bornHost": host_text(peer.host),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
     from orbitmq.client.reply import Reply
     from orbitmq.client.stored import StoredMessage
+    from orbitmq.client.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
 __all__ = [
@@ -44,6 +45,8 @@ __all__ = [
     "Client",
     "ClientOptions",
     "Codec",
+    "ConsumeBegun",
+    "ConsumeEnded",
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
@@ -66,8 +69,10 @@ __all__ = [
     "Selector",
     "SendReceipt",
     "SendStatus",
+    "SentTrace",
     "Settlement",
     "StoredMessage",
+    "Trace",
     "connect",
 ]
 
@@ -82,6 +87,8 @@ _HOMES = {
     "Client": "orbitmq.client._async.client",
     "ClientOptions": "orbitmq.client.options",
     "Codec": "orbitmq.client.options",
+    "ConsumeBegun": "orbitmq.client.trace",
+    "ConsumeEnded": "orbitmq.client.trace",
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consumer",
     "ConsumerOptions": "orbitmq.client.options",
@@ -104,8 +111,10 @@ _HOMES = {
     "Selector": "orbitmq.client.queue_choice",
     "SendReceipt": "orbitmq.client.message",
     "SendStatus": "orbitmq.client.message",
+    "SentTrace": "orbitmq.client.trace",
     "Settlement": "orbitmq.client._async.delivery",
     "StoredMessage": "orbitmq.client.stored",
+    "Trace": "orbitmq.client.trace",
     "connect": "orbitmq.client._async.client",
 }
 

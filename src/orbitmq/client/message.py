@@ -102,6 +102,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
     offset_message_id: the broker's id, made of its address and the position in its commit log.
     queue_offset: position in the queue. Of a delayed message: its position in the level's waiting queue.
     attempts_count: 1 unless earlier attempts failed; those may have stored the message as well.
+    trace_on: whether the broker wants its messages traced.
     """
 
     status: SendStatus
@@ -112,6 +113,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
     transaction_id: str | None = None
     region: str | None = None
     attempts_count: int = 1
+    trace_on: bool = True
 
 
 @lru_cache(maxsize=1_024)

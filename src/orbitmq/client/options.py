@@ -16,6 +16,7 @@ from orbitmq import limits
 from orbitmq.client.allocation import AllocateAverage, Strategy
 from orbitmq.client.queue_choice import Selector
 from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.names import TRACE_TOPIC, topic_name_problem
 
 
 class ConsumeFrom(Enum):
@@ -45,6 +46,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     admin_timeout_ms: for one call of `Client.admin` to a broker, which may have to search its disk.
     instance_name: makes the client id `<ip>@<instance_name>` unique; None draws `<pid>#<nanoseconds>`.
     unit_name: appended to the client id, for clusters that run in units.
+    trace: tell `trace_topic` what this client sends and consumes; see `Admin.trace`.
     """
 
     instance_name: str | None = None
@@ -56,6 +58,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ms: int = 30_000
     offset_persist_ms: int = 5_000
     close_timeout_ms: int = 3_000
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         _check_range(self, "connect_timeout_ms", 1, 600_000)
@@ -65,6 +69,9 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_range(self, "heartbeat_ms", 1_000, 100_000)  # the broker forgets a client after 120 s
         _check_range(self, "offset_persist_ms", 100, 3_600_000)
         _check_range(self, "close_timeout_ms", 0, 600_000)
+        problem = topic_name_problem(self.trace_topic)
+        if problem is not None:
+            raise ConfigurationError(f"trace_topic={self.trace_topic!r}: {problem}")
         for name in ("instance_name", "unit_name"):
             value = getattr(self, name)
             if value is not None and (not value or "@" in value or value != value.strip()):

@@ -172,6 +172,7 @@ def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_
         )
     stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
     region = answer.fields.get("MSG_REGION")
+    trace_on = answer.fields.get("TRACE_ON") != "false"
     if not outgoing.is_batch:
         return [
             SendReceipt(
@@ -183,6 +184,7 @@ def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_
                 answer.fields.get("transactionId"),
                 region,
                 attempts_count,
+                trace_on,
             )
         ]
     offset_ids = answer.text("msgId").split(",")
@@ -199,6 +201,7 @@ def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_
             None,
             region,
             attempts_count,
+            trace_on,
         )
         for position, (unique_id, offset_id) in enumerate(zip(outgoing.unique_ids, offset_ids, strict=True))
     ]

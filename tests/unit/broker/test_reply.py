@@ -52,6 +52,7 @@ def test_a_reply_is_handed_to_the_one_who_asked_and_answered_when_that_one_has_i
     assert bytes(push.body) == b"42"
     properties = decode_properties(push.fields.pop("properties"))
     assert properties.pop("PUSH_REPLY_TIME") == str(rig.clock.now_ms())
+    assert (properties.pop("MSG_REGION"), properties.pop("TRACE_ON")) == ("DefaultRegion", "true")
     assert properties == decode_properties(fields()["properties"])
     assert push.fields == {
         "producerGroup": "repliers",
@@ -73,6 +74,7 @@ def test_a_reply_is_handed_to_the_one_who_asked_and_answered_when_that_one_has_i
     (record,) = rig.records(REPLY_TOPIC)
     assert record.body == b"42"
     assert (answer.code, answer.text("queueId"), answer.text("queueOffset")) == (ResponseCode.SUCCESS, "0", "0")
+    assert (answer.text("TRACE_ON"), answer.text("MSG_REGION")) == ("true", "DefaultRegion")
     assert answer.text("msgId") == rig.broker.store_host.hex().upper() + f"{record.physical_offset:016X}"
 
 
@@ -138,7 +140,7 @@ def test_a_client_that_leaves_its_last_producer_group_gets_no_replies(rig, asker
 
 def test_a_refused_reply_is_neither_stored_nor_handed_on(rig, asker):
     answer = rig.call(RequestCode.SEND_REPLY_MESSAGE, fields() | {"queueId": 9}, b"42")
-    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert (answer.code, answer.text("TRACE_ON")) == (ResponseCode.INVALID_PARAMETER, "true")
     assert asker.questions == []
     assert rig.records(REPLY_TOPIC) == []
 

@@ -172,11 +172,20 @@ class Broker(Server):
 
     # --- for tests
 
-    def store(self, topic: str, queue_id: int, body: bytes, *, reconsume_times: int = 0, **properties: str) -> Record:
+    def store(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        *,
+        reconsume_times: int = 0,
+        sys_flag: int = 0,
+        **properties: str,
+    ) -> Record:
         queue = self.queues[topic, queue_id]
         properties = {"UNIQ_KEY": f"{topic}-{queue_id}-{len(queue)}", **properties, **self.added}
         record = Record(
-            MagicCode.V1, 0, queue_id, 0, len(queue), self._next_physical_offset(), 0, 1, b"\x0a\0\0\x09\0\0\0\x01", 2,
+            MagicCode.V1, 0, queue_id, 0, len(queue), self._next_physical_offset(), sys_flag, 1, b"\x0a\0\0\x09\0\0\0\x01", 2,
             b"\x0a\0\0\x01\0\0\x2a\x9f", reconsume_times, 0, body, topic, encode_properties(properties),
         )  # fmt: skip
         queue.append(record)
@@ -193,6 +202,10 @@ class Broker(Server):
     def store_without_answer(self, command: Command) -> None:
         """For a script: the message is stored, and the answer is lost."""
         self._send(command)
+
+    def found(self, command: Command, records: list[Record]) -> Command:
+        """For a script: the answer to a look-up that finds these records."""
+        return response(command, ResponseCode.SUCCESS, fields={}, body=b"".join(map(encode_record, records)))
 
     def _next_physical_offset(self) -> int:
         return 1000 + 100 * (sum(map(len, self.queues.values())))
@@ -301,7 +314,8 @@ class Broker(Server):
             if once in self._stored_once:
                 return response(command, ResponseCode.SUCCESS, fields=self._stored_once[once])
         for body, properties in items:
-            self.store(topic, queue_id, body, reconsume_times=command.integer("j"), **properties)
+            flags = {"reconsume_times": command.integer("j"), "sys_flag": command.integer("f")}
+            self.store(topic, queue_id, body, **flags, **properties)
         fields = {
             "msgId": ",".join(f"OFFSET-{first + number}" for number in range(len(items))),
             "queueId": str(queue_id),

@@ -24,12 +24,13 @@ from orbitmq.client._async.lite_pull import LiteConsumer
 from orbitmq.client._async.membership import Membership
 from orbitmq.client._async.name_servers import NameServers
 from orbitmq.client._async.network import Network
-from orbitmq.client._async.parts import LiteMember, Member, Sender
+from orbitmq.client._async.parts import LiteMember, Member, Sender, Traces
 from orbitmq.client._async.producer import Producer
 from orbitmq.client._async.pull_consumer import PullConsumer
 from orbitmq.client._async.requests import send_reply
 from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
+from orbitmq.client._async.tracer import Tracer
 from orbitmq.client._async.transport import Dial, dial_socket
 from orbitmq.client._async.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
@@ -56,6 +57,9 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
 """Producer group of `Client.send` and its relatives."""
+
+TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
+"""Producer group of trace records; no heartbeat names it."""
 
 
 class Client:
@@ -100,6 +104,10 @@ class Client:
             self.options.request_timeout_ms,
         )
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
+        self.tracer: Traces | None = None
+        if self.options.trace:
+            teller = Producer(self, TRACE_GROUP, ProducerOptions(idempotent=False))
+            self.tracer = Tracer(self, teller, self.options.trace_topic)
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
         self._admin: Admin | None = None
@@ -128,6 +136,8 @@ class Client:
                 await lite.close()
             for producer in tuple(self.producers.values()):
                 await producer.close()
+            if self.tracer is not None:
+                await self.tracer.close(self.options.close_timeout_ms)
             await self.callbacks.close()
             await self.tasks.close()
         finally:

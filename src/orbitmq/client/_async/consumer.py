@@ -81,6 +81,7 @@ class Consumer:
         self, client: Context, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
     ) -> None:
         self.client = client
+        self.traces = client.tracer is not None
         self.group = group
         self.subscriptions = dict(subscriptions)
         self.options = options
@@ -220,6 +221,10 @@ class Consumer:
 
     # --- for the queues
 
+    def ended(self, message: ReceivedMessage, took_ms: int, *, succeeded: bool) -> None:
+        if self.client.tracer is not None:
+            self.client.tracer.ended(self.group, message, took_ms, succeeded=succeeded)
+
     def settled(self, owned: OwnedQueue) -> None:
         if owned.waits_for is not None and self.hold(owned) is None:
             owned.room.set()
@@ -333,6 +338,9 @@ class Consumer:
                     continue
                 messages = self._take(count, now_ms)
                 if messages:
+                    if self.client.tracer is not None:
+                        for message in messages:
+                            self.client.tracer.begun(self.group, message)
                     return messages
             await self._feed.idlers.wait()
         return []

@@ -13,8 +13,10 @@ from orbitmq.client._async.admin_calls import AdminCalls
 from orbitmq.client._async.reading import records_of, restore_body
 from orbitmq.client.pull_plan import PULL_ANSWERS, PullFlag, PullStatus
 from orbitmq.client.stored import StoredMessage
+from orbitmq.client.trace import Trace, decode_traces
 from orbitmq.errors import ClientError
 from orbitmq.protocol.ids import decode_offset_id, host_text
+from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -151,6 +153,17 @@ class LookUp(AdminCalls):
         """Messages of a topic that carry `key`, stored in a span of time; at most `max_count` from each broker."""
         found = await self._by_key(topic, key, max_count, begin_ms, end_ms, unique=False)
         return [message for message in found if key in message.keys and message.record.topic == topic]
+
+    async def trace(self, message_id: str, *, topic: str = TRACE_TOPIC) -> list[Trace]:
+        """What clients with trace told about a message (by its unique id), in the order in which it was stored.
+
+        A send is one record, an attempt to consume two: `ConsumeBegun` and `ConsumeEnded` with the same `request_id`. Records are told some
+        seconds late, and each broker returns at most 64 trace messages.
+        """
+        told = await self._by_key(topic, message_id, KEY_MATCHES_MAX, 0, _FOREVER_MS, unique=False)
+        told.sort(key=lambda message: message.store_timestamp)
+        records = [record for message in told for record in decode_traces(message.body)]
+        return [record for record in records if message_id in record.message_id.split(",")]
 
     # --- inside
 

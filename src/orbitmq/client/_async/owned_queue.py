@@ -20,7 +20,11 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
 class Keeper(Protocol):
-    """The consumer as its queues see it."""
+    """The consumer as its queues see it. `traces`: whether it wants to hear of every message that `ended`."""
+
+    traces: bool
+
+    def ended(self, message: ReceivedMessage, took_ms: int, *, succeeded: bool) -> None: ...
 
     def settled(self, owned: OwnedQueue) -> None:
         """A message left the queue."""
@@ -105,7 +109,10 @@ class OwnedQueue:
         if took_ms is None:
             return False
         self.statistics.succeeded(took_ms)
-        self.keeper.settled(self)
+        keeper = self.keeper
+        if keeper.traces:
+            keeper.ended(message, took_ms, succeeded=True)
+        keeper.settled(self)
         return True
 
     def fail(self, message: ReceivedMessage) -> bool:
@@ -114,7 +121,10 @@ class OwnedQueue:
         if took_ms is None:
             return False
         self.statistics.failed(took_ms)
-        self.keeper.settled(self)
+        keeper = self.keeper
+        if keeper.traces:
+            keeper.ended(message, took_ms, succeeded=False)
+        keeper.settled(self)
         return True
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:

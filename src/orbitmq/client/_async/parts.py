@@ -10,7 +10,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from orbitmq.client._async.delivery import ReceivedMessage
@@ -23,10 +23,11 @@ from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Tasks
 from orbitmq.client._async.waiting_replies import WaitingReplies
 from orbitmq.client.consume_statistics import ConsumeStatistics
-from orbitmq.client.message import SendReceipt
+from orbitmq.client.message import Message, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions
 from orbitmq.client.outgoing import Outgoing
 from orbitmq.client.pull_plan import Hold
+from orbitmq.client.stored import StoredMessage
 from orbitmq.client.subscription import Subscription
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
@@ -47,6 +48,18 @@ class Sender(Protocol):
     async def send_prepared(self, outgoing: Outgoing, timeout_ms: int) -> SendReceipt: ...
 
     async def close(self) -> None: ...
+
+
+class Traces(Protocol):
+    """Takes note of what the client does, for the trace topic."""
+
+    def sent(self, group: str, messages: Sequence[Message], receipts: Sequence[SendReceipt], cost_ms: int) -> None: ...
+
+    def begun(self, group: str, message: StoredMessage) -> None: ...
+
+    def ended(self, group: str, message: StoredMessage, cost_ms: int, *, succeeded: bool) -> None: ...
+
+    async def close(self, timeout_ms: int) -> None: ...
 
 
 class Member(Keeper, Protocol):
@@ -129,6 +142,7 @@ class Context(Protocol):
     name_servers: NameServers
     routes: Routes
     waiting_replies: WaitingReplies
+    tracer: Traces | None
     consumers: dict[str, Member]
     lite_consumers: dict[str, LiteMember]
 

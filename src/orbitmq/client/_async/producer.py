@@ -14,7 +14,7 @@ from typing import Self
 
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.requests import ask
-from orbitmq.client._async.runtime import offload
+from orbitmq.client._async.runtime import monotonic_ms, offload
 from orbitmq.client._async.send_path import SendPath
 from orbitmq.client.message import Message, Once, SendReceipt, check_topic
 from orbitmq.client.options import Codec, ProducerOptions
@@ -70,9 +70,13 @@ class Producer:
             wait_stored=wait_stored,
         )
         outgoing = await self._prepare(topic, message, ordering_key, queue)
+        tracer = self._client.tracer
+        began_ms = 0 if tracer is None else monotonic_ms()
         receipts = await self._path.store(
             outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
         )
+        if tracer is not None:
+            tracer.sent(self.group, (message,), receipts, monotonic_ms() - began_ms)
         return receipts[0]
 
     async def send_oneway(
@@ -135,7 +139,12 @@ class Producer:
         check_topic(topic)
         _check_queue(topic, queue)
         outgoing = prepare_batch(topic, messages, self._client.unique_ids, self.options.max_message_bytes)
-        return await self._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        tracer = self._client.tracer
+        began_ms = 0 if tracer is None else monotonic_ms()
+        receipts = await self._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        if tracer is not None:
+            tracer.sent(self.group, messages, receipts, monotonic_ms() - began_ms)
+        return receipts
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
