@@ -1,0 +1,38 @@
+"""Programs with our client as processes of their own: the example for threads, and what a client takes of memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from server_process import ServedProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT_MB_MAX = 60
+
+
+def run(server: ServedProcess, program: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, ROOT / program, *arguments], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_example_for_threads(server: ServedProcess) -> None:
+    lines = run(server, "examples/threaded_worker.py", f"127.0.0.1:{server.name_port}").splitlines()
+    assert lines[0].startswith("40 jobs sent")
+    assert [line.split()[-1] for line in lines[1:]] == ["40", "4"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["async", "sync"])
+def test_a_client_stays_small(server: ServedProcess, client: str) -> None:
+    address = f"127.0.0.1:{server.name_port}"
+    figures = json.loads(
+        run(server, "benchmarks/client_memory.py", "--client", client, "--name-server", address, "--count", "20000")
+    )
+    assert figures["highest_mb"] <= CLIENT_MB_MAX
