@@ -156,6 +156,7 @@ class ServedProcess:
         ports: tuple[int, int] | None = None,
         shell_limits: str = "",
         awaited: bool = True,
+        default_http_port: bool = False,
     ) -> None:
         """`shell_limits` is run by a shell before the server, for example `ulimit -f 2048`."""
         self.directory = directory
@@ -168,7 +169,8 @@ class ServedProcess:
         if command != "broker":
             arguments += ["--nameserver-port", self.name_port]
         arguments += options
-        for key, value in {"metricsPromExporterPort": 0, **(settings or {})}.items():
+        http = {} if default_http_port else {"metricsPromExporterPort": 0}
+        for key, value in {**http, **(settings or {})}.items():
             arguments += ["--set", f"{key}={value}"]
         if shell_limits:
             arguments = ["/bin/sh", "-c", f'{shell_limits}; exec "$@"', "sh", *arguments]

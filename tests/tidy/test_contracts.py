@@ -56,7 +56,14 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     assert "orbitmq.protocol.planted -> orbitmq.broker" in done.stdout
 
 
-def test_the_list_of_settings_is_fresh() -> None:
-    script = ROOT / "scripts" / "configuration_docs.py"
+@pytest.mark.parametrize("name", ["configuration_docs.py", "cli_docs.py"])
+def test_generated_documents_are_fresh(name: str) -> None:
+    script = ROOT / "scripts" / name
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_of_metrics_is_fresh() -> None:
+    script = ROOT / "scripts" / "metrics_docs.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -40,6 +40,7 @@ class BrokerMetrics:
         yield from self._clients()
         yield from self._tables()
         yield from self._requests()
+        yield from self._once()
 
     # --- traffic ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +124,19 @@ class BrokerMetrics:
         yield one(catalogue.UNANSWERED_SENDS, unanswered)
         yield one(catalogue.HELD_PULLS, held)
         yield one(catalogue.PULLS_NOT_HELD, broker.pulls.held.refused_count)
+
+    def _once(self) -> Iterator[Family]:
+        sends = self._broker.admission.idempotence
+        if sends is None:
+            return
+        memory = sends.memory
+        yield one(catalogue.ONCE_SCOPES, memory.scope_count)
+        yield one(catalogue.ONCE_KEYS, memory.key_count)
+        yield one(catalogue.ONCE_BYTES, memory.used_bytes)
+        yield one(catalogue.ONCE_BYTES_MAX, memory.bounds.memory_bytes)
+        yield one(catalogue.ONCE_REPEATS, sends.repeat_count)
+        yield by_label(catalogue.ONCE_REFUSED, [("stale_epoch", sends.stale_count), ("full", sends.full_count)])
+        yield one(catalogue.ONCE_FORGOTTEN, memory.forgotten_count)
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -151,6 +151,17 @@ RECOVERY_SECONDS: Final = _gauge("orbitmq_recovery_seconds", "How long opening t
 RECOVERY_RECORDS: Final = _gauge("orbitmq_recovery_scanned_records", "Records scanned at the last start.")
 RECOVERY_TORN: Final = _gauge("orbitmq_recovery_torn_bytes", "Bytes of a torn end that were cut at the last start.")
 
+# --- idempotent sends -------------------------------------------------------------------------------------------------
+ONCE_SCOPES: Final = _gauge("orbitmq_once_scopes", "Scopes of idempotent sends that are remembered.")
+ONCE_KEYS: Final = _gauge("orbitmq_once_keys", "Keys of idempotent sends that are remembered.")
+ONCE_BYTES: Final = _gauge("orbitmq_once_memory_bytes", "Memory of those keys, estimated.")
+ONCE_BYTES_MAX: Final = _gauge(
+    "orbitmq_once_memory_max_bytes", "What that memory may grow to; beyond it sends are refused."
+)
+ONCE_REPEATS: Final = _counter("orbitmq_once_repeats_total", "Idempotent sends answered with the first one's result.")
+ONCE_REFUSED: Final = _counter("orbitmq_once_refused_total", "Idempotent sends refused.", "reason")
+ONCE_FORGOTTEN: Final = _counter("orbitmq_once_forgotten_scopes_total", "Scopes forgotten because nobody used them.")
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 REQUESTS: Final = _counter("orbitmq_requests_total", "Requests handled.", "role", "request")
 REQUEST_FAILURES: Final = _counter(
