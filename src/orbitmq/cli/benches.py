@@ -22,7 +22,12 @@ from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 if TYPE_CHECKING:
     from orbitmq.client import Client
 
-app = typer.Typer(help="Measure a cluster: sending, consuming, delays.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Measure a cluster: sending, consuming, delays.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
 
 SizeOption = Annotated[int, typer.Option("--size", min=24, max=4_194_304, help="Bytes of a body.")]
 InFlightOption = Annotated[int, typer.Option("--in-flight", min=1, max=4_096, help="Sends that wait for their answer.")]

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
 
-app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-config_app = typer.Typer(help="Settings of a running broker: get, set.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None, add_completion=False)
+config_app = typer.Typer(
+    help="Settings of a running broker: get, set.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+)
 app.add_typer(config_app, name="config")
 
 NameArgument = Annotated[str, typer.Argument(metavar="BROKER", help="Its name, or host:port.", show_default=False)]

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.admin import Broker
 
-app = typer.Typer(help="The cluster: brokers, rates, round-trip times.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="The cluster: brokers, rates, round-trip times.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
 
 
 @app.command(cls=ClusterCommand)

@@ -9,8 +9,9 @@ import click
 import typer
 
 from orbitmq.cli.output import write_text
+from orbitmq.cli.shared_options import PlainCommand
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 class Shell(StrEnum):
@@ -21,7 +22,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def completion(
     ctx: typer.Context, shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", show_default=False)]
 ) -> None:

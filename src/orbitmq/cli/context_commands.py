@@ -12,7 +12,10 @@ from orbitmq.cli.output import show_done, show_record, show_rows
 from orbitmq.cli.shared_options import OutputCommand
 
 app = typer.Typer(
-    help="Contexts: names for clusters, and the one that is asked.", no_args_is_help=True, rich_markup_mode=None
+    help="Contexts: names for clusters, and the one that is asked.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 NameArgument = Annotated[

@@ -17,7 +17,7 @@ from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import show_rows
 from orbitmq.cli.shared_options import OutputCommand
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(cls=OutputCommand)
@@ -26,8 +26,10 @@ def doctor(
         Path, typer.Option("--data", envvar="ORBITMQ_DATA", help="Directory the data are, or will be, in.")
     ] = Path("orbitmq-data"),
     host: Annotated[str, typer.Option("--host", help="Address a server listens on.")] = "127.0.0.1",
-    nameserver_port: Annotated[int, typer.Option("--nameserver-port", min=1, max=65535)] = 9876,
-    broker_port: Annotated[int, typer.Option("--broker-port", min=1, max=65535)] = 10911,
+    nameserver_port: Annotated[
+        int, typer.Option("--nameserver-port", min=1, max=65535, help="Port of the name server.")
+    ] = 9876,
+    broker_port: Annotated[int, typer.Option("--broker-port", min=1, max=65535, help="Port of the broker.")] = 10911,
 ) -> None:
     """Check Python, limits, disk, clock and ports, and whether a running server answers."""
     from orbitmq.cli.doctor_checks import Level, all_checks

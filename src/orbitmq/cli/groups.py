@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
 
 app = typer.Typer(
-    help="Consumer groups: list, settings, lag, members, offsets.", no_args_is_help=True, rich_markup_mode=None
+    help="Consumer groups: list, settings, lag, members, offsets.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 app.command(cls=ClusterCommand)(group_lag.lag)
 app.command(cls=ClusterCommand)(group_members.members)

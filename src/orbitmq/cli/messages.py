@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.client.stored import StoredMessage
 
-app = typer.Typer(help="Messages: show, send, redrive dead letters.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Messages: show, send, redrive dead letters.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
 app.command(cls=ClusterCommand)(sending.send)
 app.command(cls=ClusterCommand)(redriving.redrive)
 

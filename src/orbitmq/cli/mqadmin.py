@@ -9,7 +9,7 @@ import typer
 from orbitmq.cli.output import show_rows
 from orbitmq.cli.shared_options import OutputCommand
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(cls=OutputCommand)

@@ -292,7 +292,7 @@ def _parsed(
         elif waiting:
             found.append((letter, waiting.pop(0).strip()))
         else:
-            raise click.UsageError(f"{name} {text} needs a value")
+            raise click.UsageError(f"{name} {text} needs a value. Ours: orbitmq {ours} --help")
     return found
 
 

@@ -25,12 +25,18 @@ from orbitmq.cli.serving import (
 )
 from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 
-app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None, add_completion=False)
 config_app = typer.Typer(
-    help="Settings of running name servers: get, set.", no_args_is_help=True, rich_markup_mode=None
+    help="Settings of running name servers: get, set.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 values_app = typer.Typer(
-    help="The table of keys and values: get, put, delete, list.", no_args_is_help=True, rich_markup_mode=None
+    help="The table of keys and values: get, put, delete, list.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 app.add_typer(config_app, name="config")
 app.add_typer(values_app, name="kv")

@@ -15,7 +15,9 @@ import typer
 from orbitmq.cli.output import note, show_rows
 from orbitmq.cli.shared_options import OutputCommand
 
-app = typer.Typer(help="The protocol: codes, coverage.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="The protocol: codes, coverage.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+)
 
 
 @app.command(cls=OutputCommand)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("status", "queue", "queue_offset", "message_id", "offset_message_id")
 
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(cls=ClusterCommand)

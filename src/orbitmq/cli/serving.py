@@ -59,7 +59,7 @@ LogLevelOption = Annotated[
 ]
 
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()

@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 import click
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.utils import get_params_from_function
 
 _OUTPUT: Final = "orbitmq.output"
 _CLUSTER: Final = "orbitmq.cluster."
@@ -28,11 +29,27 @@ class Output(StrEnum):
     JSON = "json"
 
 
-class OutputCommand(TyperCommand):
+class PlainCommand(TyperCommand):
+    """A command whose arguments say what they are for: click from 8.4 on clears what typer has set."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **rest: Any) -> None:
+        function = getattr(rest.get("callback"), "__wrapped__", None)
+        declared = get_params_from_function(function) if function is not None else {}
+        for parameter in params or ():
+            if isinstance(parameter, TyperArgument) and parameter.name in declared:
+                parameter.help = declared[parameter.name].default.help
+        super().__init__(name, params=params, **rest)
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: typer writes them together with the options."""
+
+
+class OutputCommand(PlainCommand):
     """A command whose result is a table, or JSON with `--json`."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **rest: Any) -> None:
-        super().__init__(name, params=[*(params or []), *self.shared_options()], **rest)
+        super().__init__(name, params=params, **rest)
+        self.params += self.shared_options()
 
     @classmethod
     def shared_options(cls) -> Sequence[click.Parameter]:

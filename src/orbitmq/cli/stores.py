@@ -23,7 +23,9 @@ from orbitmq.cli.shared_options import Output, OutputCommand, chosen_output
 if TYPE_CHECKING:
     from orbitmq.store.check import CheckReport
 
-app = typer.Typer(help="Store directories: check, dump, stat.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Store directories: check, dump, stat.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+)
 
 DirectoryArgument = Annotated[
     Path,

@@ -41,7 +41,7 @@ RETRY_PAUSE_S: Final = 1.0
 ROUTE_PAUSE_S: Final = 5.0
 """How often the name server is asked for new queues."""
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(cls=ClusterCommand)

@@ -1,0 +1,163 @@
+"""Contexts: which cluster is meant, and a file that is never half written."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scripted_server import Ran, ScriptedServer
+
+from orbitmq.cli import contexts
+from orbitmq.cli.contexts import Context, Contexts
+from orbitmq.errors import ConfigurationError, NotFoundError
+from orbitmq.limits import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
+from orbitmq.protocol.remoting.bodies import TopicList
+from orbitmq.protocol.remoting.codes import RequestCode
+
+Run = Callable[..., Ran]
+STORED = Contexts(
+    current="b", contexts={"a": Context(name_servers="a:1"), "b": Context(name_servers="b:2", timeout_ms=77)}
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "orbitmq" / "contexts.toml"
+    contexts.save(file, STORED)
+    return file
+
+
+def test_what_was_saved_is_loaded(path: Path) -> None:
+    assert contexts.load(path) == STORED
+    odd = Context(name_servers="c:3", description='quotes " and \\ and ü')
+    contexts.save(path, STORED.with_context("c", odd, use=True))
+    assert contexts.load(path).get("c") == odd
+    assert contexts.load(path).current == "c"
+
+
+def test_only_the_owner_may_read_the_file(path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [child.name for child in path.parent.iterdir()] == ["contexts.toml"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("orbitmq.cli.contexts.os.fsync", full)
+    with pytest.raises(ConfigurationError, match="No space left"):
+        contexts.save(path, Contexts())
+    monkeypatch.undo()
+    assert contexts.load(path) == STORED
+    assert len(list(path.parent.iterdir())) == 1
+
+
+STRONGEST_FIRST = [
+    ({"name_servers": "flag:1"}, {}, "flag:1", "--name-server"),
+    ({"context": "a"}, {}, "a:1", "context a (--context)"),
+    ({}, {"ORBITMQ_NAMESRV": "ours:1"}, "ours:1", "ORBITMQ_NAMESRV"),
+    ({}, {"ORBITMQ_CONTEXT": "a"}, "a:1", "context a (ORBITMQ_CONTEXT)"),
+    ({}, {"NAMESRV_ADDR": "theirs:1"}, "theirs:1", "NAMESRV_ADDR"),
+    ({}, {}, "b:2", "context b (context in use)"),
+]
+
+
+@pytest.mark.parametrize("place", range(len(STRONGEST_FIRST)))
+def test_the_stronger_of_two_decides(place: int, path: Path) -> None:
+    """Each is given together with all weaker ones of the environment."""
+    flags, _, name_servers, source = STRONGEST_FIRST[place]
+    environment: dict[str, str] = {}
+    for _, variables, _, _ in STRONGEST_FIRST[place:]:
+        environment.update(variables)
+    target = contexts.resolve(flags.get("name_servers"), flags.get("context"), None, environment, path)
+    assert (target.name_servers, target.source) == (name_servers, source)
+
+
+def test_without_anything_it_is_this_machine(tmp_path: Path) -> None:
+    target = contexts.resolve(None, None, None, {}, tmp_path / "none.toml")
+    assert (target.name_servers, target.timeout_ms, target.source) == ("127.0.0.1:9876", 5_000, "default")
+
+
+def test_the_time_limit_of_a_flag_beats_that_of_the_context(path: Path) -> None:
+    assert contexts.resolve(None, "b", None, {}, path).timeout_ms == 77
+    assert contexts.resolve(None, "b", 5, {}, path).timeout_ms == 5
+
+
+def test_a_broken_file_does_not_matter_where_it_is_not_asked(path: Path) -> None:
+    path.write_text("= nonsense")
+    assert contexts.resolve("flag:1", None, None, {}, path).name_servers == "flag:1"
+    with pytest.raises(ConfigurationError):
+        contexts.resolve(None, None, None, {}, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("= nonsense", "Invalid"),
+        ('current = "x"', "names no context"),
+        ('[contexts.a]\nname_servers = "a:1"\ncolour = "red"', "colour"),
+        ("[contexts.a]", "name_servers"),
+        ('[contexts.a]\nname_servers = "no port"', "context 'a'"),
+        ('[contexts.a]\nname_servers = "a:1"\ntimeout_ms = 0', "timeout_ms"),
+        ("[contexts.a]\nname_servers = 3", "str"),
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_named_and_kept(path: Path, text: str, says: str) -> None:
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        contexts.load(path)
+    assert str(path) in str(caught.value)
+    assert path.read_text() == text
+
+
+def test_bounds(path: Path) -> None:
+    path.write_text("#" * (CLI_CONTEXT_FILE_BYTES_MAX + 1))
+    with pytest.raises(ConfigurationError, match="longer than"):
+        contexts.load(path)
+    full = Contexts(contexts={f"c{number}": Context(name_servers="a:1") for number in range(CLI_CONTEXTS_MAX)})
+    with pytest.raises(ConfigurationError, match="already"):
+        full.with_context("one-more", Context(name_servers="a:1"), use=False)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65])
+def test_names_are_bare(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="no name"):
+        Contexts().with_context(name, Context(name_servers="a:1"), use=False)
+
+
+def test_a_context_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(NotFoundError, match="known are: a, b"):
+        STORED.get("c")
+
+
+def test_the_commands(orbitmq: Run, tmp_path: Path) -> None:
+    assert orbitmq("context", "add", "one", "127.0.0.1:1").code == 0
+    assert orbitmq("context", "add", "two", "127.0.0.1:2", "--timeout-ms", 9).code == 0
+    assert orbitmq("context", "add", "two", "127.0.0.1:3").code == 2
+    assert orbitmq("context", "add", "two", "nonsense", "--replace").code == 2
+    rows = json.loads(orbitmq("context", "list", "--json").out)
+    assert [(row["context"], row["in_use"]) for row in rows] == [("one", True), ("two", False)]
+    assert orbitmq("context", "use", "two").code == 0
+    shown = json.loads(orbitmq("context", "show", "--json").out)
+    assert (shown["name_servers"], shown["timeout_ms"]) == ("127.0.0.1:2", 9)
+    assert shown["decided_by"] == "context two (context in use)"
+    assert shown["file"] == str(tmp_path / "configuration" / "orbitmq" / "contexts.toml")
+    assert orbitmq("context", "remove", "two").code == 0
+    assert json.loads(orbitmq("context", "show", "--json").out)["decided_by"] == "default"
+    assert orbitmq("context", "use", "two").code == 5
+
+
+def test_every_cluster_command_takes_a_context(orbitmq: Run, server: ScriptedServer) -> None:
+    server.on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, TopicList(topic_list=["t"]).encode())
+    orbitmq("context", "add", "dead", "127.0.0.1:1")
+    orbitmq("context", "add", "live", server.address)
+    assert json.loads(orbitmq("topic", "list", "--all", "--context", "live", "--json").out) == [{"topic": "t"}]
+    assert orbitmq("--context", "live", "topic", "list", "--all").code == 0
+    assert orbitmq("topic", "list", "--timeout-ms", 500).code == 3
+    both = orbitmq("topic", "list", "--context", "live", "-n", server.address)
+    assert (both.code, "two clusters" in both.err) == (2, True)
+    assert orbitmq("topic", "list", "--context", "none").code == 5
