@@ -105,6 +105,7 @@ class BrokerAdminProcessor:
     def runtime_facts(self) -> dict[str, str]:
         counted, store = self._statistics, self._store
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        counted.settle(now_ns)
         mornings, latency = counted.mornings(now_ms), counted.put_latency
         put, got = str(counted.put_count), str(counted.transferred_count)
         facts = {

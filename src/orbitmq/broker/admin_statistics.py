@@ -27,6 +27,7 @@ Measure = Callable[[Sum], int]
 
 class StatisticsProcessor:
     def __init__(self, settings: BrokerSettings, statistics: Statistics, clock: Clock) -> None:
+        self._statistics = statistics
         self._clock = clock
         broker = settings.broker_cluster_name
 
@@ -58,10 +59,11 @@ class StatisticsProcessor:
                 f"this broker does not count {name!r}; it counts {', '.join(sorted(self._items))}",
             )
         find, measure = item
+        now_ns = self._clock.monotonic_ns()
+        self._statistics.settle(now_ns)
         counter = find(key)
         if counter is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"nothing was counted as {name} for {key!r} since the start")
-        now_ns = self._clock.monotonic_ns()
 
         def over(window: Window) -> StatsItem:
             gained = counter.within(window, now_ns)

@@ -112,7 +112,7 @@ class SendProcessor:
         if type(origin) is not Origin:
             origin = peer.attachments[ORIGIN] = Origin(peer.host, command.version)
         if is_batch:
-            return self._send_batch(command, peer, sending, origin, now_ns)
+            return self._send_batch(command, peer, sending, origin)
         placement = self._admission.admit(sending, origin, self._clock.now_ms(), now_ns)
         if not isinstance(placement, Placement):
             if isinstance(placement, Refusal):
@@ -126,7 +126,7 @@ class SendProcessor:
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         delayed = placement.message.topic == SCHEDULE_TOPIC
-        self._statistics.stored(sending.topic, 1, appended.size, now_ns, delayed=delayed)
+        self._statistics.stored(sending.topic, 1, appended.size, delayed)
         if placement.once is not None:
             self._remember([placement.once], [appended], placement.queue_id)
         if command.flag & FLAG_ONEWAY:
@@ -179,9 +179,7 @@ class SendProcessor:
 
         self._store.wait_durable(records[-1].end_offset, False, written)
 
-    def _send_batch(
-        self, command: Command, peer: Peer, sending: Sending, origin: Origin, now_ns: int
-    ) -> Command | None:
+    def _send_batch(self, command: Command, peer: Peer, sending: Sending, origin: Origin) -> Command | None:
         placement = self._batches.admit(sending, origin, self._clock.now_ms())
         if isinstance(placement, Refusal):
             return self._refuse(command, placement)
@@ -193,7 +191,7 @@ class SendProcessor:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         if appended:
             size = appended[-1].end_offset - appended[0].physical_offset
-            self._statistics.stored(sending.topic, len(appended), size, now_ns)
+            self._statistics.stored(sending.topic, len(appended), size)
         if placement.sends:
             self._remember(placement.sends, appended, placement.queue_id)
         if command.flag & FLAG_ONEWAY:

@@ -119,7 +119,7 @@ class SendBackProcessor:
         except RecordError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the message cannot be stored again: {error}") from error
         now_ns = self._clock.monotonic_ns()
-        self._statistics.stored(topic, 1, appended.size, now_ns)
+        self._statistics.stored(topic, 1, appended.size)
         self._statistics.returned(values[Property.RETRY_TOPIC], group_name, now_ns, dead=dead)
         if command.is_oneway:
             return None

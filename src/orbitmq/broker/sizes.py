@@ -35,6 +35,12 @@ class Sizes:
     def count(self) -> int:
         return sum(self.counts)
 
+    def add(self, count: int, total: int) -> None:
+        """`count` messages of `total` bytes together; those of a batch count with their mean size."""
+        mean = total if count == 1 else -(-total // count)
+        self.counts[BUCKET_OF_BITS[(mean - 1).bit_length()]] += count
+        self.total += total
+
     def buckets(self) -> Buckets:
         return Buckets(SIZE_BOUNDS, tuple(self.counts), self.total)
 
@@ -48,13 +54,12 @@ class SizeTable:
         self._topics: dict[str, Sizes] = {}
 
     def add(self, topic: str, count: int, total: int) -> None:
-        """`count` messages of `total` bytes together; those of a batch count with their mean size."""
-        sizes = self._topics.get(topic)
-        if sizes is None:
-            sizes = self._new(topic)
-        mean = total if count == 1 else -(-total // count)
-        sizes.counts[BUCKET_OF_BITS[(mean - 1).bit_length()]] += count
-        sizes.total += total
+        """See `Sizes.add`."""
+        self.of(topic).add(count, total)
+
+    def of(self, topic: str) -> Sizes:
+        """The sizes of a topic, made when it is new and there is room."""
+        return self._topics.get(topic) or self._new(topic)
 
     def drop(self, topic: str) -> None:
         """Forget a deleted topic."""

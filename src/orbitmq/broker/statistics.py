@@ -3,8 +3,9 @@
 Source: RocketMQ broker, statistics and runtime information.
 
 Rules of this file
-1. Counting is an addition or a few; callers pass the time they have read anyway. Rates come from snapshots that the
-   broker takes while it is busy, at most one every ten seconds; an idle broker takes none and is not woken for them.
+1. A message is noted when it comes and counted at the end of its turn, with the others (`settle`). Rates come from
+   snapshots that the broker takes while it is busy, at most one every ten seconds; an idle broker takes none and is not
+   woken for them.
 2. Put latency is measured on a sample: the messages whose queue offset is a multiple of `LATENCY_SAMPLE`.
 3. A message counts once, for the topic its sender named, when it is accepted; a delayed one is not counted again when it
    is delivered.
@@ -19,7 +20,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from orbitmq.broker.latency import Latency
-from orbitmq.broker.sizes import SizeTable
+from orbitmq.broker.sizes import Sizes, SizeTable
 from orbitmq.broker.traffic import STEP_NS, Counter, Traffic
 
 SAMPLE_NS: Final = 10_000_000_000
@@ -79,6 +80,8 @@ class Statistics:
         """Those of `sent_back` whose attempts were used up."""
         self.put_latency = Latency(now_ns)
         """From the arrival of a send to the moment its flush mode is satisfied."""
+        self._fresh: list[tuple[str, int, int, bool]] = []
+        """What `stored` was told since the last `settle`."""
         self._samples: deque[_Sample] = deque([_Sample(now_ns, 0, 0, 0, 0)], maxlen=WINDOWS_NS[-1] // SAMPLE_NS + 2)
         self._next_look_ns = now_ns + SAMPLE_NS
         self._day = _day_of(now_ms)
@@ -87,17 +90,40 @@ class Statistics:
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
-    def stored(self, topic: str, count: int, size: int, now_ns: int, *, delayed: bool = False) -> None:
+    def stored(self, topic: str, count: int, size: int, delayed: bool = False) -> None:
         """`count` messages of `size` record bytes were appended for `topic` (the one the sender named)."""
+        self._fresh.append((topic, count, size, delayed))
+
+    def settle(self, now_ns: int) -> None:
+        """Add up what was stored since the last call. Whoever reads in the middle of a turn calls it first."""
+        fresh = self._fresh
+        if not fresh:
+            return
+        self._fresh = []
         step = now_ns // STEP_NS
+        total = total_size = 0
+        topic, delayed = fresh[0][0], fresh[0][3]
+        counter, sizes = self.topics.at(topic, step), self._sizes(topic, delayed)
+        for of, count, size, late in fresh:
+            if of != topic or late is not delayed:  # a turn has few topics
+                topic, delayed = of, late
+                counter = self.topics.at(topic, step)
+                sizes = self._sizes(topic, delayed)
+            counter.count += count
+            counter.size += size
+            counter.times += 1
+            sizes.add(count, size)
+            total += count
+            total_size += size
         put = self.put
         if put.step != step:
             put.enter(step)
-        put.count += count
-        put.size += size
-        put.times += 1
-        self.topics.add(topic, count, size, step)
-        (self.delayed_sizes if delayed else self.prompt_sizes).add(topic, count, size)
+        put.count += total
+        put.size += total_size
+        put.times += len(fresh)
+
+    def _sizes(self, topic: str, delayed: bool) -> Sizes:
+        return (self.delayed_sizes if delayed else self.prompt_sizes).of(topic)
 
     def count_failed(self) -> None:
         self.put_failed_count += 1
@@ -171,7 +197,8 @@ class Statistics:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def end_turn(self, now_ns: int, now_ms: Callable[[], int]) -> None:
-        """At the end of a busy loop turn: take a snapshot if the last one is old enough, and notice a new day."""
+        """At the end of a loop turn: count its messages, take a snapshot if the last is old enough, notice a new day."""
+        self.settle(now_ns)
         if now_ns >= self._next_look_ns:
             self._next_look_ns = now_ns + SAMPLE_NS
             self._new_day(now_ms(), self._last_turn)

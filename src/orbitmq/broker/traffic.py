@@ -96,14 +96,19 @@ class Traffic:
 
     def add(self, name: str, count: int, size: int, step: int) -> None:
         """Count one request of `count` events. `step` is the present time divided by `STEP_NS`."""
+        counter = self.at(name, step)
+        counter.count += count
+        counter.size += size
+        counter.times += 1
+
+    def at(self, name: str, step: int) -> Counter:
+        """The counter of a name, made when it is new and there is room, ready to be counted up in `step`."""
         counter = self._counters.get(name)
         if counter is None:
             counter = self._new(name, step)
         if counter.step != step:
             counter.enter(step)
-        counter.count += count
-        counter.size += size
-        counter.times += 1
+        return counter
 
     def get(self, name: str) -> Counter | None:
         return self._counters.get(name)

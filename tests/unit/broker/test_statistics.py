@@ -22,7 +22,7 @@ class TestDays:
 
     def put(self, statistics: Statistics, count: int, now_ns: int, now_ms: int) -> None:
         """One turn in which `count` messages were put."""
-        statistics.stored("T", count, count, now_ns)
+        statistics.stored("T", count, count)
         statistics.end_turn(now_ns, lambda: now_ms)
 
     def test_the_first_day_began_with_nothing(self, statistics):
