@@ -392,6 +392,34 @@ def test_members_share_the_queues_and_take_over_from_each_other(run: Run, cluste
     run(test)
 
 
+@pytest.mark.parametrize("after_last_run_s", [0.01, 0.2, 5])
+def test_the_queues_of_a_member_that_left_are_taken_within_a_second(
+    run: Run, cluster: Cluster, broker: Broker, after_last_run_s: float
+) -> None:
+    """Whenever the last rebalance was, and although others stay who might still have to write their offsets."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with client(cluster, "one") as one, client(cluster, "two") as two:
+            async with consumer(one) as first, consumer(two) as second:
+                names = [mq.client_id for mq in (one, two)]
+                broker.foreign_members.append(names[0] + "-left")
+                for each in (first, second):
+                    each.rebalance_soon()
+                await asyncio.sleep(3)
+                for each in (first, second):
+                    each.rebalance_soon()
+                await asyncio.sleep(after_last_run_s)
+                broker.foreign_members.clear()
+                broker.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, oneway=True)
+                began = loop.time()
+                while len({*first.queues, *second.queues}) < 5 or set(first.queues) & set(second.queues):
+                    await asyncio.sleep(0.01)
+                assert loop.time() - began <= 1
+
+    run(test)
+
+
 def test_settling_after_the_queue_moved_says_so(run: Run, cluster: Cluster, broker: Broker) -> None:
     for queue in range(4):
         broker.store("T", queue, b"x")

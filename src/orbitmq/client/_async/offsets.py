@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from orbitmq.client._async.network import Network
 from orbitmq.client._async.routes import Routes
-from orbitmq.client._async.runtime import log
+from orbitmq.client._async.runtime import log, monotonic_ms
 from orbitmq.client.offset_table import Lookup, OffsetTable, start_lookup
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ClientError, ConnectionLostError
@@ -64,14 +64,15 @@ class GroupOffsets:
                 log.warning("offset %d of %s is not written yet: %s", offset, _name(queue), error)
 
     async def persist_surely(self, queues: Iterable[MessageQueue], timeout_ms: int) -> None:
-        """Write what changed of `queues` and wait for the answers. A failure is logged: it means redelivery."""
+        """Write what changed of `queues` and wait for the answers, all within `timeout_ms`. A failure is logged: it means redelivery."""
+        deadline_ms = monotonic_ms() + timeout_ms
         for queue, offset in self.table.changed(queues).items():
             try:
                 await self._network.request(
                     self._address(queue),
                     RequestCode.UPDATE_CONSUMER_OFFSET,
                     self._commit_fields(queue, offset),
-                    timeout_ms=timeout_ms,
+                    timeout_ms=max(deadline_ms - monotonic_ms(), 1),
                     doing=f"committing offset {offset} of {_name(queue)}",
                 )
                 self.table.written(queue, offset)
@@ -92,8 +93,12 @@ class GroupOffsets:
             doing=f"reading the offset of {_name(queue)}",
             accept=_FOUND_OR_NOT,
         )
-        offset = answer.integer("offset", -1)
-        return None if answer.code == ResponseCode.QUERY_NOT_FOUND or offset < 0 else offset
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        offset = answer.optional_integer("offset")
+        if offset is None:  # to begin by the policy instead could skip messages
+            raise ClientError(f"the broker has an offset of {_name(queue)} and does not say which")
+        return offset if offset >= 0 else None
 
     async def _look_up(self, queue: MessageQueue, lookup: Lookup) -> int:
         if lookup is Lookup.ZERO:

@@ -223,6 +223,9 @@ class Rebalance:
         if known is not None:
             return known
         members = await member_ids(consumer.client, consumer.group, address)
+        if not members:
+            consumer.broker_lost_us()
+            raise ClientError(f"broker {broker_name} knows no member of group {consumer.group!r}, not even this one")
         self._members_by_broker[broker_name] = members
         self.member_ids = tuple(sorted(members))
         return members
