@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from orbitmq.telemetry import catalogue
+from orbitmq.telemetry.catalogue import FOLDED_SERIES, SCRAPE_FAILURES, SCRAPES
 from orbitmq.telemetry.exposition import END_OF_OPENMETRICS, Format, lines
 from orbitmq.telemetry.metric import Bounded, Collector, Family, by_label, one
 
@@ -46,6 +46,6 @@ class Registry:
             yield END_OF_OPENMETRICS
 
     def _own(self, bounded: Bounded) -> Iterator[Family]:
-        yield one(catalogue.SCRAPES, self.scrapes)
-        yield one(catalogue.SCRAPE_FAILURES, self.failures)
-        yield by_label(catalogue.FOLDED_SERIES, [(name, count) for name, count in sorted(bounded.folded.items())])
+        yield one(SCRAPES, self.scrapes)
+        yield one(SCRAPE_FAILURES, self.failures)
+        yield by_label(FOLDED_SERIES, [(name, count) for name, count in sorted(bounded.folded.items())])
