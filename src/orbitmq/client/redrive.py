@@ -23,7 +23,7 @@ import msgspec
 from orbitmq.client.message import Once
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import ONCE_NAME_CHARS_MAX, REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, REDRIVE_REFUSALS_KEPT_MAX
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.protocol.properties import RESERVED, TRANSIENT_PREFIX, Property, user_property_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -167,7 +167,7 @@ def once_of(group: str, message: StoredMessage, run: str | None) -> Once:
     queue = message.queue
     place = f"{queue.broker_name}/{queue.queue_id}/{message.queue_offset}/{origin_id(message)}"
     key = place if run is None else f"{place}#{run}"
-    return Once(_short(f"redrive.{group}"), 0, _short(key))
+    return Once(_short(f"redrive.{group}", ONCE_SCOPE_BYTES_MAX), 0, _short(key, ONCE_KEY_BYTES_MAX))
 
 
 def progress_group(selection: DeadLetters | None, to_topic: str | None) -> str:
@@ -197,5 +197,6 @@ def wait_ms(sent_count: int, elapsed_ms: int, rate: float | None) -> int:
     return 0 if rate is None else max(0, round(sent_count * 1000 / rate) - elapsed_ms)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= ONCE_NAME_CHARS_MAX else hashlib.sha256(text.encode()).hexdigest()
+def _short(text: str, bytes_max: int) -> str:
+    data = text.encode()
+    return text if len(data) <= bytes_max else hashlib.sha256(data).hexdigest()

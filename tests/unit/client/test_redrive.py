@@ -22,7 +22,7 @@ from orbitmq.client.redrive import (
 )
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import ONCE_NAME_CHARS_MAX, REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, REDRIVE_REFUSALS_KEPT_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.properties import decode_properties, encode_properties
@@ -112,9 +112,10 @@ def test_a_repeat_is_the_same_dead_letter_not_the_same_message() -> None:
 
 
 def test_names_that_are_too_long_are_digested() -> None:
-    once = once_of("g" * 255, dead({"UNIQ_KEY": "u" * 300}), None)
-    assert max(len(once.scope), len(once.key)) <= ONCE_NAME_CHARS_MAX
-    assert once != once_of("g" * 255, dead({"UNIQ_KEY": "u" * 301}), None)
+    once = once_of("g" * 255, dead({"UNIQ_KEY": "u" * 1_100}), None)
+    assert len(once.scope) <= ONCE_SCOPE_BYTES_MAX
+    assert len(once.key) <= ONCE_KEY_BYTES_MAX
+    assert once != once_of("g" * 255, dead({"UNIQ_KEY": "u" * 1_101}), None)
 
 
 def test_each_selection_keeps_a_place_of_its_own() -> None:
