@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from orbitmq.protocol.names import topic_name_problem
+from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import CheckClientBody, SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode
@@ -166,6 +167,13 @@ def prepare_units(rig: Any, exchange: Exchange) -> None:
     rig.heartbeat(rig.peer(), "someone", field(exchange, "consumerGroup") or "other", [field(exchange, "topic")])
 
 
+def prepare_requester(rig: Any, exchange: Exchange) -> None:
+    """The client that asked, which takes the reply."""
+    if exchange.answer.code == ResponseCode.SUCCESS:
+        client = decode_properties(field(exchange, "properties", "i"))["REPLY_TO_CLIENT"]
+        rig.heartbeat(rig.answering_peer(exchange.answer), client, producer="askers")
+
+
 def prepare_retention(rig: Any, exchange: Exchange) -> None:
     rig.broker.administration.upkeep.request_retention = lambda: None
 
@@ -188,6 +196,8 @@ PREPARE: dict[int, Callable[[Any, Exchange], None]] = {
     RequestCode.CONSUME_MESSAGE_DIRECTLY: prepare_asked,
     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: prepare_asked,
     RequestCode.QUERY_CONSUME_QUEUE: prepare_units,
+    RequestCode.SEND_REPLY_MESSAGE: prepare_requester,
+    RequestCode.SEND_REPLY_MESSAGE_V2: prepare_requester,
     RequestCode.DELETE_EXPIRED_COMMITLOG: prepare_retention,
 }
 
@@ -243,7 +253,7 @@ def replay(make_rig: Any, exchange: Exchange) -> Command:
 SERVED = frozenset(
     {
         10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 45, 46, 200, 201, 202,
-        203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 328,
+        203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 324, 325, 328,
         329, 343, 345, 351, 352, 353, 361, 907,
     }
 )  # fmt: skip
