@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
+from scripted_cluster import CUT, NAME_SERVER, SILENCE, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.client._async.lite_pull import LiteConsumer
@@ -197,6 +197,40 @@ def test_tags_are_compared_by_text(run: Run, cluster: Cluster, broker: Broker) -
         assert broker.offsets["g", "T", 0] == 3  # what was filtered out behind it is done as well
 
     run(test)
+
+
+@pytest.mark.parametrize("body", [b"", b"rubbish", b'{"consumerIdList":[]}', b'{"consumerIdList":null}'])
+def test_rubbish_for_a_member_list_keeps_what_is_read(run: Run, cluster: Cluster, broker: Broker, body: bytes) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq, mq.lite_consumer("g", FIRST) as consumer:
+            await consumer.subscribe("T")
+            broker.script(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP, *[lambda command: response(command, 0, body=body)] * 50
+            )
+            consumer.rebalance_soon()
+            await asyncio.sleep(30)
+            assert consumer.assignment == QUEUES
+
+    run(test)
+
+
+def test_members_that_subscribe_differently_are_told(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with (
+            client(cluster, "a") as one,
+            client(cluster, "b") as two,
+            one.lite_consumer("g", FIRST) as first,
+            two.lite_consumer("g", FIRST) as second,
+        ):
+            await first.subscribe("T", "a")
+            await second.subscribe("T", "b")
+            await asyncio.sleep(400)
+
+    run(test)
+    assert "members of group g differ" in caplog.text
+    assert "use another group" in caplog.text
 
 
 # --- assigning ------------------------------------------------------------------------------------------------------
@@ -400,6 +434,41 @@ def test_given_offsets_are_written_exactly(run: Run, cluster: Cluster, broker: B
                 await consumer.commit()
             await consumer.commit()
             assert broker.offsets["g", "T", 0] == 6
+
+    run(test)
+
+
+def test_an_offset_that_cannot_be_read_skips_nothing(run: Run, cluster: Cluster, broker: Broker) -> None:
+    fill(broker, 3)
+    broker.script(RequestCode.QUERY_CONSUMER_OFFSET, *[lambda command: response(command, 0, fields={})] * 2)
+
+    async def test() -> None:
+        async with (
+            client(cluster) as mq,
+            mq.lite_consumer("g") as consumer,
+        ):  # without an offset it would begin at the end
+            await consumer.assign([QUEUE])
+            assert consumer.assignment == ()
+            broker.offsets["g", "T", 0] = 1
+            assert bodies(await consumer.poll(30_000)) == [1, 2]
+
+    run(test)
+
+
+def test_closing_takes_no_longer_than_it_may(run: Run, cluster: Cluster, broker: Broker) -> None:
+    for queue_id in range(4):
+        fill(broker, 1, queue_id)
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with client(cluster) as mq:
+            async with mq.lite_consumer("g", FIRST) as consumer:
+                await consumer.assign(QUEUES)
+                await drain(consumer, 4)
+                await consumer.poll(0)
+                broker.script(RequestCode.UPDATE_CONSUMER_OFFSET, *[SILENCE] * 9)
+                began = loop.time()
+            assert loop.time() - began == pytest.approx(3)
 
     run(test)
 

@@ -11,16 +11,16 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-from orbitmq.client._async.parts import Member
-from orbitmq.client._async.rebalance import Rebalance
+from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import Event, log, sleep_ms, wait_event
 from orbitmq.client.group_agreement import different_subscriptions, shared_client_ids
 from orbitmq.client.route import Route
+from orbitmq.client.subscription import Subscription
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.names import RETRY_PREFIX
-from orbitmq.protocol.remoting.bodies import ConsumerConnection
+from orbitmq.protocol.remoting.bodies import ConsumerConnection, ConsumerData, MessageModel
 from orbitmq.protocol.remoting.codes import RequestCode
 
 PERIOD_MS: Final = 120_000
@@ -30,12 +30,28 @@ LOOK_AGAIN_MS: Final = 20_000
 _TIMEOUT_MS: Final = 3_000
 
 
+class Checked(Protocol):
+    """A consumer of whatever kind. `heartbeat` is None while it is no member of its group."""
+
+    client: Context
+    group: str
+    subscriptions: dict[str, Subscription]
+
+    def heartbeat(self) -> ConsumerData | None: ...
+
+
+class Members(Protocol):
+    """Who works out the consumer's share: it asks for the members anyhow."""
+
+    member_ids: tuple[str, ...]
+
+
 class GroupCheck:
     """The look-out of one consumer."""
 
-    def __init__(self, consumer: Member, rebalance: Rebalance) -> None:
+    def __init__(self, consumer: Checked, share: Members) -> None:
         self._consumer = consumer
-        self._rebalance = rebalance
+        self._share = share
         self._due = Event()
         self._differences: list[str] = []
         self._shared_ids: set[str] = set()
@@ -50,27 +66,30 @@ class GroupCheck:
         while True:
             await wait_event(self._due, LOOK_AGAIN_MS)
             waited_ms += LOOK_AGAIN_MS
-            changed = members != self._rebalance.member_ids
+            changed = members != self._share.member_ids
             if self._due.is_set() or changed or self._suspected_ids or waited_ms >= PERIOD_MS:
                 await sleep_ms(SETTLE_MS)
                 self._due.clear()
-                members = self._rebalance.member_ids
+                members = self._share.member_ids
                 waited_ms = 0
                 await self.look()
 
     async def look(self) -> None:
         """Compare now."""
+        own = self._consumer.heartbeat()
+        if own is None:
+            return
         try:
             group = await self._ask()
         except (ClientError, ProtocolError) as error:
             log.info("members of group %s were not compared: %s", self._consumer.group, error)
             return
-        self._report_differences(group)
-        self._report_shared_ids(group)
+        self._report_differences(group, own.message_model)
+        self._report_shared_ids(group, own.message_model)
 
-    def _report_differences(self, group: ConsumerConnection) -> None:
+    def _report_differences(self, group: ConsumerConnection, model: MessageModel) -> None:
         consumer = self._consumer
-        differences = different_subscriptions(consumer.subscriptions, consumer.heartbeat().message_model, group)
+        differences = different_subscriptions(consumer.subscriptions, model, group)
         if differences and differences != self._differences:
             log.warning(
                 "members of group %s differ, so messages will be missed: %s. All members of a group must subscribe to the "
@@ -80,8 +99,8 @@ class GroupCheck:
             )
         self._differences = differences
 
-    def _report_shared_ids(self, group: ConsumerConnection) -> None:
-        shared = {} if self._consumer.options.broadcasting else shared_client_ids(group)
+    def _report_shared_ids(self, group: ConsumerConnection, model: MessageModel) -> None:
+        shared = {} if model is MessageModel.BROADCASTING else shared_client_ids(group)
         confirmed = shared.keys() & (self._suspected_ids | self._shared_ids)
         if confirmed - self._shared_ids:
             log.warning(

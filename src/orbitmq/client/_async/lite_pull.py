@@ -37,6 +37,7 @@ from orbitmq.client._async.assignment_watch import (
     tell_assignment_forever,
     tell_queues_forever,
 )
+from orbitmq.client._async.group_check import GroupCheck
 from orbitmq.client._async.lite_puller import lite_pull_forever
 from orbitmq.client._async.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.lite_report import running_info
@@ -92,9 +93,10 @@ class LiteConsumer:
         self.tasks = Tasks(f"lite consumer {group}", self._crashed)
         self.started_at_ms = 0
         self._share = LiteShare(self)
+        self._check = GroupCheck(self, self._share)
         self._on_assignment = on_assignment
         self._mode: Mode | None = None
-        self._registered = False
+        self._sharing = False
         self._watched: set[str] = set()
         self._polling = False
         self._stopping = False
@@ -132,7 +134,7 @@ class LiteConsumer:
             return
         await self.tasks.close()
         # Anything still in the table is progress that nobody else will write.
-        await self.reader.write_changed(self.queues.offsets)
+        await self.reader.write_changed(self.queues.offsets, timeout_ms=self.client.options.close_timeout_ms)
         for owned in tuple(self.queues.owned.values()):
             self.queues.remove(owned)
         await self.client.lite_closed(self)
@@ -357,6 +359,7 @@ class LiteConsumer:
     def broker_lost_us(self) -> None:
         """A broker does not know this member: introduce it again."""
         self.client.heartbeat_soon()
+        self._check.soon()
 
     async def pulling(self, owned: LiteQueue) -> None:
         await lite_pull_forever(self, owned)
@@ -388,9 +391,11 @@ class LiteConsumer:
 
     async def _run_share(self) -> None:
         await self._share.run()
-        if not self._registered:
-            self._registered = True
+        if not self._sharing:
+            self._sharing = True
             self.tasks.spawn(self._share.run_forever(), "share")
+            if self._mode is Mode.SUBSCRIBE:
+                self.tasks.spawn(self._check.run_forever(), "members of the group")
 
     async def _hand_out(self, count: int, timeout_ms: int | None) -> list[StoredMessage]:
         self._check_running()

@@ -5,20 +5,20 @@ Rules of this file
    a route leaves what is read.
 2. A queue is given up only after its finished progress was written, or the attempt to write it has failed.
 3. A queue that comes from another member is taken after a short pause, which lets that member write its offset: fewer repeats.
-4. Runs happen every 20 s, at once when something changed, after one, two, four ... seconds while they stay incomplete, and never more
-   often than once a second.
+4. Runs happen when those of other consumers do (see `rebalance`).
 5. For chosen queues nobody is asked and nobody is told: who chooses keeps readers apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from orbitmq.client._async.group_members import member_ids, some_broker
 from orbitmq.client._async.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.queue_reader import QueueReader
+from orbitmq.client._async.rebalance import INTERVAL_MIN_MS, INTERVAL_MS, RETRY_MS, TAKE_OVER_PAUSE_MS
 from orbitmq.client._async.runtime import Event, Lock, Tasks, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.allocation import share as share_of
 from orbitmq.client.lite_options import LiteConsumerOptions
@@ -26,10 +26,6 @@ from orbitmq.client.pull_request import queue_name
 from orbitmq.client.subscription import Subscription
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.remoting.bodies import MessageQueue
-
-INTERVAL_MS: Final = 20_000
-INTERVAL_MIN_MS: Final = 1_000
-TAKE_OVER_PAUSE_MS: Final = 500
 
 
 class Reader(Protocol):
@@ -51,7 +47,11 @@ class Reader(Protocol):
 
 
 class LiteShare:
-    """Keeps `queues.owned` of one consumer in step. `chosen` None: a share of the group's; else exactly these queues."""
+    """Keeps `queues.owned` of one consumer in step.
+
+    chosen: None for a share of the group's queues; else exactly these. member_ids: of the group as a broker last told them, with
+    repetitions.
+    """
 
     def __init__(self, consumer: Reader) -> None:
         self._consumer = consumer
@@ -59,16 +59,17 @@ class LiteShare:
         self._one_at_a_time = Lock()
         self._last_run_ms: int | None = None
         self.chosen: frozenset[MessageQueue] | None = None
+        self.member_ids: tuple[str, ...] = ()
 
     def soon(self) -> None:
         """Something changed: run as soon as the minimum interval allows."""
         self._wake.set()
 
     async def run_forever(self) -> None:
-        pause_ms = INTERVAL_MIN_MS
+        pause_ms = RETRY_MS
         while True:
             if await self.run():
-                pause_ms = INTERVAL_MIN_MS
+                pause_ms = RETRY_MS
                 await wait_event(self._wake, INTERVAL_MS)
             else:
                 await wait_event(self._wake, pause_ms)
@@ -124,8 +125,12 @@ class LiteShare:
             log.info("topic %s does not exist yet; group %s waits for it", topic, consumer.group)
             return False
         own_id = consumer.client.client_id
-        _, address = some_broker(route)
+        broker_name, address = some_broker(route)
         members = await member_ids(consumer.client, consumer.group, address)
+        if not members:
+            consumer.broker_lost_us()
+            raise ClientError(f"broker {broker_name} knows no member of group {consumer.group!r}, not even this one")
+        self.member_ids = tuple(sorted(members))
         if own_id not in members:
             # The broker has not seen our heartbeat yet, or lost it: whatever we read may be given to others.
             consumer.broker_lost_us()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from orbitmq.client._async.parts import Context
-from orbitmq.client._async.runtime import log
+from orbitmq.client._async.runtime import log, monotonic_ms
 from orbitmq.client._async.send_back import DEAD_LETTER_LEVEL
 from orbitmq.client.offset_table import Lookup, OffsetTable, start_lookup
 from orbitmq.client.options import ConsumeFrom
@@ -81,16 +81,20 @@ class QueueReader:
             doing=f"reading the offset of group {self.group!r} on {queue_name(queue)}",
             accept=_FOUND_OR_NOT,
         )
-        offset = answer.integer("offset", -1)
-        return None if answer.code == ResponseCode.QUERY_NOT_FOUND or offset < 0 else offset
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        offset = answer.optional_integer("offset")
+        if offset is None:  # to begin by the policy instead could skip messages
+            raise ClientError(f"the broker has an offset of {queue_name(queue)} and does not say which")
+        return offset if offset >= 0 else None
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(self, queue: MessageQueue, offset: int, *, timeout_ms: int | None = None) -> None:
         """Store the group's offset on the queue, in either direction; the broker has it when this returns."""
         await self._client.network.request(
             await self.address(queue),
             RequestCode.UPDATE_CONSUMER_OFFSET,
             {**queue_fields(queue), "consumerGroup": self.group, "commitOffset": str(offset)},
-            timeout_ms=self._timeout_ms,
+            timeout_ms=timeout_ms or self._timeout_ms,
             doing=f"committing offset {offset} of group {self.group!r} on {queue_name(queue)}",
         )
 
@@ -107,16 +111,22 @@ class QueueReader:
             case Lookup.BY_TIME:
                 return await self.offset_at(queue, from_timestamp_ms or 0)
 
-    async def write_changed(self, table: OffsetTable, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Store what changed in `table`, of all queues or of these. Failures are logged and tried again by the next call; after the last
-        one they mean that messages are delivered again. A broker that failed once is not asked further.
+    async def write_changed(
+        self, table: OffsetTable, queues: Iterable[MessageQueue] | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Store what changed in `table`, of all queues or of these, all within `timeout_ms` if it is given.
+
+        Failures are logged and tried again by the next call; after the last one they mean that messages are delivered again. A
+        broker that failed once is not asked further.
         """
         failed: set[str] = set()
+        deadline_ms = None if timeout_ms is None else monotonic_ms() + timeout_ms
         for queue, offset in table.changed(queues).items():
             if queue.broker_name in failed:
                 continue
             try:
-                await self.commit(queue, offset)
+                left_ms = None if deadline_ms is None else max(deadline_ms - monotonic_ms(), 1)
+                await self.commit(queue, offset, timeout_ms=left_ms)
                 table.written(queue, offset)
             except ClientError as error:
                 failed.add(queue.broker_name)
