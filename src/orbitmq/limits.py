@@ -71,9 +71,6 @@ CLIENT_SEND_TEMPLATES_MAX: Final = 1_024
 CLIENT_REQUESTS_WAITING_MAX: Final = 10_000
 """Requests of one client that wait for the reply of a consumer; each is a few hundred bytes and a timer."""
 
-ONCE_NAME_CHARS_MAX: Final = 255
-"""Scope and key of an idempotent send: brokers keep them in memory."""
-
 CLIENT_TRACES_MAX: Final = 2_048
 """Trace records that wait to be sent; further ones are dropped and counted, so that tracing never holds up a send."""
 
@@ -414,7 +411,7 @@ HTTP_IDLE_MS: Final = 120_000
 """A connection without a request for this long is closed; monitoring systems keep theirs between scrapes."""
 
 LOG_REPEATS_MAX: Final = 100
-"""Log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported. Peers can cause
+"""Default of `logRepeatsMax`: log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported. Peers can cause
 lines, and a million of them must not fill the disk that the log shares with the store."""
 
 LOG_WINDOW_MS: Final = 10_000

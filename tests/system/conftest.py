@@ -38,7 +38,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., ServedProcess]]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
     """One server for the tests of a module, stopped in order at its end whatever they did to it."""
-    process = ServedProcess(tmp_path_factory.mktemp("server"), settings=SMALL)
+    # Its tests look for the line of every single mistake.
+    process = ServedProcess(tmp_path_factory.mktemp("server"), settings={**SMALL, "logRepeatsMax": 1_000_000})
     try:
         yield process
         process.stop()

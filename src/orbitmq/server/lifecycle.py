@@ -70,7 +70,8 @@ GC_THRESHOLDS: Final = (50_000, 20, 100)
 
 def serve(settings: ServerSettings) -> int:
     """Run the roles in the foreground until SIGTERM or SIGINT. Returns the exit code: 0 after an orderly stop."""
-    log = begin_logging(settings.watch.log_format, settings.watch.log_levels)
+    watch = settings.watch
+    log = begin_logging(watch.log_format, watch.log_levels, repeats_max=watch.log_repeats_max)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings, log))

@@ -21,7 +21,7 @@ import msgspec
 
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
+from orbitmq.limits import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
@@ -77,6 +77,8 @@ class WatchSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "text"
     log_levels: tuple[str, ...] = ("INFO",)
     """A level for everything, `part=LEVEL` for parts."""
+
+    log_repeats_max: int = LOG_REPEATS_MAX
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):

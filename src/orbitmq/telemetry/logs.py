@@ -141,12 +141,14 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         super().close()
 
 
-def begin_logging(form: str, levels: Iterable[str], stream: TextIO | None = None) -> BoundedHandler:
+def begin_logging(
+    form: str, levels: Iterable[str], stream: TextIO | None = None, repeats_max: int = LOG_REPEATS_MAX
+) -> BoundedHandler:
     """Send the log of this process to `stream` (standard error), in `text` or `json`; replaces earlier handlers.
 
     `levels` are names such as `INFO`, for everything, and `store=DEBUG` for a part of orbitmq.
     """
-    handler = BoundedHandler(stream if stream is not None else sys.stderr)
+    handler = BoundedHandler(stream if stream is not None else sys.stderr, repeats_max)
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT_FORMAT))
     root = logging.getLogger()
     for earlier in list(root.handlers):
