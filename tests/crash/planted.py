@@ -10,6 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
+from orbitmq.broker import idempotence
+from orbitmq.broker.idempotence import Idempotence
+from orbitmq.broker.once_memory import OnceMemory
 from orbitmq.protocol.records import check_record
 from orbitmq.store import recovery
 from orbitmq.store.commit_log import CommitLog
@@ -161,6 +164,35 @@ def unsynced_files_trusted() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def keys_believed_without_their_log() -> Iterator[None]:
+    """The journal of idempotent sends is believed to its end, whatever became of the log."""
+    with mock.patch.object(idempotence, "_is_believed", return_value=True):
+        yield
+
+
+@contextmanager
+def keys_not_collected_from_the_log() -> Iterator[None]:
+    """A start knows the idempotent sends of the journal and none behind it."""
+    with mock.patch.object(Idempotence, "_learn"):
+        yield
+
+
+@contextmanager
+def keys_lost_with_a_shorter_journal() -> Iterator[None]:
+    """Making the journal shorter keeps the current epochs only."""
+    correct = OnceMemory.live_epochs
+
+    def live_epochs(self: OnceMemory) -> frozenset[tuple[str, int]]:
+        newest: dict[str, int] = {}
+        for scope, epoch in correct(self):
+            newest[scope] = max(epoch, newest.get(scope, 0))
+        return frozenset(newest.items())
+
+    with mock.patch.object(OnceMemory, "live_epochs", live_epochs):
+        yield
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__: bug
     for bug in (
@@ -173,6 +205,9 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
         torn_end_not_zeroed,
         sources_forgotten,
         unsynced_files_trusted,
+        keys_believed_without_their_log,
+        keys_not_collected_from_the_log,
+        keys_lost_with_a_shorter_journal,
     )
 }
 

@@ -1,7 +1,8 @@
 """A small broker's life against a store that may die at any call, and the account of what it promised.
 
-`Life` appends messages to several queues, delays some of them, lets time pass, syncs and saves, all driven by one random
-generator. It keeps what was acknowledged. `examine` opens what a crash left behind and checks every promise.
+`Life` appends messages to several queues, delays some of them, sends some idempotently and repeats those, lets time
+pass, syncs and saves, all driven by one random generator. It keeps what was acknowledged. `examine` opens what a crash
+left behind and checks every promise.
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from orbitmq.broker.idempotence import Idempotence
+from orbitmq.broker.once import Once, once_in_log, read_once
+from orbitmq.broker.once_memory import Place, unpack
+from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.filters import tags_code
@@ -22,6 +28,7 @@ from orbitmq.protocol.properties import Property, decode_properties, encode_prop
 from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.dispatch import Dispatched, dispatched_from_record
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
@@ -58,6 +65,10 @@ class Promises:
     """Key -> log position behind its record."""
     body_crcs: dict[str, int] = field(default_factory=dict)
     """Key -> CRC-32 of what was sent."""
+    once: dict[str, tuple[Once, int]] = field(default_factory=dict)
+    """Key of an acknowledged idempotent send -> which send it was, and the log position of its record."""
+    epochs: dict[str, list[int]] = field(default_factory=dict)
+    """Scope -> every epoch that was ever tried."""
 
     def up_to(self, end: int) -> Promises:
         """What may be asked for when only the log below `end` was synced."""
@@ -67,11 +78,13 @@ class Promises:
             self.tried,
             self.ends,
             self.body_crcs,
+            {key: sent for key, sent in self.once.items() if self.ends[key] <= end},
+            self.epochs,
         )
 
 
 class Running:
-    """An open store with its delay levels."""
+    """An open store with its delay levels and its memory of idempotent sends."""
 
     def __init__(self, root: Path, files: Files, clock: ManualClock, flush: FlushDiskType) -> None:
         self.clock = clock
@@ -85,6 +98,7 @@ class Running:
             clock, self.history.due_time, LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         )
         self.levels = levels
+        self.idempotence = Idempotence(files, root, clock, shorten_from_bytes=1_000)
         self.store: MessageStore = open_store(
             root,
             small_settings(flush),
@@ -92,7 +106,7 @@ class Running:
             clock,
             notify=lambda call: call(),
             due_time=self.history.due_time,
-            derived=[self.release],
+            derived=[self.release, self.idempotence],
             worker=self.worker,
         )
         self.history.keep()
@@ -133,11 +147,14 @@ class Life:
         self.promises = promises if promises is not None else Promises()
         self.sent = 0
         self.refused = 0
+        self.repeatable: list[str] = []
         self.running = Running(root, files, self.clock, flush)
 
     def live(self, turns: int) -> None:
         for _ in range(turns):
             for _ in range(self.rng.randint(0, 4)):
+                if self.rng.random() < 0.1:
+                    self._repeat()
                 self._send()
             self.running.store.commit()
             if self.rng.random() < 0.4:
@@ -152,6 +169,7 @@ class Life:
         topic, queue_id = self.rng.choice(TOPICS), self.rng.randrange(QUEUES)
         body = self.rng.randbytes(self.rng.choice((0, 1, 10, 100, 900)))
         values = {Property.UNIQ_KEY: key, Property.KEYS: f"k{self.sent % 7}", Property.TAGS: f"tag{self.sent % 3}"}
+        once = self._once(topic, values) if self.rng.random() < 0.3 else None
         self.promises.tried.add(key)
         self.promises.body_crcs[key] = zlib.crc32(body)
         store = self.running.store
@@ -173,11 +191,49 @@ class Life:
 
         message.unique_key, message.keys = key, values[Property.KEYS]
         try:
-            end = self.promises.ends[key] = store.append(message).end_offset
+            entry = store.append(message)
         except StoreUnwritableError:
             self.refused += 1
             return
-        store.wait_durable(end, True, lambda status: acknowledge() if status is PutStatus.PUT_OK else None)
+        self.promises.ends[key] = entry.end_offset
+        if once is not None:
+            self._note(key, once, entry, queue_id)
+        store.wait_durable(entry.end_offset, True, lambda status: acknowledge() if status is PutStatus.PUT_OK else None)
+
+    def _once(self, topic: str, values: dict[str, str]) -> Once:
+        """Make the message an idempotent send of one of two scopes, whose epochs go on now and then."""
+        scope = self.rng.choice(("jobs", "~producer"))
+        epochs = self.promises.epochs.setdefault(scope, [0])
+        if self.rng.random() < 0.03:
+            epochs.append(epochs[-1] + self.rng.randint(1, 3))
+        values |= {Property.ONCE_SCOPE: scope, Property.ONCE_EPOCH: str(epochs[-1])}
+        once = read_once(topic, values)
+        assert once is not None
+        if self.running.idempotence.admit([once], self.clock.now_ms()) != [None]:
+            raise Broken(f"the first send of {values[Property.UNIQ_KEY]} is taken for a repeat")
+        return once
+
+    def _note(self, key: str, once: Once, entry: Dispatched, queue_id: int) -> None:
+        idempotence = self.running.idempotence
+        idempotence.sent(once, entry, queue_id)
+        self.repeatable.append(key)
+
+        def written(status: PutStatus) -> None:
+            if status is PutStatus.SERVICE_NOT_AVAILABLE:
+                idempotence.failed(once, entry, queue_id)
+
+        def told(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                self.promises.once[key] = (once, entry.physical_offset)
+
+        self.running.store.wait_durable(entry.end_offset, False, written)
+        self.running.store.wait_durable(entry.end_offset, True, told)
+
+    def _repeat(self) -> None:
+        """One of the newest acknowledged idempotent sends is sent again."""
+        known = [key for key in self.repeatable[-20:] if key in self.promises.once]
+        if known:
+            check_repeat(self.running, self.promises, self.rng.choice(known))
 
 
 class Broken(AssertionError):
@@ -224,6 +280,7 @@ def examine(root: Path, files: Files, promises: Promises, clock: ManualClock, fl
     running = Running(root, files, clock, flush)
     check_promises(running, promises, all_delivered=False)
     check_index(running)
+    check_repeats(running, promises)
     running.settle(8_000)
     check_promises(running, promises, all_delivered=True)
     if running.release.pending_count:
@@ -234,6 +291,7 @@ def examine(root: Path, files: Files, promises: Promises, clock: ManualClock, fl
     again = Running(root, files, clock, flush)
     if again.store.report.scanned_records:
         raise Broken(f"after an orderly stop {again.store.report.scanned_records} records were scanned again")
+    check_repeats(again, promises)
     again.settle(3_000)
     check_promises(again, promises, all_delivered=True)
     again.store.close()
@@ -267,6 +325,46 @@ def check_promises(running: Running, promises: Promises, *, all_delivered: bool)
     if found.get((QUARANTINE_TOPIC, 0)):
         raise Broken(f"messages went to quarantine: {found[QUARANTINE_TOPIC, 0]}")
     check_sources(running)
+
+
+def check_repeats(running: Running, promises: Promises) -> None:
+    """Every acknowledged idempotent send is known, and whatever is known is in the log."""
+    for key in promises.once:
+        check_repeat(running, promises, key)
+    for once, place in remembered(running.idempotence):
+        record = running.store.record_at(place.physical_offset)
+        if record is None:
+            raise Broken(
+                f"the send {once} is remembered, but no record is at {place.physical_offset}: a repeat is lost"
+            )
+        found = decode_record(record)
+        entry = dispatched_from_record(found, place.physical_offset, running.history.due_time)
+        if once_in_log(entry) != (once, place.queue_id) or found.queue_offset != place.queue_offset:
+            raise Broken(f"the send {once} is remembered at {place.physical_offset}, where another record is")
+
+
+def check_repeat(running: Running, promises: Promises, key: str) -> None:
+    once, physical_offset = promises.once[key]
+    try:
+        (place,) = running.idempotence.admit([once], running.clock.now_ms())
+    except Refusal as refusal:
+        if sum(epoch > once.epoch for epoch in promises.epochs[once.scope]) < 2:
+            raise Broken(f"the repeat of {key} is refused: {refusal.remark}") from refusal
+        return
+    if place is None:
+        raise Broken(f"the repeat of {key}, {once}, would be stored a second time")
+    if place.physical_offset != physical_offset:
+        raise Broken(f"the repeat of {key} is told {place}, the first send was told {physical_offset}")
+
+
+def remembered(idempotence: Idempotence) -> Iterator[tuple[Once, Place]]:
+    memory = idempotence.memory
+    for name, epoch in memory.live_epochs():
+        scope = memory.scope(name)
+        keys = scope.keys_of(epoch) if scope is not None else None
+        for table in keys.tables if keys is not None else []:
+            for digest, place in table.items():
+                yield Once(name, epoch, digest), unpack(place)
 
 
 def check_sources(running: Running) -> None:

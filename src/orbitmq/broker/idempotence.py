@@ -51,6 +51,9 @@ once more because of this file."""
 SHORTEN_FROM_BYTES: Final = 4 << 20
 """The journal is made shorter when it has grown to twice its shortest size and this much."""
 
+GIVEN_BACK_AT_LEAST: Final = 512
+"""Forgotten keys freed with every call of `apply`, beside two for each record: faster than they can come."""
+
 NS_PER_MS: Final = 1_000_000
 
 
@@ -59,13 +62,22 @@ class Idempotence:
 
     name = "once"
 
-    def __init__(self, files: Files, root: Path, clock: Clock, bounds: OnceBounds | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        clock: Clock,
+        bounds: OnceBounds | None = None,
+        *,
+        shorten_from_bytes: int = SHORTEN_FROM_BYTES,
+    ) -> None:
         self.memory = OnceMemory(bounds or OnceBounds())
         self.repeat_count = 0
         """Sends answered with the place of an earlier one."""
         self.stale_count = 0
         self.full_count = 0
         self._clock = clock
+        self._shorten_from_bytes = shorten_from_bytes
         self._journal = OnceJournal(files, root / JOURNAL_FILE)
         self._log: CommitLog | None = None
         self._position = 0
@@ -135,7 +147,7 @@ class Idempotence:
             memory = self.memory
             if memory.scope_count:
                 memory.expire(last.store_timestamp, self._steady_ms())
-                memory.give_back()
+                memory.give_back(GIVEN_BACK_AT_LEAST + 2 * len(entries))
 
     def _learn(self, entry: Dispatched) -> None:
         """A record that nobody announced: the log is read again, or was copied from elsewhere."""
@@ -177,7 +189,7 @@ class Idempotence:
             return
         if self._position > self._noted:
             self._append_with_position([])
-        if journal.size_bytes > 2 * journal.shortened_bytes + SHORTEN_FROM_BYTES:
+        if journal.size_bytes > 2 * journal.shortened_bytes + self._shorten_from_bytes:
             self._live = self.memory.live_epochs()
             self._end = encode_position(self._position_block(synced=True))
 

@@ -323,7 +323,7 @@ def bounded(rig, **bounds):
     [
         ({"keys_per_epoch": 1}, once(key="b"), "begin a new epoch"),
         ({"scopes": 1}, once(scope="b"), "scopes are remembered"),
-        ({"memory_bytes": 2_300}, once(key="b"), "idempotenceMemoryMax"),
+        ({"memory_bytes": 1_800}, once(key="b"), "idempotenceMemoryMax"),
     ],
 )
 def test_without_room_a_new_send_is_refused_and_repeats_are_answered(rig, bounds, values, word):
