@@ -112,8 +112,17 @@ def lag(
     async def work(client: Client) -> list[GroupLag]:
         import asyncio
 
+        from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+
         while True:
-            found = await _read(client, group, topic)
+            try:
+                found = await _read(client, group, topic)
+            except (ConnectionLostError, RequestTimeoutError) as error:
+                if not watch:
+                    raise
+                note(f"asked again soon: {error}")  # who watches a restart wants to see its end
+                await asyncio.sleep(pause_ms / 1000)
+                continue
             if watch and chosen_output() is Output.TABLE and sys.stdout.isatty():
                 sys.stdout.write("\x1b[H\x1b[2J")
             _show(found, group is not None, watch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import click
 import typer
 
 from orbitmq.cli.output import show_rows
@@ -12,13 +13,31 @@ from orbitmq.cli.shared_options import OutputCommand
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command(cls=OutputCommand)
+class MqadminCommand(OutputCommand):
+    """`orbitmq mqadmin topicRoute ...` is `orbitmq topicRoute ...`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from orbitmq.cli.mqadmin_aliases import ALIASES, translate
+
+        if args and args[0] in ALIASES:
+            ctx.obj = translate(args[0], args[1:])
+            return []
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from orbitmq.cli.mqadmin_aliases import run_line
+
+        return super().invoke(ctx) if ctx.obj is None else run_line(ctx, ctx.obj)
+
+
+@app.command(cls=MqadminCommand)
 def mqadmin(
     list_all: Annotated[bool, typer.Option("--list", help="List them; that is all this command does.")] = True,
 ) -> None:
-    """List RocketMQ's administration commands that work here: `orbitmq topicRoute -n HOST:PORT -t TOPIC`.
+    """List RocketMQ's administration commands that work here, or run one: `orbitmq mqadmin topicRoute -t TOPIC`.
 
-    They take RocketMQ's options, and print what the command of ours prints that they stand for.
+    They may be called without `mqadmin` as well. They take RocketMQ's options, and print what the command of ours prints that they
+    stand for.
     """
     from orbitmq.cli.mqadmin_aliases import ALIASES, REFUSED
 

@@ -192,8 +192,8 @@ ALIASES: Final[dict[str, Alias]] = {
             "p,body": ARGUMENT,
             "k,keys": "--key",
             "c,tags": "--tag",
-            "b,broker": REFUSED,
-            "i,qid": REFUSED,
+            "b,broker": "--broker",
+            "i,qid": "--queue",
             "m,msgTraceEnable": DROPPED,
         },
     ),
@@ -315,11 +315,15 @@ class AliasCommand(TyperCommand):
         return []
 
     def invoke(self, ctx: click.Context) -> Any:
-        root = ctx.find_root()
-        line: list[str] = ctx.obj
-        with root.command.make_context(root.info_name, line, parent=None) as again:
-            again.meta.update(root.meta)
-            return root.command.invoke(again)
+        return run_line(ctx, ctx.obj)
+
+
+def run_line(ctx: click.Context, line: list[str]) -> Any:
+    """Run one of our command lines in place of the command that was called; what was chosen before it holds for it."""
+    root = ctx.find_root()
+    with root.command.make_context(root.info_name, line, parent=None) as again:
+        again.meta.update(root.meta)
+        return root.command.invoke(again)
 
 
 def alias_command(name: str) -> click.Command:

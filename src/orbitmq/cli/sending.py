@@ -15,7 +15,7 @@ from orbitmq.cli.shared_options import ClusterCommand
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orbitmq.client import Client
+    from orbitmq.client import Client, MessageQueue, Producer
 
 COLUMNS = ("status", "queue", "queue_offset", "message_id", "offset_message_id")
 
@@ -40,9 +40,17 @@ def send(
     properties: Annotated[
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A user property.")
     ] = None,
+    queue: Annotated[
+        int | None, typer.Option("--queue", "-q", min=0, help="To the queue with this id.", show_default=False)
+    ] = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", "-b", help="Name of the broker of --queue.", show_default=False)
+    ] = None,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "orbitmq-cli",
 ) -> None:
     """Send one message, or one for every line of standard input, and print where it was stored."""
+    if ordering_key is not None and (queue is not None or broker is not None):
+        raise typer.BadParameter("--ordering-key chooses the queue; give no --queue and no --broker")
     timeout_ms = target().timeout_ms
     pairs = parse_pairs("--property", properties)
     bodies = [body.encode()] if body is not None else _lines()
@@ -51,6 +59,7 @@ def send(
 
     async def work(client: Client) -> None:
         async with client.producer(group) as producer:
+            chosen = await _chosen_queue(producer, topic, queue, broker)
             for data in bodies:
                 receipt = await producer.send(
                     topic,
@@ -59,6 +68,7 @@ def send(
                     key=key or None,
                     delay_level=delay_level,
                     ordering_key=ordering_key,
+                    queue=chosen,
                     properties=pairs,
                     timeout_ms=timeout_ms,
                 )
@@ -81,6 +91,22 @@ def send(
             show_rows(rows, columns=COLUMNS)
         raise
     show_rows(rows, columns=COLUMNS, empty="nothing to send")
+
+
+async def _chosen_queue(producer: Producer, topic: str, queue: int | None, broker: str | None) -> MessageQueue | None:
+    """The queue that was named; None leaves the choice to the producer. `NotFoundError` unless it is exactly one."""
+    from orbitmq.errors import NotFoundError
+
+    if queue is None and broker is None:
+        return None
+    known = await producer.queues(topic)
+    meant = [each for each in known if queue in (None, each.queue_id) and broker in (None, each.broker_name)]
+    if len(meant) != 1:
+        names = ", ".join(f"{each.broker_name}/{each.queue_id}" for each in known)
+        raise NotFoundError(
+            f"--queue and --broker name {len(meant)} queues of topic {topic!r}", remedy=f"name one of: {names}"
+        )
+    return meant[0]
 
 
 def _lines() -> Iterator[bytes]:

@@ -11,7 +11,7 @@ Rules of this file
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -23,8 +23,6 @@ from orbitmq.cli.tail_filter import TailFilter
 from orbitmq.cli.tail_format import TailFormat, check_template, print_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from orbitmq.client import Client
     from orbitmq.protocol.records import Record
     from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -42,6 +40,25 @@ ROUTE_PAUSE_S: Final = 5.0
 """How often the name server is asked for new queues."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+class Wanted(NamedTuple):
+    """What to print, and from where on. queues: these ids, or all when empty."""
+
+    topic: str
+    tags: str
+    condition: TailFilter
+    broker: str | None
+    queues: frozenset[int]
+    from_beginning: bool
+    since_ms: int | None
+    offset: int | None
+    stop_at_end: bool
+    form: TailFormat
+    template: str | None
+
+    def chosen(self, queue: MessageQueue) -> bool:
+        return self.broker in (None, queue.broker_name) and (not self.queues or queue.queue_id in self.queues)
 
 
 @app.command(cls=ClusterCommand)
@@ -94,28 +111,25 @@ def tail(
         if form is not None:
             raise typer.BadParameter("give one of --format and --template")
         check_template(template)
-    since_ms = None if since is None else parse_instant_ms("--since", since, SystemClock().now_ms())
-    wanted = _Wanted(
-        topic,
-        tags,
-        TailFilter(
+    wanted = Wanted(
+        topic=topic,
+        tags=tags,
+        condition=TailFilter(
             keys=tuple(key or ()),
             properties=parse_pairs("--property", properties),
             contains=None if contains is None else contains.encode(),
             pattern=_pattern(regex),
         ),
-        lambda candidate: _is_chosen(candidate, broker, queue),
-        count,
-        stop_at_end,
+        broker=broker,
+        queues=frozenset(queue or ()),
+        from_beginning=from_beginning,
+        since_ms=None if since is None else parse_instant_ms("--since", since, SystemClock().now_ms()),
+        offset=offset,
+        stop_at_end=stop_at_end,
+        form=form or (TailFormat.JSON if chosen_output() is Output.JSON else TailFormat.TEXT),
+        template=template,
     )
-    wanted.from_beginning, wanted.since_ms, wanted.offset = from_beginning, since_ms, offset
-    wanted.form = form or (TailFormat.JSON if chosen_output() is Output.JSON else TailFormat.TEXT)
-    wanted.template = template
-    run(lambda client: _Tail(client, wanted).run())
-
-
-def _is_chosen(candidate: MessageQueue, broker: str | None, queues: list[int] | None) -> bool:
-    return broker in (None, candidate.broker_name) and (not queues or candidate.queue_id in queues)
+    run(lambda client: _Tail(client, wanted, count).run())
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
@@ -127,52 +141,22 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         raise typer.BadParameter(f"--regex {text!r}: {error}") from error
 
 
-class _Wanted:
-    """What to print, and how many messages are still to come."""
-
-    def __init__(
-        self,
-        topic: str,
-        tags: str,
-        condition: TailFilter,
-        chosen: Callable[[MessageQueue], bool],
-        count: int | None,
-        stop_at_end: bool,
-    ) -> None:
-        self.topic = topic
-        self.tags = tags
-        self.condition = condition
-        self.chosen = chosen
-        self.left = count
-        self.stop_at_end = stop_at_end
-        self.from_beginning = False
-        self.since_ms: int | None = None
-        self.offset: int | None = None
-        self.form = TailFormat.TEXT
-        self.template: str | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.left is not None and self.left <= 0
-
-    def print(self, record: Record, broker: str) -> None:
-        if self.done or not self.condition.takes(record):
-            return
-        if self.left is not None:
-            self.left -= 1
-        print_message(record, broker, self.form, self.template)
-
-
 class _Tail:
     """Followers of all queues chosen, and a look at the route for more of them."""
 
-    def __init__(self, client: Client, wanted: _Wanted) -> None:
+    def __init__(self, client: Client, wanted: Wanted, count: int | None) -> None:
         self._client = client
         self._wanted = wanted
+        self._left = count
         self._silent: set[str] = set()
         """Brokers that were said not to answer."""
 
+    @property
+    def _done(self) -> bool:
+        return self._left is not None and self._left <= 0
+
     async def run(self) -> None:
+        """Until all that is wanted is printed."""
         import asyncio
 
         from orbitmq.errors import RouteNotFoundError
@@ -191,7 +175,7 @@ class _Tail:
             if wanted.stop_at_end:
                 await asyncio.gather(*followers.values())
                 return
-            while not wanted.done:
+            while not self._done:
                 ended, _ = await asyncio.wait(
                     followers.values(), timeout=ROUTE_PAUSE_S, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -207,7 +191,7 @@ class _Tail:
     async def _new_queues(self, known: set[MessageQueue]) -> list[MessageQueue]:
         from orbitmq.errors import ClientError
 
-        if self._wanted.done:
+        if self._done:
             return []
         try:
             route = await self._client.routes.refresh(self._wanted.topic)
@@ -227,7 +211,7 @@ class _Tail:
 
         from orbitmq.errors import ConnectionLostError, NotFoundError, RemoteError, RequestTimeoutError
 
-        while not self._wanted.done:
+        while not self._done:
             try:
                 if offset is None:
                     offset = await self._start(queue)
@@ -259,11 +243,18 @@ class _Tail:
         hold_ms = 0 if wanted.stop_at_end else HOLD_MS
         read = await self._client.admin.read_records(queue, offset, tags=wanted.tags, hold_ms=hold_ms)
         for record in read.records:
-            wanted.print(record, queue.broker_name)
+            self._print(record, queue.broker_name)
         at_end = read.next_offset >= read.max_offset
         if not wanted.stop_at_end and not read.records and loop.time() - asked_at < EMPTY_ANSWER_PAUSE_S:
             await asyncio.sleep(EMPTY_ANSWER_PAUSE_S)
         return read.next_offset, at_end
+
+    def _print(self, record: Record, broker: str) -> None:
+        if self._done or not self._wanted.condition.takes(record):
+            return
+        if self._left is not None:
+            self._left -= 1
+        print_message(record, broker, self._wanted.form, self._wanted.template)
 
     def _tell_silent(self, who: str, error: Exception) -> None:
         if who not in self._silent:

@@ -101,7 +101,7 @@ def test_lines_in_both_tongues(line: str, ours: str) -> None:
         ("topicRoute -x 1", "it takes -t, -l, -n, -h"),
         ("topicRoute T", "does not understand 'T'"),
         ("topicRoute -t", "needs a value"),
-        ("sendMessage -t T -p x -i 3", "no counterpart"),
+        ("brokerStatus -c C", "no counterpart"),
     ],
 )
 def test_what_cannot_be_translated_names_our_command(orbitmq: Run, line: str, says: str) -> None:
@@ -116,3 +116,9 @@ def test_they_are_listed_apart(orbitmq: Run) -> None:
     assert "topicRoute" not in orbitmq("--help").out
     rows = json.loads(orbitmq("mqadmin", "--list", "--json").out)
     assert [row["mqadmin"] for row in rows] == sorted(ALIASES)
+
+
+def test_they_may_be_called_by_their_programs_name(orbitmq: Run) -> None:
+    named = orbitmq("mqadmin", "topicRoute", "-h")
+    assert (named.code, named.out) == (0, orbitmq("topicRoute", "-h").out)
+    assert orbitmq("mqadmin", "noSuchCommand").code == 2
