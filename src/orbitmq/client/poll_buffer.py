@@ -47,13 +47,11 @@ class PollBuffer(Generic[T]):
             return taken
         return []
 
-    def finish(self, now_ms: int) -> list[T]:
-        """What is in hand is done; those messages."""
-        finished = [message for source, message in self._in_hand if source.holds(message)]
+    def finish(self, now_ms: int) -> None:
+        """What is in hand is done."""
         for source, message in self._in_hand:
             source.settle(message, now_ms)
         self._in_hand.clear()
-        return finished
 
     def forget_dropped(self) -> None:
         """Free what belongs to dropped process queues: a program that polls rarely would else hold it."""

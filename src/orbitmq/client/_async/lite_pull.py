@@ -133,6 +133,7 @@ class LiteConsumer:
         if not was_running:
             return
         await self.tasks.close()
+        self.queues.note_progress()
         # Anything still in the table is progress that nobody else will write.
         await self.reader.write_changed(self.queues.offsets, timeout_ms=self.client.options.close_timeout_ms)
         for owned in tuple(self.queues.owned.values()):
@@ -320,6 +321,7 @@ class LiteConsumer:
         self._check_running()
         if offsets is None:
             self.queues.finish()
+            self.queues.note_progress()
             table = self.queues.offsets
             changed = table.changed()
             offsets = {
@@ -462,6 +464,7 @@ class LiteConsumer:
     async def _commit_forever(self) -> None:
         while True:
             await sleep_ms(self.options.auto_commit_ms)
+            self.queues.note_progress()
             await self.reader.write_changed(self.queues.offsets)
 
     def _crashed(self, error: BaseException) -> None:

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from orbitmq.client._async.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.queue_reader import QueueReader
-from orbitmq.client._async.reading import records_of, restore_body
-from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client._async.reading import restore_body, wanted_records
+from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
 from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.pull_plan import PullStatus, wait_after_error_ms
 from orbitmq.client.pull_request import PullAnswer, PullRequest
@@ -23,9 +23,10 @@ from orbitmq.client.stored import StoredMessage
 from orbitmq.client.subscription import Subscription
 from orbitmq.errors import ClientError, ProtocolError, RemoteError
 from orbitmq.limits import CONSUMER_PULL_BYTES
-from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.codes import ResponseCode
+from orbitmq.protocol.sysflag import SysFlag
 
+_COMPRESSED: Final = SysFlag.COMPRESSED.value
 HOLD_MS: Final = 20_000
 """How long a broker may hold a lite pull that finds nothing; RocketMQ's value."""
 
@@ -50,8 +51,7 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
     while not messages.dropped:
         owned.waits_for = consumer.queues.hold(owned)
         if owned.waits_for is not None:
-            owned.room.clear()
-            await wait_event(owned.room)
+            await consumer.queues.wait_for_room(owned)
             continue
         messages.last_pull_ms = monotonic_ms()
         try:
@@ -99,17 +99,14 @@ async def _read(
     """Messages of an answer that the subscription wants. `RecordError` when the answer is damaged, `ClientError` when a message that
     cannot be restored could not be put among the dead letters: the pull is then repeated."""
     received: list[StoredMessage] = []
-    for record in records_of(answer.data):
-        properties = decode_properties(record.properties)
-        if not subscription.filter.accepts_tag(properties.get(Property.TAGS)):
-            continue
-        record.queue_offset += answer.offset_delta
-        try:
-            body = await restore_body(record)
-        except ProtocolError as error:
-            message = StoredMessage(record, b"", properties, owned.queue)
-            log.error("%r goes to the dead letters of group %s: %s", message, consumer.group, error)
-            await consumer.reader.dead_letter(message)
-            continue
-        received.append(StoredMessage(record, body, properties, owned.queue))
+    for record in wanted_records(answer.data, subscription.filter, answer.offset_delta):
+        message = StoredMessage(record, record.body, None, owned.queue)
+        if record.sys_flag & _COMPRESSED:
+            try:
+                message.body = await restore_body(record)
+            except ProtocolError as error:
+                log.error("%r goes to the dead letters of group %s: %s", message, consumer.group, error)
+                await consumer.reader.dead_letter(message)
+                continue
+        received.append(message)
     return received

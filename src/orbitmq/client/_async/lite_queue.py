@@ -2,13 +2,16 @@
 
 Rules of this file
 1. Nothing is sent here; the puller fills the queues, polls empty them, commits read what is finished.
-2. Finished is everything below the first message that is ready or in hand; where there is none, everything below the next pull.
+2. Finished is everything below the first message that is ready or in hand; where there is none, everything below the next pull. The
+   offset table learns of it when it is to be written (`note_progress`), not for every message.
 3. A seek puts a new process queue in the place of the old one. Whoever still works with the old one sees that it was dropped.
 """
 
 from __future__ import annotations
 
-from orbitmq.client._async.runtime import Event, Task, monotonic_ms
+from collections.abc import Iterable
+
+from orbitmq.client._async.runtime import Event, Task, monotonic_ms, wait_event
 from orbitmq.client.lite_options import LiteConsumerOptions, LiteHold, lite_hold
 from orbitmq.client.offset_table import OffsetTable
 from orbitmq.client.poll_buffer import PollBuffer
@@ -63,6 +66,7 @@ class LiteQueues:
         self.offsets = OffsetTable()
         self.arrived = Event()
         self.changed = Event()
+        self._waiting_count = 0
 
     # --- taking and leaving queues
 
@@ -74,6 +78,7 @@ class LiteQueues:
 
     def remove(self, owned: LiteQueue) -> None:
         """Forget what is pulled and in hand of it. Its entry in `offsets` stays until it was written."""
+        self.note_progress([owned])
         del self.owned[owned.queue]
         self._drop(owned)
         self.changed.set()
@@ -84,7 +89,7 @@ class LiteQueues:
         owned.messages = ProcessQueue(monotonic_ms())
         owned.next_offset = offset
         owned.waits_for = None
-        self.note_progress(owned)
+        self.note_progress([owned])  # it may lie further back, where progress by itself never goes
 
     def _drop(self, owned: LiteQueue) -> None:
         owned.messages.drop()
@@ -101,7 +106,6 @@ class LiteQueues:
         self._buffer.add(owned.messages, fresh)
         if fresh:
             self.arrived.set()
-        self.note_progress(owned)
 
     def take(self, count: int) -> list[StoredMessage]:
         """The next messages, of one queue, now in hand; empty when nothing is ready."""
@@ -109,22 +113,26 @@ class LiteQueues:
 
     def finish(self) -> None:
         """What is in hand is finished."""
-        finished = self._buffer.finish(monotonic_ms())
-        for queue in {message.queue for message in finished}:
-            self.note_progress(self.owned[queue])
-        if finished:
-            self.make_room()
+        self._buffer.finish(monotonic_ms())
+        if self._waiting_count:
+            for owned in self.owned.values():
+                if owned.waits_for is not None:
+                    owned.room.set()
 
-    def make_room(self) -> None:
-        """Let pullers that wait look again."""
-        for owned in self.owned.values():
-            if owned.waits_for is not None:
-                owned.room.set()
+    async def wait_for_room(self, owned: LiteQueue) -> None:
+        """Until the queue may be pulled again; the caller looks."""
+        owned.room.clear()
+        self._waiting_count += 1
+        try:
+            await wait_event(owned.room)
+        finally:
+            self._waiting_count -= 1
 
-    def note_progress(self, owned: LiteQueue) -> None:
-        """With automatic commit: what is finished shall be written at the next occasion."""
+    def note_progress(self, queues: Iterable[LiteQueue] | None = None) -> None:
+        """With automatic commit: what is finished, of all queues or of these, is what the group should have at the brokers."""
         if self._options.auto_commit:
-            self.offsets.put(owned.queue, owned.finished)
+            for owned in self.owned.values() if queues is None else queues:
+                self.offsets.put(owned.queue, owned.finished)
 
     # --- looking
 

@@ -19,15 +19,17 @@ from typing import NamedTuple, Self
 
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.queue_reader import QueueReader
-from orbitmq.client._async.reading import records_of, restore_body
+from orbitmq.client._async.reading import restore_body, wanted_records
 from orbitmq.client.pull_plan import PullStatus
 from orbitmq.client.pull_request import PullAnswer, PullRequest, queue_name
 from orbitmq.client.stored import StoredMessage
 from orbitmq.client.subscription import subscribe
 from orbitmq.errors import ClientError, ConfigurationError, ProtocolError
 from orbitmq.limits import CONSUMER_PULL_BYTES, CONSUMER_PULL_MESSAGES_MAX, FRAME_BYTES_MAX, PULL_WAIT_MS_MAX
-from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.sysflag import SysFlag
+
+_COMPRESSED = SysFlag.COMPRESSED.value
 
 
 class Pulled(NamedTuple):
@@ -188,16 +190,12 @@ def _check_offset(queue: MessageQueue, offset: int) -> None:
 
 async def _decode(queue: MessageQueue, answer: PullAnswer, tags: str) -> tuple[list[StoredMessage], int]:
     """Messages of an answer that carry one of `tags`, and the offset to go on at."""
-    accepts = subscribe(queue.topic, tags, 0).filter.accepts_tag
+    wanted = subscribe(queue.topic, tags, 0).filter
     messages: list[StoredMessage] = []
     try:
-        for record in records_of(answer.data):
-            properties = decode_properties(record.properties)
-            record.queue_offset += answer.offset_delta
-            if not accepts(properties.get(Property.TAGS)):
-                continue
+        for record in wanted_records(answer.data, wanted, answer.offset_delta):
             try:
-                body = await restore_body(record)
+                body = await restore_body(record) if record.sys_flag & _COMPRESSED else record.body
             except ProtocolError as error:
                 if messages:
                     return messages, record.queue_offset
@@ -205,7 +203,7 @@ async def _decode(queue: MessageQueue, answer: PullAnswer, tags: str) -> tuple[l
                     f"the message at offset {record.queue_offset} of {queue_name(queue)} cannot be restored: {error}",
                     remedy=f"go on at offset {record.queue_offset + 1}, or read its bytes with pull_raw()",
                 ) from error
-            messages.append(StoredMessage(record, body, properties, queue))
+            messages.append(StoredMessage(record, body, None, queue))
     except ProtocolError as error:
         raise ClientError(f"the answer to a pull of {queue_name(queue)} is damaged: {error}") from error
     return messages, answer.next_offset

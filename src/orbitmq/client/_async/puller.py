@@ -12,7 +12,7 @@ from __future__ import annotations
 from orbitmq.client._async.delivery import ReceivedMessage
 from orbitmq.client._async.owned_queue import OwnedQueue
 from orbitmq.client._async.parts import Member
-from orbitmq.client._async.reading import records_of, restore_body
+from orbitmq.client._async.reading import restore_body, wanted_records
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.pull_plan import (
     PULL_ANSWERS,
@@ -26,12 +26,10 @@ from orbitmq.client.pull_plan import (
 from orbitmq.client.route import MASTER_ID
 from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
 from orbitmq.limits import CONSUMER_PULL_BYTES
-from orbitmq.protocol.properties import Property, find_property
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.sysflag import SysFlag
 
-_TAGS = Property.TAGS.encode()
 _COMPRESSED = SysFlag.COMPRESSED.value
 _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
@@ -149,13 +147,8 @@ async def read_messages(
     """
     queue = owned.queue
     tag_filter = consumer.subscriptions[queue.topic].filter
-    wants_all = tag_filter.accepts_all
     received: list[ReceivedMessage] = []
-    for record in records_of(data):
-        if not wants_all and not tag_filter.accepts_tag(find_property(record.properties, _TAGS)):
-            continue
-        if offset_delta:
-            record.queue_offset += offset_delta
+    for record in wanted_records(data, tag_filter, offset_delta):
         message = ReceivedMessage(record, record.body, None, queue, owned)
         if record.sys_flag & _COMPRESSED:
             try:

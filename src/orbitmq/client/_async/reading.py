@@ -8,10 +8,13 @@ from orbitmq.client._async.runtime import offload
 from orbitmq.limits import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.batches import unwrap_inner_batch
 from orbitmq.protocol.compression import decompress
+from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.properties import Property, find_property
 from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.remoting.frame import Buffer
 from orbitmq.protocol.sysflag import SysFlag, compression_of
 
+_TAGS = Property.TAGS.encode()
 _INNER_BATCH = SysFlag.INNER_BATCH.value | SysFlag.NEEDS_UNWRAP.value
 
 
@@ -20,6 +23,17 @@ def records_of(body: Buffer) -> list[Record]:
     records = list(iter_records(body))
     if any(record.sys_flag & _INNER_BATCH == _INNER_BATCH for record in records):
         return [inner for record in records for inner in _messages_of(record)]
+    return records
+
+
+def wanted_records(body: Buffer, tag_filter: TagFilter, offset_delta: int = 0) -> list[Record]:
+    """Records with a wanted tag, compared by text; `offset_delta` is added to their queue offsets (a queue of a static topic)."""
+    records = records_of(body)
+    if not tag_filter.accepts_all:
+        records = [record for record in records if tag_filter.accepts_tag(find_property(record.properties, _TAGS))]
+    if offset_delta:
+        for record in records:
+            record.queue_offset += offset_delta
     return records
 
 
