@@ -5,6 +5,7 @@ A line that must be refused carries `type: ignore` with its code: strict mode re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_type
 
 import orbitmq
@@ -83,6 +84,20 @@ async def consuming(mq: orbitmq.Client) -> None:
         await several.run(not_async)  # type: ignore[arg-type]
         await several.run_batches(handle)  # type: ignore[arg-type]
     mq.consumer("group", {"orders": "*"}, tags="paid")  # type: ignore[call-overload]
+
+    async def handle_several(messages: list[orbitmq.ReceivedMessage]) -> None:
+        assert_type(messages[0].topic, str)
+
+    def last(own_id: str, ids: Sequence[str], queues: Sequence[orbitmq.MessageQueue]) -> list[orbitmq.MessageQueue]:
+        return [queues[-1]] if own_id == ids[0] else []
+
+    in_order = orbitmq.ConsumerOptions(orderly=True, batch_messages_count=8, strategy=orbitmq.AllocateCircle())
+    async with mq.consumer("ledger", "orders", options=in_order) as ordered:
+        await ordered.run_batches(handle_several, concurrency=2)
+        await ordered.run_batches(handle)  # type: ignore[arg-type]
+        assert_type(ordered.queues, tuple[orbitmq.MessageQueue, ...])
+    orbitmq.ConsumerOptions(broadcasting=True, offsets_folder="/var/lib/mine", strategy=last)
+    orbitmq.ConsumerOptions(strategy="circle")  # type: ignore[arg-type]
 
 
 async def failing(mq: orbitmq.Client) -> None:
