@@ -293,6 +293,62 @@ def test_a_handler_may_settle_and_send(mq: Client, broker: Broker, cluster: Clus
     assert back.integer("delayLevel") == -1
 
 
+def test_what_a_handler_acknowledged_stays_so_when_it_fails(mq: Client, broker: Broker) -> None:
+    broker.store("T", 0, b"x")
+
+    def handle(message: orbitmq.sync.ReceivedMessage) -> None:
+        message.ack()
+        consumer.stop()
+        raise ValueError("afterwards")
+
+    with mq.consumer("g", "T", options=FIRST) as consumer:
+        consumer.run(handle, concurrency=1)
+    assert offsets(broker) == 1
+    assert broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+
+
+def test_batches_are_handled_together(mq: Client, broker: Broker) -> None:
+    for number in range(40):
+        broker.store("T", number % 2, b"%d" % number)
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, batch_messages_count=16)
+    bodies: list[int] = []
+    largest = 0
+
+    def handle(messages: list[orbitmq.sync.ReceivedMessage]) -> None:
+        nonlocal largest
+        largest = max(largest, len(messages))
+        assert len({message.queue for message in messages}) == 1
+        bodies.extend(int(message.body) for message in messages)
+        if len(bodies) == 40:
+            consumer.stop()
+
+    with mq.consumer("g", "T", options=options) as consumer:
+        consumer.run_batches(handle, concurrency=1)
+    assert sorted(bodies) == list(range(40))
+    assert 1 < largest <= 16
+    assert offsets(broker) == 40
+
+
+def test_listeners_and_polls(mq: Client, broker: Broker) -> None:
+    told: list[tuple[orbitmq.MessageQueue, ...]] = []
+
+    def changed(taken: tuple[orbitmq.MessageQueue, ...], given_up: tuple[orbitmq.MessageQueue, ...]) -> None:
+        assert threading.current_thread().name == "orbitmq listener"
+        told.append(taken)
+        mq.admin.topic_route("T")  # a listener may call
+
+    with mq.lite_consumer("lite", on_assignment=changed) as lite:
+        queues = lite.fetch_queues("T")
+        lite.assign(queues[:1])
+        lite.seek_to_begin(queues[0])
+        mq._loop.do(broker.store, "T", queues[0].queue_id, b"x")
+        (message,) = lite.poll(20_000)
+        assert message.body == b"x"
+        lite.commit()
+        until(lambda: bool(told))
+    assert told[0] == queues[:1]
+
+
 def test_an_asynchronous_handler_is_refused(mq: Client, broker: Broker) -> None:
     async def handle(message: Any) -> None: ...
 
@@ -414,6 +470,27 @@ def test_an_interrupted_run_lets_its_handlers_end(
     assert mq.send("T", b"the client goes on").status is orbitmq.SendStatus.SEND_OK
 
 
+def test_a_second_interruption_does_not_wait_for_handlers(
+    mq: Client, broker: Broker, interrupt_when: Callable[[Callable[[], bool]], None]
+) -> None:
+    broker.store("T", 0, b"hangs")
+    began, may_end = threading.Event(), threading.Event()
+
+    def handle(message: orbitmq.sync.ReceivedMessage) -> None:
+        began.set()
+        may_end.wait(LIMIT_S)
+
+    with mq.consumer("g", "T", options=FIRST) as consumer:
+        interrupt_when(began.is_set)
+        interrupt_when(lambda: began.is_set() and consumer._twin._stopping)
+        with pytest.raises(Interruption) as caught:
+            consumer.run(handle, concurrency=2)
+        assert isinstance(caught.value.__context__, Interruption), "the second came while the first was served"
+    assert offsets(broker) == 0
+    assert mq.send("T", b"the client goes on").status is orbitmq.SendStatus.SEND_OK
+    may_end.set()
+
+
 # --- clients that nobody closes ---------------------------------------------------------------------------------------
 
 
@@ -509,7 +586,7 @@ def test_a_fork_makes_the_client_unusable_in_the_child_only() -> None:
         "else:\n    assert child != 0\n"
         "client.close()\n"
         "if child:\n    print(os.waitpid(child, 0)[1])\n",
-        "-Werror",
+        "-Werror::ResourceWarning",
     )
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 

@@ -47,6 +47,7 @@ class HandlerThreads(Generic[M, R]):
         self._handler = handler
         self._present = present
         self._count = count
+        self._loop_thread = loop_thread
         self._loop = loop_thread.loop
         self._jobs: SimpleQueue[tuple[asyncio.Future[R], Any] | None] = SimpleQueue()
         self._ended: deque[tuple[asyncio.Future[R], Any, Exception | None]] = deque()
@@ -103,6 +104,7 @@ class HandlerThreads(Generic[M, R]):
 
     def _settle(self) -> None:
         self._waking = False  # before looking: who ends from now on wakes the loop again
+        self._loop_thread.acknowledge_now()  # what a handler settled itself counts before its end does
         while self._ended:
             self._busy_count -= 1
             _resolve(self._handler, *self._ended.popleft())

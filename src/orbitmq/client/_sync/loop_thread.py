@@ -154,6 +154,11 @@ class LoopThread:
         """Acknowledge without waiting: with the next call, or after `SYNC_ACK_DELAY_MS`. Costs about 1 us."""
         self._usable().acknowledge(message)
 
+    def acknowledge_now(self) -> None:
+        """On the loop: what was acknowledged up to now comes before whatever the loop begins next."""
+        if self._engine is not None:
+            self._engine.acknowledge_now()
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """For what completes futures of the loop from other threads."""
@@ -248,7 +253,7 @@ class Engine:
         self._ending = False
         self._forks_count = _forks_count
         self._waiting: set[Call[Any]] = set()
-        self.tasks = Tasks(name)
+        self._tasks = Tasks(name)
         self._acks: deque[ReceivedMessage] = deque()
         self._acks_due = False
 
@@ -294,8 +299,7 @@ class Engine:
         if self._ending:
             call.refuse(_closed_meanwhile())
             return
-        if self._acks:
-            self._acknowledge_now()
+        self.acknowledge_now()
         call.begin(self.loop)
 
     def _acknowledge_later(self) -> None:
@@ -303,11 +307,11 @@ class Engine:
 
     def _acknowledge_due(self) -> None:
         self._acks_due = False  # before looking: who acknowledges from now on asks again
-        if self._acks:
-            self._acknowledge_now()
+        self.acknowledge_now()
 
-    def _acknowledge_now(self) -> None:
-        self.tasks.spawn(_acknowledge_all(self._acks), "acknowledgements")
+    def acknowledge_now(self) -> None:
+        if self._acks:
+            self._tasks.spawn(_acknowledge_all(self._acks), "acknowledgements")
 
     def _live(self) -> None:
         try:
