@@ -202,6 +202,7 @@ def test_every_bound_says_why() -> None:
         ("store/settings.py", "StoreSettings"),
         ("broker/settings.py", "BrokerSettings"),
         ("server/settings.py", "ListenerSettings"),
+        ("server/settings.py", "WatchSettings"),
         ("nameserver/config.py", "NameServerConfig"),
     ],
 )

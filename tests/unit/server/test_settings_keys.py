@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.errors import ConfigurationError
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.protocol.java_properties import parse_properties
 from orbitmq.server.keys import (
@@ -23,7 +24,7 @@ from orbitmq.server.keys import (
     shared_keys,
 )
 from orbitmq.server.runtime_settings import present_value
-from orbitmq.server.settings import ListenerSettings, ServerSettings
+from orbitmq.server.settings import ListenerSettings, ServerSettings, WatchSettings
 from orbitmq.server.values import parse, to_text
 from orbitmq.store.settings import StoreSettings
 
@@ -85,6 +86,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
         ("store", StoreSettings),
         ("nameserver", NameServerConfig),
         ("listener", ListenerSettings),
+        ("watch", WatchSettings),
     ],
 )
 def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:
@@ -141,3 +143,33 @@ def test_the_whole_configuration_of_a_real_broker_is_judged_key_by_key() -> None
             stops.add(entry.key)
     # That broker was started with SQL filters on and short transaction times; the rest are RocketMQ's defaults.
     assert stops == {"enablePropertyFilter", "transactionTimeOut", "transactionCheckInterval"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("metricsLabel", "region:north, zone:a b,empty:", (("region", "north"), ("zone", "a b"), ("empty", ""))),
+        ("metricsLabel", "", ()),
+        ("logLevel", "warning; store=debug;server.http=ERROR", ("WARNING", "store=DEBUG", "server.http=ERROR")),
+    ],
+)
+def test_labels_and_levels_are_read(name: str, text: str, value: object) -> None:
+    key = broker_keys().find(name)
+    assert key is not None
+    assert parse(key, text, "here") == value
+    assert parse(key, to_text(value), "here") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metricsLabel", "region"), ("metricsLabel", "topic:x"), ("metricsLabel", "cluster:x"), ("metricsLabel", "a-b:x"),
+        ("metricsLabel", "__a:x"), ("metricsLabel", "a:1,a:2"), ("metricsLabel", "9:x"), ("logLevel", "LOUD"),
+        ("logLevel", "store=x"), ("logLevel", "Store=INFO"), ("logLevel", "=INFO"), ("logLevel", "a..b=INFO"),
+    ],
+)  # fmt: skip
+def test_wrong_labels_and_levels_are_refused(name: str, text: str) -> None:
+    key = broker_keys().find(name)
+    assert key is not None
+    with pytest.raises(ConfigurationError, match=f"here: {name}"):
+        parse(key, text, "here")

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from orbitmq.clock import ManualClock
 from orbitmq.server.turn import Turn, Wakeups
 
 
@@ -111,3 +112,31 @@ async def test_wakeups_are_counted_by_name_when_they_fire() -> None:
     await fired.wait()
     wakeups.count("signal")
     assert wakeups.counts() == {"flush": 1, "signal": 1}
+
+
+# --- how long the loop is held ----------------------------------------------------------------------------------------
+
+
+async def test_a_turn_measures_itself_from_its_first_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    clock.advance(1)
+    turn = Turn(asyncio.get_running_loop(), clock)
+    turn.started_ns = clock.monotonic_ns()
+    clock.advance(3)
+    turn.add(lambda: clock.advance(4))
+    turn.run()
+    assert turn.durations_us.total == 7_000
+    assert turn.stalls == 0
+    turn.add(lambda: clock.advance(300))
+    turn.run()
+    assert turn.durations_us.count == 2
+    assert turn.stalls == 1
+    assert "a loop turn took 304 ms" in caplog.text
+
+
+async def test_a_late_timer_tells_that_something_held_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    turn = Turn(asyncio.get_running_loop(), ManualClock())
+    turn.timer_ran(2_000_000)
+    turn.timer_ran(400_000_000)
+    assert (turn.delays_us.count, turn.delays_us.total, turn.stalls) == (2, 402_000, 1)
+    assert "the event loop was held for 400 ms" in caplog.text
