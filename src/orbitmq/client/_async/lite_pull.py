@@ -339,7 +339,7 @@ class LiteConsumer:
             self.queues.offsets.written(queue, offset)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset on any queue as its broker has it; None when it has none, or 0 while the queue still has its first message."""
+        """The group's offset on any queue as its broker has it; None when it has none. Brokers before 5.0 say 0 for a young queue."""
         self._check_running()
         return await self.reader.committed(queue)
 

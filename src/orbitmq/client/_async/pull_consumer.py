@@ -128,7 +128,7 @@ class PullConsumer:
         return await self._reader.offset_at(queue, timestamp_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset on a queue; None when it has none, or 0 while the queue still has its first message."""
+        """The group's stored offset on a queue; None when it has none. Brokers before 5.0 say 0 for a young queue."""
         self._check_open()
         return await self._reader.committed(queue)
 

@@ -71,22 +71,9 @@ class QueueReader:
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's offset on the queue as the broker has it; None when it has none.
 
-        Brokers say 0 for a group without an offset on a queue that still has its first message.
+        Brokers before 5.0 say 0 for a group without an offset on a queue that still has its first message.
         """
-        answer = await self._client.network.request(
-            await self.address(queue),
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            {**queue_fields(queue), "consumerGroup": self.group},
-            timeout_ms=self._timeout_ms,
-            doing=f"reading the offset of group {self.group!r} on {queue_name(queue)}",
-            accept=_FOUND_OR_NOT,
-        )
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        offset = answer.optional_integer("offset")
-        if offset is None:  # to begin by the policy instead could skip messages
-            raise ClientError(f"the broker has an offset of {queue_name(queue)} and does not say which")
-        return offset if offset >= 0 else None
+        return await self._stored(queue, {"setZeroIfNotFound": "false"})
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout_ms: int | None = None) -> None:
         """Store the group's offset on the queue, in either direction; the broker has it when this returns."""
@@ -100,7 +87,9 @@ class QueueReader:
 
     async def start_offset(self, queue: MessageQueue, consume_from: ConsumeFrom, from_timestamp_ms: int | None) -> int:
         """Where the group goes on with a queue: at its stored offset, else where the policy says."""
-        stored = await self.committed(queue)
+        stored = await self._stored(
+            queue, {}
+        )  # brokers say 0 for a young queue, so that its first messages are not skipped
         if stored is not None:
             return stored
         match start_lookup(consume_from, retry_topic=queue.topic.startswith(RETRY_PREFIX)):
@@ -162,6 +151,22 @@ class QueueReader:
                 f"topic {queue.topic!r} has no broker {queue.broker_name!r}", remedy="see: orbitmq topic route"
             )
         return address
+
+    async def _stored(self, queue: MessageQueue, more: Mapping[str, str]) -> int | None:
+        answer = await self._client.network.request(
+            await self.address(queue),
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            {**queue_fields(queue), "consumerGroup": self.group, **more},
+            timeout_ms=self._timeout_ms,
+            doing=f"reading the offset of group {self.group!r} on {queue_name(queue)}",
+            accept=_FOUND_OR_NOT,
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        offset = answer.optional_integer("offset")
+        if offset is None:  # to begin by the policy instead could skip messages
+            raise ClientError(f"the broker has an offset of {queue_name(queue)} and does not say which")
+        return offset if offset >= 0 else None
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, more: Mapping[str, str] | None = None) -> int:
         name = queue_name(queue)
