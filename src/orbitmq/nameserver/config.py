@@ -56,6 +56,14 @@ class NameServerConfig(msgspec.Struct, rename="camel"):
         """The configuration as `key=value` lines, sorted by key; what GET_NAMESRV_CONFIG answers."""
         return format_properties(sorted((key, _to_text(getattr(self, attribute))) for key, attribute in KEYS.items()))
 
+    def differences(self, before: NameServerConfig) -> dict[str, str]:
+        """The keys whose values are not those of `before`, with the texts of the present ones."""
+        return {
+            key: _to_text(getattr(self, attribute))
+            for key, attribute in KEYS.items()
+            if getattr(self, attribute) != getattr(before, attribute)
+        }
+
     def changed(self, values: Mapping[str, str]) -> tuple[NameServerConfig, list[str]]:
         """A copy with the keys of `values` (RocketMQ's names) replaced, and the keys that mean nothing here.
 

@@ -15,7 +15,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from orbitmq.clock import Clock
@@ -27,7 +27,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.intake import queues_of, read_registration, version_of
 from orbitmq.nameserver.kv import ORDER_TOPIC_CONFIG, KvFile, KvTable
 from orbitmq.nameserver.routes import BrokerKey, LiveBroker, MinimumChange, RouteTable
-from orbitmq.protocol.java_properties import read_properties
+from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, TopicList, TopicRouteData
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
@@ -48,8 +48,9 @@ _Answer = Callable[["NameServer", Command, Peer], Command | None]
 class NameServer:
     """One name server.
 
-    `notify(address, command)` sends a oneway request to a broker's own port. `save_config` keeps a changed configuration
-    and may raise, nothing is changed then; without it changes last until the process ends.
+    `notify(address, command)` sends a oneway request to a broker's own port. `save_config(text)` keeps all changes made by
+    request, as `key=value` lines, and may raise, nothing is changed then; without it changes last until the process
+    ends. `changes` are those of earlier runs; `config` has them already.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class NameServer:
         *,
         notify: Callable[[str, Command], None] | None = None,
         save_config: Callable[[str], None] | None = None,
+        changes: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
         self.routes = RouteTable()
@@ -71,6 +73,7 @@ class NameServer:
         self._deadlines = deadlines
         self._notify = notify
         self._save_config = save_config
+        self._changes = dict(changes or {})
         self._started_ns = clock.monotonic_ns()
         self._unsaved: list[tuple[Peer, Command]] = []
         self._cache: dict[str, bytes] = {}
@@ -351,13 +354,14 @@ class NameServer:
                 raise ConfigurationError(f"the change has {len(command.body)} bytes, at most {CONFIG_UPDATE_BYTES_MAX}")
             wanted = read_properties(bytes(command.body), where="request")
             changed, without_effect = self.config.changed(wanted)
-            if self._save_config is not None:
-                self._save_config(changed.to_properties())
+            changes = self._changes | changed.differences(self.config)
+            if self._save_config is not None and changes != self._changes:
+                self._save_config(format_properties(sorted(changes.items())))
         except ProtectedKeyError as error:
             return response(command, ResponseCode.NO_PERMISSION, str(error))
         except (ConfigurationError, OSError) as error:
             return response(command, ResponseCode.SYSTEM_ERROR, str(error))
-        self.config = changed
+        self.config, self._changes = changed, changes
         remark = None
         if without_effect:
             remark = f"these keys have no effect here: {', '.join(without_effect)}"

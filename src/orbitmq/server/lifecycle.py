@@ -25,10 +25,12 @@ from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.nameserver.server import NameServer
 from orbitmq.protocol.ids import pack_host
+from orbitmq.protocol.java_properties import read_properties
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.descriptors import ConnectionRoom, raise_descriptor_limit
+from orbitmq.server.keys import nameserver_keys
 from orbitmq.server.line import Line
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
 from orbitmq.server.outbound import Notices
@@ -37,6 +39,7 @@ from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.takeover import refuse_unfinished
 from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.server.values import parse
 from orbitmq.server.watch_role import STOPPING, WatchRole
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files, OsFiles
@@ -231,7 +234,10 @@ class NameServerRole:
             self.deadlines,
             _KvFile(process.files, settings.kv_config_file),
             notify=self._notices.post,
+            save_config=self._keep_changes,
+            changes=settings.nameserver_changes,
         )
+        self._files, self._changes_file = process.files, settings.nameserver_runtime_file
         self.listener = Listener(
             "name server",
             self.server,
@@ -242,6 +248,17 @@ class NameServerRole:
             room=process.room,
         )
         self._address = (settings.host, settings.nameserver_port)
+
+    def _keep_changes(self, text: str) -> None:
+        """Keep changes made by request for the next start, which must be able to read them: raises ConfigurationError
+        for a value that a configuration file could not have."""
+        keys = nameserver_keys()
+        for name, value in read_properties(text.encode("ascii"), where="request").items():
+            key = keys.find(name)
+            if key is not None:
+                parse(key, value, "request")
+        self._files.make_dirs(self._changes_file.parent)
+        self._files.write_atomic(self._changes_file, text.encode("ascii"))
 
     async def start(self) -> None:
         await self.listener.start(*self._address)

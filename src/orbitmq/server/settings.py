@@ -109,6 +109,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     changed_while_running: dict[str, str] = msgspec.field(default_factory=dict)
     """Keys and texts of changes by request, kept in their own file."""
 
+    nameserver_changes: dict[str, str] = msgspec.field(default_factory=dict)
+    """The same of the name server."""
+
     warnings: tuple[str, ...] = ()
     """What the operator should read once at the start."""
 
@@ -126,6 +129,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def runtime_file(self) -> Path:
         """Where changes made by request are kept; RocketMQ ignores files it does not know in that folder."""
         return self.data / "config" / "orbitmq-changes.properties"
+
+    @property
+    def nameserver_runtime_file(self) -> Path:
+        """The same for the name server."""
+        return self.data / "namesrv" / "orbitmq-changes.properties"
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,13 +170,22 @@ def load_settings(
     first = _Assembly(chosen, overrides)
     first.add([*from_file, *above])
     data = first.data()
-    changes_file = ServerSettings(data=data).runtime_file
-    # A name server keeps its changes with its own configuration; only a broker has this file.
-    changes = read_file(changes_file, table) if Role.BROKER in chosen and changes_file.exists() else []
+    known = ServerSettings(data=data)
+    changes = _changes(known.runtime_file, table, wanted=Role.BROKER in chosen)
+    names = _changes(known.nameserver_runtime_file, nameserver_keys(), wanted=Role.NAMESERVER in chosen)
 
     assembly = _Assembly(chosen, overrides)
-    assembly.add([*from_file, *changes, *above])
-    return assembly.settings(warnings, {entry.key: entry.text for entry in changes})
+    assembly.add([*from_file, *changes, *names, *above])
+    return assembly.settings(warnings, _texts(changes), _texts(names))
+
+
+def _changes(file: Path, table: KeyTable, *, wanted: bool) -> list[Entry]:
+    """What a role changed while running, if it ever did."""
+    return read_file(file, table) if wanted and file.exists() else []
+
+
+def _texts(entries: Iterable[Entry]) -> dict[str, str]:
+    return {entry.key: entry.text for entry in entries}
 
 
 def keys_for(roles: frozenset[Role]) -> KeyTable:
@@ -203,7 +220,9 @@ class _Assembly:
         winner = self._winners.get("server.data")
         return Path(winner[1].text.strip()).expanduser() if winner else default_data_directory()
 
-    def settings(self, warnings: list[str], changes: dict[str, str]) -> ServerSettings:
+    def settings(
+        self, warnings: list[str], changes: dict[str, str], nameserver_changes: dict[str, str]
+    ) -> ServerSettings:
         sections: dict[str, dict[str, object]] = {
             name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch")
         }
@@ -221,7 +240,7 @@ class _Assembly:
                     self._problems.append(problem)
         if self._problems:
             raise _together(self._problems)
-        return self._build(sections, warnings, changes)
+        return self._build(sections, warnings, changes, nameserver_changes)
 
     def _judge_promise(self, key: Key, entry: Entry) -> None:
         if not key.asks_for_nothing(entry.text):
@@ -234,7 +253,11 @@ class _Assembly:
             )
 
     def _build(
-        self, sections: dict[str, dict[str, object]], warnings: list[str], changes: dict[str, str]
+        self,
+        sections: dict[str, dict[str, object]],
+        warnings: list[str],
+        changes: dict[str, str],
+        nameserver_changes: dict[str, str],
     ) -> ServerSettings:
         server = sections["server"]
         server["data"] = self.data()
@@ -268,6 +291,7 @@ class _Assembly:
             http_port_asked_for="http_port" in watch,
             given={key.key: entry.where for key, entry in self._winners.values()},
             changed_while_running=changes,
+            nameserver_changes=nameserver_changes,
             warnings=tuple(warnings),
         )
 

@@ -522,7 +522,9 @@ def test_configuration_requests() -> None:
     assert rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true\n").code == 0
     assert rig.server.config.order_message_enable
     assert b"orderMessageEnable=true\n" in bytes(rig.ask(RequestCode.GET_NAMESRV_CONFIG).body)
-    assert "orderMessageEnable=true\n" in rig.saved[0]
+    assert rig.saved == ["orderMessageEnable=true\n"]
+    assert rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true\nenableTopicList=false").code == 0
+    assert rig.saved[1:] == ["enableTopicList=false\norderMessageEnable=true\n"]
     assert rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"kvConfigPath=/x\n").code == ResponseCode.NO_PERMISSION
     assert rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"listenPort=x").code == ResponseCode.SYSTEM_ERROR
     odd = rig.ask(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"serverWorkerThreads=3")

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import PortTakenError, StoreDamagedError, StoreError, StoreLockedError
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import request
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.files import OsFiles
@@ -136,3 +138,32 @@ async def test_what_cannot_be_saved_at_the_end_is_told_after_everything_is_close
         again = ServerProcess(settings_of(tmp_path / "data", port))
         await again.start()
         await again.stop()
+
+
+async def test_a_name_server_keeps_what_it_was_told(tmp_path: Path) -> None:
+    """Changes by request survive a restart, and none is kept that the next start could not read."""
+
+    def ask(process: ServerProcess, body: bytes) -> int:
+        assert process.nameserver is not None
+        answer = process.nameserver.server.handle(request(RequestCode.UPDATE_NAMESRV_CONFIG, None, body), NoPeer())  # type: ignore[arg-type]
+        assert answer is not None
+        return answer.code
+
+    def interval(process: ServerProcess) -> int:
+        assert process.nameserver is not None
+        return process.nameserver.server.config.scan_not_active_broker_interval
+
+    for value in (6_000, 7_000):
+        process = ServerProcess(settings_of(tmp_path / "data", 0, roles=(Role.NAMESERVER,)))
+        await process.start()
+        assert interval(process) == (5_000 if value == 6_000 else 6_000)
+        assert ask(process, b"scanNotActiveBrokerInterval=%d\n" % value) == ResponseCode.SUCCESS
+        assert ask(process, b"scanNotActiveBrokerInterval=2147483647\n") == ResponseCode.SYSTEM_ERROR
+        assert interval(process) == value
+        await process.stop()
+
+
+class NoPeer:
+    """A connection that nothing is sent to."""
+
+    address = ("127.0.0.1", 1)

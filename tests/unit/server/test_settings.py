@@ -328,3 +328,15 @@ def test_changes_made_while_running_rank_between_file_and_environment(tmp_path: 
     assert settings.store.file_reserved_time_hours == 20
     assert settings.store.max_message_size == 200
     assert settings.changed_while_running == {"fileReservedTime": "20", "maxMessageSize": "100"}
+
+
+def test_changes_of_a_name_server_outlive_a_restart(tmp_path: Path) -> None:
+    folder = tmp_path / "namesrv"
+    folder.mkdir()
+    (folder / "orbitmq-changes.properties").write_text("scanNotActiveBrokerInterval=7000\n", encoding="ascii")
+    for roles in ({Role.NAMESERVER}, {Role.NAMESERVER, Role.BROKER}):
+        settings = load_settings(roles=roles, overrides=Overrides(data=tmp_path))
+        assert settings.nameserver.scan_not_active_broker_interval == 7_000
+        assert settings.nameserver_changes == {"scanNotActiveBrokerInterval": "7000"}
+        assert settings.changed_while_running == {}
+    assert load_settings(roles={Role.BROKER}, overrides=Overrides(data=tmp_path)).nameserver_changes == {}
