@@ -8,6 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import enum
+import json
 import os
 import resource
 import socket
@@ -31,6 +32,8 @@ CLOCK_MIN_MS: Final = 1_735_689_600_000
 """1 January 2025: a clock before that was never set."""
 
 ANSWER_TIMEOUT_S: Final = 2.0
+READY_BYTES_MAX: Final = 65_536
+"""Of an answer to `/readyz`; ours has a hundred bytes for each reason."""
 
 
 class Level(enum.Enum):
@@ -51,7 +54,7 @@ class Result(NamedTuple):
 
 
 def all_checks(
-    data: Path, host: str, nameserver_port: int, broker_port: int, clock: Clock | None = None
+    data: Path, host: str, nameserver_port: int, broker_port: int, http_port: int, clock: Clock | None = None
 ) -> list[Result]:
     """All checks in the order in which a start would meet them."""
     clock = clock or SystemClock()
@@ -65,6 +68,7 @@ def all_checks(
         wall_clock(clock.now_ms(), newest_change_ms(data)),
         port("name server", host, nameserver_port),
         port("broker", host, broker_port),
+        readiness(http_port),
     ]
 
 
@@ -189,6 +193,29 @@ def port(role: str, host: str, number: int) -> Result:
             return Result(Level.FAIL, check, f"{host}:{number} {problem.strerror}, and no RocketMQ answers", remedy)
         return Result(Level.OK, check, f"{host}:{number} in use by a server that answers ({answer})")
     return Result(Level.OK, check, f"{host}:{number} is free")
+
+
+def readiness(number: int) -> Result:
+    """The port for metrics and health is free, or a server there says that it is ready, or why it is not."""
+    import http.client
+
+    check, where = "http port", f"127.0.0.1:{number}"
+    connection = http.client.HTTPConnection("127.0.0.1", number, timeout=ANSWER_TIMEOUT_S)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        facts = json.loads(answer.read(READY_BYTES_MAX))
+        reasons = [str(reason["text"]) for reason in facts.get("reasons", ())]
+    except ConnectionRefusedError:
+        return Result(Level.OK, check, f"{where} is free")
+    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, AttributeError) as problem:
+        remedy = "give the server another port with --http-port, or stop what listens there"
+        return Result(Level.WARN, check, f"{where} is in use, and no orbitmq answers: {problem}", remedy)
+    finally:
+        connection.close()
+    if reasons:
+        return Result(Level.FAIL, check, f"{where}: not ready: {'; '.join(reasons)}", "see docs/operations.md")
+    return Result(Level.OK, check, f"{where}: the server there is ready")
 
 
 def _ask(host: str, number: int) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,3 +87,47 @@ def test_the_command_fails_when_a_check_does(
     assert all(row["remedy"] for row in rows if row["level"] != "ok")
     monkeypatch.setattr(doctor_checks, "PYTHON_MIN", (4, 0))
     assert orbitmq(*arguments).code == 1
+
+
+def answering_once(content: bytes) -> tuple[socket.socket, int]:
+    """A listener that gives one connection `content` and closes it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(10_000)
+            connection.sendall(content)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener, int(listener.getsockname()[1])
+
+
+READY = b'{"status":"ready"}'
+NOT_READY = b'{"status":"not ready","reasons":[{"reason":"store_unwritable","text":"the disk is full"}]}'
+
+
+@pytest.mark.parametrize(
+    ("content", "level", "found"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(READY) + READY, Level.OK, "is ready"),
+        (
+            b"HTTP/1.1 503 No\r\nContent-Length: %d\r\n\r\n" % len(NOT_READY) + NOT_READY,
+            Level.FAIL,
+            "not ready: the disk is full",
+        ),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Level.WARN, "no orbitmq answers"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", Level.WARN, "no orbitmq answers"),
+        (b"", Level.WARN, "no orbitmq answers"),
+    ],
+)
+def test_readiness_is_asked_for(content: bytes, level: Level, found: str) -> None:
+    listener, number = answering_once(content)
+    with listener:
+        result = doctor_checks.readiness(number)
+    assert result.level is level
+    assert found in result.found
+
+
+def test_without_a_server_the_http_port_is_free(free_port: int) -> None:
+    assert doctor_checks.readiness(free_port).level is Level.OK
