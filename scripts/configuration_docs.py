@@ -38,8 +38,8 @@ From strongest to weakest:
 2. `--set key=value`, as often as needed,
 3. environment variables: `ORBITMQ_` and the key in upper snake case (`ORBITMQ_FLUSH_DISK_TYPE`) or as it is
    (`ORBITMQ_flushDiskType`),
-4. changes made by request while the broker ran (`mqadmin updateBrokerConfig`), kept in
-   `config/orbitmq-changes.properties` of the data directory,
+4. changes made by request while the server ran (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`), kept in
+   `config/orbitmq-changes.properties` and `namesrv/orbitmq-changes.properties` of the data directory,
 5. the file given by `--config`: TOML when its name ends in `.toml`, RocketMQ's properties form otherwise,
 6. the defaults below. They are RocketMQ 5.3's, except that orbitmq listens on `127.0.0.1` unless told.
 
