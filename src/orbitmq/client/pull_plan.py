@@ -21,6 +21,11 @@ PULL_TIMEOUT_MS = 30_000
 """How long the client waits for the answer of a pull."""
 AFTER_ERROR_MS = 1_000
 AFTER_FLOW_CONTROL_MS = 20
+QUICK_MS = 50
+"""An empty answer that comes sooner was not held by the broker."""
+IDLE_ANSWERS_MAX = 3
+"""Quick empty answers in a row before pulls are spaced; one now and then is a wake-up for somebody else's message."""
+AFTER_IDLE_MS = 200
 PULL_EXPIRED_MS = 120_000
 """A queue not pulled for so long is given up at the next rebalance and taken anew."""
 

@@ -158,6 +158,49 @@ def test_an_offset_that_cannot_be_read_is_asked_for_again_and_nothing_is_skipped
     run(test)
 
 
+@pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY])
+def test_a_broker_that_holds_no_pull_is_not_asked_without_end(
+    run: Run, cluster: Cluster, broker: Broker, code: ResponseCode
+) -> None:
+    broker.script(
+        RequestCode.PULL_MESSAGE,
+        *[lambda command: response(command, code, fields={"nextBeginOffset": command.text("queueOffset")})] * 1000,
+    )
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq) as members:
+            await asyncio.sleep(20)
+            assert len(broker.requests(RequestCode.PULL_MESSAGE)) <= 5 * (20 * 5 + 4)
+            assert members.queues
+
+    run(test)
+
+
+@pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED])
+def test_an_answer_that_leads_back_is_refused(
+    run: Run, cluster: Cluster, broker: Broker, code: ResponseCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        broker.store("T", 0, b"%d" % number)
+    broker.offsets["g", "T", 0] = 3
+    back = 0 if code is ResponseCode.PULL_NOT_FOUND else 3
+    broker.script(
+        RequestCode.PULL_MESSAGE, lambda command: response(command, code, fields={"nextBeginOffset": str(back)})
+    )
+
+    async def test() -> None:
+        options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, strategy=only_the_first)
+        async with client(cluster) as mq, consumer(mq, options) as members:
+            assert [(await anext(members)).queue_offset for _ in range(2)] == [3, 4]
+        assert "would lead back" in caplog.text
+
+    run(test)
+
+
+def only_the_first(own_id: str, ids: Sequence[str], queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+    return queues[:1] if queues[0].topic == "T" else []
+
+
 def test_closing_takes_no_longer_than_it_may(run: Run, cluster: Cluster, broker: Broker) -> None:
     for number in range(4):
         broker.store("T", number, b"x")

@@ -261,13 +261,16 @@ class Consumer:
         return pull_forever(self, owned)
 
     def hold(self, owned: OwnedQueue) -> Hold | None:
-        messages = owned.messages
+        messages, options = owned.messages, self.options
         alone = Unsettled(len(messages), messages.bytes_total)
+        reason = hold(alone, messages.span(), alone, alone, options)
+        if reason is not None:
+            return reason  # the usual one, found without looking at the other queues
         everything = self._rebalance.owned.values()
         topic = alone
-        if self.options.topic_messages_max is not None or self.options.topic_bytes_max is not None:
+        if options.topic_messages_max is not None or options.topic_bytes_max is not None:
             topic = self._unsettled(each for each in everything if each.queue.topic == owned.queue.topic)
-        return hold(alone, messages.span(), topic, self._unsettled(everything), self.options)
+        return hold(alone, 0, topic, self._unsettled(everything), options)
 
     def deliver(self, owned: OwnedQueue, fresh: list[ReceivedMessage]) -> None:
         self._feed.add(owned, fresh)

@@ -3,7 +3,8 @@
 Rules of this file
 1. One pull of a queue is under way at a time, for as long as the consumer owns the queue.
 2. No pull starts while too much is unsettled (`pull_plan.hold`); settling a message ends the wait.
-3. What cannot be read does not stop the queue: a damaged answer is asked for again after a pause, a message whose body cannot be
+3. A broker that neither holds a pull nor answers anything new is asked less often; an answer that leads back is refused.
+4. What cannot be read does not stop the queue: a damaged answer is asked for again after a pause, a message whose body cannot be
    restored goes to the dead letters.
 """
 
@@ -15,8 +16,11 @@ from orbitmq.client._async.parts import Member
 from orbitmq.client._async.reading import restore_body, wanted_records
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.pull_plan import (
+    AFTER_IDLE_MS,
+    IDLE_ANSWERS_MAX,
     PULL_ANSWERS,
     PULL_TIMEOUT_MS,
+    QUICK_MS,
     SUSPEND_MS,
     Hold,
     PullFlag,
@@ -37,6 +41,7 @@ _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTIO
 async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
     """Pull until the queue is given up."""
     messages = owned.messages
+    idle_count = 0
     while not messages.dropped:
         asked_ms = messages.last_pull_ms = monotonic_ms()
         reason = consumer.hold(owned)
@@ -45,7 +50,10 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
             continue
         try:
             answer = await _pull(consumer, owned)
-            await _take(consumer, owned, answer, asked_ms)
+            moved = await _take(consumer, owned, answer, asked_ms)
+            idle_count = 0 if moved or monotonic_ms() - asked_ms >= QUICK_MS else idle_count + 1
+            if idle_count >= IDLE_ANSWERS_MAX:
+                await sleep_ms(AFTER_IDLE_MS)
         except (ClientError, ProtocolError) as error:
             if messages.dropped:
                 return
@@ -109,33 +117,38 @@ async def _pull(consumer: Member, owned: OwnedQueue) -> Command:
     return answer
 
 
-async def _take(consumer: Member, owned: OwnedQueue, answer: Command, asked_ms: int) -> None:
+async def _take(consumer: Member, owned: OwnedQueue, answer: Command, asked_ms: int) -> bool:
+    """Apply an answer; whether it led on."""
     messages = owned.messages
     if messages.dropped:
-        return
+        return True
     next_offset = answer.optional_integer("nextBeginOffset")
     if next_offset is None or next_offset < 0:
         raise ClientError(f"the answer to a pull of {owned.name} names no next offset")
     owned.broker_id = answer.integer("suggestWhichBrokerId", MASTER_ID)
-    if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+    illegal = answer.code == ResponseCode.PULL_OFFSET_MOVED
+    found = answer.code == ResponseCode.SUCCESS
+    if (illegal and next_offset == owned.next_offset) or (not illegal and next_offset < owned.next_offset + found):
+        raise ClientError(
+            f"the answer to a pull of {owned.name} at offset {owned.next_offset} would lead back to {next_offset}"
+        )
+    if illegal:
         log.warning("broker has no offset %d of %s; going on at %d", owned.next_offset, owned.name, next_offset)
         consumer.correct_offset(owned, next_offset)
-        return
+        return True
     received: list[ReceivedMessage] = []
-    if answer.code == ResponseCode.SUCCESS:
+    if found:
         received = await read_messages(consumer, owned, answer.body, answer.integer("offsetDelta"))
-        if next_offset <= owned.next_offset:
-            raise ClientError(
-                f"the answer to a pull of {owned.name} at offset {owned.next_offset} would lead back to {next_offset}"
-            )
     if messages.dropped:
-        return
+        return True
+    moved = next_offset > owned.next_offset
     owned.next_offset = next_offset
     if received:
         owned.statistics.pulled(len(received), monotonic_ms() - asked_ms)
         consumer.deliver(owned, messages.put(received))
     elif not len(messages):
         consumer.offsets.table.advance(owned.queue, next_offset)
+    return moved
 
 
 async def read_messages(
