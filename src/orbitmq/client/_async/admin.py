@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbitmq.client._async.admin_calls import Broker
 from orbitmq.client._async.group_admin import GroupAdmin
+from orbitmq.client._async.group_views import GroupViews
 from orbitmq.client._async.look_up import Peeked, ReadRecords
 from orbitmq.client._async.redrive import OnProgress, Redrive
 from orbitmq.client.redrive import DeadLetters, RedriveResult
@@ -11,7 +12,7 @@ from orbitmq.client.redrive import DeadLetters, RedriveResult
 __all__ = ["Admin", "Broker", "Peeked", "ReadRecords"]
 
 
-class Admin(GroupAdmin):
+class Admin(GroupAdmin, GroupViews):
     """Administrative calls of a client; see `Client.admin`."""
 
     async def redrive(
