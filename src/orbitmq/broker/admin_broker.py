@@ -59,6 +59,8 @@ class BrokerAdminProcessor:
         """Delivered offset of each delay level that is in use; set by the delivery service."""
         self.level_version: Callable[[], DataVersion] = DataVersion
         """Version of these offsets as last saved; set by the delivery service as well."""
+        self.room: Callable[[], tuple[int, int] | None] = lambda: None
+        """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
         """Further entries of the runtime information, of parts that this module does not know."""
         self._settings = settings
@@ -137,7 +139,7 @@ class BrokerAdminProcessor:
             "commitLogMaxOffset": str(store.log.written_end),
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "remainHowManyDataToCommit": "0",
-            "remainHowManyDataToFlush": f"{store.unsynced_bytes} B",
+            "remainHowManyDataToFlush": _readable(store.unsynced_bytes),
             "remainTransientStoreBufferNumbs": "0",
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
@@ -180,8 +182,22 @@ class BrokerAdminProcessor:
         facts = {f"commitLogDiskRatio_{path}": f"{share:.4f}" for path, share in shares.items()}
         facts["commitLogDiskRatio"] = f"{highest:.4f}"
         facts["consumeQueueDiskRatio"] = f"{highest:.4f}"
-        facts["commitLogDirCapacity"] = ""
+        room = self.room()
+        facts["commitLogDirCapacity"] = (
+            "" if room is None else f"Total : {_readable(room[0])}, Free : {_readable(room[1])}."
+        )
         return facts
+
+
+def _readable(count: int) -> str:
+    """Bytes as RocketMQ's tools print them: `812 B`, `5.3 KiB`, `252.0 GiB`."""
+    if count < 1024:
+        return f"{count} B"
+    size, units = count / 1024, iter("KMGTPE")
+    unit = next(units)
+    while size >= 1024:
+        size, unit = size / 1024, next(units)
+    return f"{size:.1f} {unit}iB"
 
 
 def _duration(seconds: int) -> str:

@@ -40,7 +40,7 @@ from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.takeover import refuse_unfinished
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.values import parse
-from orbitmq.server.watch_role import STOPPING, WatchRole
+from orbitmq.server.watch_role import WatchRole
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
@@ -182,7 +182,7 @@ class ServerProcess:
         return "orbitmq serves " + ", ".join(parts)
 
     async def stop(self) -> None:
-        self.watch.state = STOPPING
+        self.watch.begin_stop()
         if self.alarm is not None:
             self.alarm.stop()
         try:
@@ -198,6 +198,7 @@ class ServerProcess:
         information, with names of our own."""
         facts = {f"orbitmqWakeups_{name.replace(' ', '_')}": count for name, count in self.woken().items()}
         facts["orbitmqTurns"] = self.turn.turns
+        facts["sendThreadPoolQueueHeadWaitTimeMills"] = self.line.head_wait_ms()
         facts["orbitmqRequestsWaiting"] = len(self.line)
         facts["orbitmqRequestsWaitingMost"] = self.line.longest
         facts["orbitmqRequestsRefused"] = self.line.refused
@@ -370,6 +371,7 @@ class BrokerRole:
         tools.topics.after_registration = self.registrar.when_told
         tools.broker.level_offsets = self.release.first_pending_by_level
         tools.broker.level_version = lambda: self._level_offsets.version
+        tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
         traffic = Traffic()
         limits = settings.listener.limits()

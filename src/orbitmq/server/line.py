@@ -61,6 +61,12 @@ class Line:
     def __len__(self) -> int:
         return len(self._requests)
 
+    def head_wait_ms(self) -> int:
+        """How long the first of them has been waiting; 0 when nobody waits."""
+        if not self._requests:
+            return 0
+        return (self._clock.monotonic_ns() - self._requests[0][1]) // 1_000_000
+
     def now_ns(self) -> int:
         return self._clock.monotonic_ns()
 

@@ -46,6 +46,8 @@ class Housekeeping:
         """Path -> used share of its disk, as of the last round."""
         self.disk_free_bytes: int | None = None
         """Free bytes of the fuller disk, as of the last round."""
+        self.room: tuple[int, int] | None = None
+        """Total and free bytes of the fullest disk, as of the last round."""
         self.removed_files = 0
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.arm(WAKEUP, clock.monotonic_ns())
@@ -80,6 +82,8 @@ class Housekeeping:
         files, disks = facts
         self.disk_use = {str(self._root): max(used_percent(usage) for usage in disks) / 100}
         self.disk_free_bytes = min(usage.free_bytes for usage in disks)
+        fullest = max(disks, key=used_percent)
+        self.room = (fullest.total_bytes, fullest.free_bytes)
         needed = [position for pin in self._pins if (position := pin()) is not None]
         manual, self._manual = self._manual, False
         decision = decide(

@@ -130,3 +130,17 @@ class TestPutLatency:
         for _ in range(2 * LATENCY_SAMPLE):
             rig.sent_ok("T")
         assert "[<=0ms]:2 " in self.runtime(rig)["putMessageDistributeTime"]
+
+
+def test_the_room_on_the_disk_is_told_in_words(rig):
+    def shown() -> str:
+        return KVTable.decode(rig.call(RequestCode.GET_BROKER_RUNTIME_INFO).body).table["commitLogDirCapacity"]
+
+    assert shown() == ""
+    for room, words in (
+        ((252 << 30, (224 << 30) + (614 << 20)), "Total : 252.0 GiB, Free : 224.6 GiB."),
+        ((1023, 0), "Total : 1023 B, Free : 0 B."),
+        ((1 << 60, 5_427), "Total : 1.0 EiB, Free : 5.3 KiB."),
+    ):
+        rig.broker.administration.broker.room = lambda room=room: room
+        assert shown() == words

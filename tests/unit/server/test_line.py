@@ -13,7 +13,7 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.limits import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, TURN_SLICE_MS
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -278,3 +278,20 @@ async def test_reading_goes_on_for_its_slice_while_sockets_are_full() -> None:
         assert rig.handler.served == []
     await passes(rig, lambda: not rig.line)
     assert [number for number, _ in rig.handler.served] == list(range(1, 3 * bodies + 1))
+
+
+def test_the_wait_of_the_first_is_known() -> None:
+    clock = ManualClock()
+    line = Line(clock)
+    assert line.head_wait_ms() == 0
+    line.join(NoWaiter(), clock.monotonic_ns(), request(RequestCode.HEART_BEAT), 10)
+    clock.advance(30)
+    line.join(NoWaiter(), clock.monotonic_ns(), request(RequestCode.HEART_BEAT), 10)
+    assert line.head_wait_ms() == 30
+    line.serve(1_000_000)
+    assert line.head_wait_ms() == 0
+
+
+class NoWaiter:
+    def serve(self, received_ns: int, command: Command, size: int) -> None:
+        """Nothing to do."""

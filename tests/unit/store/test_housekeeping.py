@@ -124,6 +124,9 @@ def test_a_full_disk_refuses_sends_until_there_is_room(little: LittleStore, disk
     little.advance(10_000)
     little.send()
     assert keeper.disk_use == {str(little.root): 0.5}
+    assert keeper.room is not None
+    total, free = keeper.room
+    assert free * 2 == total
 
 
 def test_trouble_with_looking_is_reported_and_tried_again(
