@@ -120,7 +120,7 @@ class Admission:
                 placement = self._admit(sending, origin, now_ms, now_ns)
             if placement.once is None:
                 return placement
-            (earlier,) = self.earlier_places([placement.once], now_ms)
+            earlier = self._memory().admit_one(placement.once, now_ms)
         except Refusal as refusal:
             return refusal
         if earlier is None:
@@ -131,12 +131,15 @@ class Admission:
 
     def earlier_places(self, sends: Sequence[Once], now_ms: int) -> list[Place | None]:
         """Where the sends of one request went before, None for new ones. Raises `Refusal`."""
+        return self._memory().admit(sends, now_ms)
+
+    def _memory(self) -> Idempotence:
         if self.idempotence is None:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"this broker keeps no memory of idempotent sends (property {Property.ONCE_SCOPE})",
             )
-        return self.idempotence.admit(sends, now_ms)
+        return self.idempotence
 
     # --- single messages --------------------------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ _COPY_MARKS: Final = frozenset(
 _STAMPS: Final = frozenset({Property.MSG_REGION, Property.CLUSTER})
 """What a broker writes on everything it stores and no producer does: a send that has them is a copy."""
 
-_MARK: Final = Property.ONCE_SCOPE.encode() + b"\x01"
+ONCE_MARK: Final = Property.ONCE_SCOPE.encode() + b"\x01"
+"""Without these bytes in its properties a record is no idempotent send; looking for them takes about 0.06 us."""
 
 
 class Once(msgspec.Struct, frozen=True, gc=False):
@@ -111,10 +112,9 @@ def without_once(values: dict[str, str]) -> dict[str, str]:
 def once_in_log(entry: Dispatched) -> tuple[Once, int] | None:
     """The identity of the send that a stored record is, and the queue its sender was told; None for any other record.
 
-    Tolerant: what another broker stored without understanding it is no idempotent send. Cost for records without the
-    properties: a search of about 0.06 us.
+    Tolerant: what another broker stored without understanding it is no idempotent send.
     """
-    if _MARK not in entry.properties or entry.sys_flag & TRANSACTION_MASK or entry.prepared_transaction_offset:
+    if ONCE_MARK not in entry.properties or entry.sys_flag & TRANSACTION_MASK or entry.prepared_transaction_offset:
         return None
     values = decode_properties(entry.properties)
     topic, queue_id = entry.topic, entry.queue_id

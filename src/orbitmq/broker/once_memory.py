@@ -167,11 +167,21 @@ class OnceMemory:
             raise _stale(once, scope)
         return keys.get(once.digest)
 
-    def require_room(self, once: Once, count: int, wall_ms: int, steady_ms: int) -> None:
+    def has_room(self, once: Once, count: int) -> bool:
+        """Whether a known scope may have `count` more keys in its current epoch. False says only: look with `make_room`."""
+        scope = self._table(once.scope).get(once.scope)
+        return (
+            scope is not None
+            and scope.current.epoch == once.epoch
+            and scope.current.count + count <= self.bounds.keys_per_epoch
+            and self.used_bytes + count * KEY_BYTES <= self.bounds.memory_bytes
+        )
+
+    def make_room(self, once: Once, count: int, wall_ms: int, steady_ms: int) -> None:
         """Raises `Refusal` when `count` more keys of this scope and epoch would pass a bound, and idle scopes, which are
         forgotten first, do not give enough."""
         bounds = self.bounds
-        scope = self._table(once.scope).get(once.scope)
+        scope = self.scope(once.scope)
         keys = scope.keys_of(once.epoch) if scope is not None else None
         known = 0 if keys is None else keys.count
         if known + count > bounds.keys_per_epoch:
@@ -179,7 +189,7 @@ class OnceMemory:
                 f"epoch {once.epoch} of scope {once.scope!r} has {known} keys, at most {bounds.keys_per_epoch} are "
                 "remembered; begin a new epoch, or divide the work among several scopes"
             )
-        if scope is None and self.scope_count >= bounds.scopes:
+        if scope is None:
             while self.scope_count >= bounds.scopes and self.expire(wall_ms, steady_ms):
                 pass
             if self.scope_count >= bounds.scopes:
@@ -187,15 +197,21 @@ class OnceMemory:
                     f"{self.scope_count} scopes are remembered, at most {bounds.scopes} may be; use fewer scopes with "
                     f"epochs, or let {TRANSIENT_PREFIX}-scopes rest for {bounds.transient_idle_ms // 1000} s"
                 )
-        needed = count * KEY_BYTES + (SCOPE_BYTES if scope is None else 0)
+        needed = count * KEY_BYTES + (SCOPE_BYTES if scope is None else 0) - self._replaced_bytes(scope, once.epoch)
+        while self.used_bytes + needed > bounds.memory_bytes and self.expire(wall_ms, steady_ms):
+            pass
         if self.used_bytes + needed > bounds.memory_bytes:
-            while self.used_bytes + needed > bounds.memory_bytes and self.expire(wall_ms, steady_ms):
-                pass
-            if self.used_bytes + needed > bounds.memory_bytes:
-                raise _full(
-                    f"{self.key_count} keys of {self.scope_count} scopes are remembered, about {self.used_bytes >> 20} MiB "
-                    f"of {bounds.memory_bytes >> 20} (idempotenceMemoryMax); begin new epochs sooner, or give it more"
-                )
+            raise _full(
+                f"{self.key_count} keys of {self.scope_count} scopes are remembered, about {self.used_bytes >> 20} MiB "
+                f"of {bounds.memory_bytes >> 20} (idempotenceMemoryMax); begin new epochs sooner, or give it more"
+            )
+
+    @staticmethod
+    def _replaced_bytes(scope: Scope | None, epoch: int) -> int:
+        """What a new epoch gives back: the keys of the one before the current."""
+        if scope is None or scope.previous is None or epoch <= scope.current.epoch:
+            return 0
+        return scope.previous.count * KEY_BYTES
 
     # --- remembering ------------------------------------------------------------------------------------------------
 

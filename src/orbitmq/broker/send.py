@@ -13,6 +13,7 @@ Source: RocketMQ broker, send path and flow control; remoting, sending.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
@@ -127,13 +128,15 @@ class SendProcessor:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         delayed = placement.message.topic == SCHEDULE_TOPIC
         self._statistics.stored(sending.topic, 1, appended.size, delayed)
-        if placement.once is not None:
-            self._remember([placement.once], [appended], placement.queue_id)
+        queue_id, unique_key, once = placement.queue_id, placement.unique_key, placement.once
+        if once is not None and (memory := self._admission.idempotence) is not None:
+            memory.sent(once, appended, queue_id)
         if command.flag & FLAG_ONEWAY:
+            if once is not None:
+                self._forget_unwritten((once,), (appended,), queue_id)
             return None
         self.unanswered_count += 1
         opaque, request_code = command.opaque, command.code
-        queue_id, unique_key = placement.queue_id, placement.unique_key
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
@@ -144,6 +147,8 @@ class SendProcessor:
             if status is PutStatus.PUT_OK:
                 peer.send_answer(self._answers.encode(*place))
             else:
+                if once is not None:
+                    self._forget(status, (once,), (appended,), queue_id)
                 peer.send(self._answer_not_ok(status, request_code, self._answers.command(*place)))
 
         self._store.wait_durable(appended.end_offset, placement.wait, stored)
@@ -165,19 +170,22 @@ class SendProcessor:
         self._store.wait_durable(earlier.physical_offset + 1, earlier.wait, stored)
 
     def _remember(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
-        """A repeat of these sends is one from now on, unless the write at the end of this turn fails."""
+        """A repeat of these sends is one from now on, unless `_forget` hears that the write at the end of the turn failed."""
         memory = self._admission.idempotence
-        if memory is None:
-            return
-        for once, record in zip(sends, records, strict=True):
-            memory.sent(once, record, queue_id)
+        if memory is not None:
+            for once, record in zip(sends, records, strict=True):
+                memory.sent(once, record, queue_id)
 
-        def written(status: PutStatus) -> None:
-            if status is PutStatus.SERVICE_NOT_AVAILABLE:
-                for once, record in zip(sends, records, strict=True):
-                    memory.failed(once, record, queue_id)
+    def _forget(self, status: PutStatus, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+        memory = self._admission.idempotence
+        if memory is not None and status is PutStatus.SERVICE_NOT_AVAILABLE:
+            for once, record in zip(sends, records, strict=True):
+                memory.failed(once, record, queue_id)
 
-        self._store.wait_durable(records[-1].end_offset, False, written)
+    def _forget_unwritten(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+        """`_forget` for sends that nobody waits for."""
+        told = partial(self._forget, sends=sends, records=records, queue_id=queue_id)
+        self._store.wait_durable(records[-1].end_offset, False, told)
 
     def _send_batch(self, command: Command, peer: Peer, sending: Sending, origin: Origin) -> Command | None:
         placement = self._batches.admit(sending, origin, self._clock.now_ms())
@@ -194,6 +202,7 @@ class SendProcessor:
             self._statistics.stored(sending.topic, len(appended), size)
         if placement.sends:
             self._remember(placement.sends, appended, placement.queue_id)
+            self._forget_unwritten(placement.sends, appended, placement.queue_id)
         if command.flag & FLAG_ONEWAY:
             return None
         prefix = self._id_prefix
