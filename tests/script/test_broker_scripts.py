@@ -5,6 +5,7 @@ A script is a list of steps: a command line, `----`, and what is then seen, up t
 committing it.
 
     send TOPIC BODY [queue=N] [tag=T] [level=N] [times=N]    times: how often it was consumed already
+         [scope=S] [epoch=N] [key=K]                         an idempotent send; shows where the message is
     pull TOPIC QUEUE OFFSET [group=G] [tag=EXPRESSION] [wait=MS] [over=CONNECTION]
     join CONNECTION GROUP TOPIC... [model=BROADCASTING]      leave CONNECTION | close CONNECTION
     commit GROUP TOPIC QUEUE OFFSET      offset GROUP TOPIC QUEUE      reset GROUP TOPIC QUEUE OFFSET
@@ -25,10 +26,11 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.idempotence import Idempotence
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.ids import pack_host
-from orbitmq.protocol.properties import decode_properties, encode_properties
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.bodies import (
     ConsumerData,
@@ -107,6 +109,7 @@ class Script:
     def _open(self) -> None:
         files, config = OsFiles(), self.root / "config"
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), DelayLevels.parse(), self.clock.now_ms())
+        idempotence = Idempotence(files, self.root, self.clock)
         release = LevelRelease(
             self.clock, history.due_time, LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), self.clock)
         )
@@ -117,7 +120,7 @@ class Script:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[release],
+            derived=[release, idempotence],
             worker=InlineWorker(),
         )
         self.broker = Broker(
@@ -128,6 +131,7 @@ class Script:
             store_host=pack_host("10.0.0.1", 10_911),
             memory_bytes=1 << 30,
             random_below=lambda bound: 0,
+            idempotence=idempotence,
         )
         release.attach(self.store)
 
@@ -202,14 +206,17 @@ class Script:
     def do_send(self, words: list[str], options: dict[str, str]) -> None:
         topic, text = words
         properties = {"UNIQ_KEY": f"{self._opaque:032d}"}
-        for option, name in (("tag", "TAGS"), ("level", "DELAY")):
+        once = (("scope", Property.ONCE_SCOPE), ("epoch", Property.ONCE_EPOCH), ("key", Property.ONCE_KEY))
+        for option, name in (("tag", "TAGS"), ("level", "DELAY"), *once):
             if option in options:
                 properties[name] = options[option]
         fields = {
             "a": "pg", "b": topic, "c": "TBW102", "d": 4, "e": options.get("queue", 0), "f": 0, "g": self.clock.now_ms(),
             "h": 0, "i": encode_properties(properties).decode(), "j": options.get("times", 0),
         }  # fmt: skip
-        self.ask(RequestCode.SEND_MESSAGE_V2, fields, text.encode())
+        answer = self.ask(RequestCode.SEND_MESSAGE_V2, fields, text.encode())
+        if answer is not None and "scope" in options:
+            self.shown.append(f"queue {answer.text('queueId')} offset {answer.text('queueOffset')}")
 
     def do_pull(self, words: list[str], options: dict[str, str]) -> None:
         topic, queue_id, offset = words
