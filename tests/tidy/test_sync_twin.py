@@ -148,6 +148,7 @@ class TestTheRealClient:
         shutil.copytree(PACKAGE / "client", root / "client", ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("__init__.py", "sync.py"):
             shutil.copy(PACKAGE / name, root / name)
+        assert generate_sync.main([], root) == 0
         return root
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from orbitmq.client._async import admin as source
 from orbitmq.client._async.redrive import OnProgress
 from orbitmq.client._sync.group_admin import GroupAdmin
+from orbitmq.client._sync.group_views import GroupViews
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.redrive import DeadLetters, RedriveResult
 
 
-class Admin(GroupAdmin):
+class Admin(GroupAdmin, GroupViews):
     """Administrative calls of a client; see `Client.admin`."""
 
     def __init__(self, twin: source.Admin, loop_thread: LoopThread) -> None:

@@ -188,5 +188,5 @@ class LiteConsumer:
         self._loop.run(self._twin.commit(offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset on any queue as its broker has it; None when it has none, or 0 while the queue still has its first message."""
+        """The group's offset on any queue as its broker has it; None when it has none. Brokers before 5.0 say 0 for a young queue."""
         return self._loop.run(self._twin.committed(queue))

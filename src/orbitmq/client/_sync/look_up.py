@@ -74,6 +74,6 @@ class LookUp(AdminCalls):
         """What clients with trace told about a message (by its unique id), in the order in which it was stored.
 
         A send is one record, an attempt to consume two: `ConsumeBegun` and `ConsumeEnded` with the same `request_id`. Records are told some
-        seconds late, and each broker returns at most 64 trace messages.
+        seconds late, and each broker returns at most 64 trace messages. Nothing was told while the trace topic does not exist.
         """
         return self._loop.run(self._twin.trace(message_id, topic=topic))

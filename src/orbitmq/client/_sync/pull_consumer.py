@@ -84,7 +84,7 @@ class PullConsumer:
         return self._loop.run(self._twin.offset_at(queue, timestamp_ms))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset on a queue; None when it has none, or 0 while the queue still has its first message."""
+        """The group's stored offset on a queue; None when it has none. Brokers before 5.0 say 0 for a young queue."""
         return self._loop.run(self._twin.committed(queue))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
