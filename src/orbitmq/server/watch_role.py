@@ -28,6 +28,7 @@ from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.watching import Reason, Watching
 from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.store.store import MessageStore
 from orbitmq.telemetry.broker_metrics import BrokerMetrics
 from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.logs import BoundedHandler
@@ -111,6 +112,7 @@ class WatchRole:
             store, release, housekeeping, times, clock, root=self._settings.data, opened_in_ns=opened_in_ns
         )
         lag = ConsumerLag(broker, times)
+        reading = _Reading(store)
         registry.add(BrokerMetrics(broker, self._turn.line.__len__))
         registry.add(stored)
         registry.add(lag.families)
@@ -124,9 +126,7 @@ class WatchRole:
             times.begin()
             stored.want()
             await self.watching.in_slices(lag.walk())
-            job = times.job()
-            if job is not None:
-                await _read(broker, times, job)
+            await reading.read(times)
 
         def readiness() -> list[Reason]:
             reasons = []
@@ -141,27 +141,46 @@ class WatchRole:
         self.watching.preparations.append(prepare)
         self.watching.readiness.append(readiness)
 
+    def begin_stop(self) -> None:
+        """Before the roles stop: whoever asks hears of it, and nothing of theirs is read any longer."""
+        self.state = STOPPING
+        self.watching.stop()
+
     async def stop(self) -> None:
+        """After the roles have stopped."""
         await self.front.stop()
 
 
-async def _read(broker: Broker, times: StoreTimes, job: Callable[[], dict[int, int]]) -> None:
-    """Let the store's thread read what is cold; ages that are not known in time are not shown."""
-    done: asyncio.Future[dict[int, int]] = asyncio.get_running_loop().create_future()
+class _Reading:
+    """Lets the store's thread read what is cold. One job at a time: a disk that hangs must not collect them."""
 
-    def finished(result: dict[int, int] | BaseException) -> None:
-        if done.done():
-            return
-        if isinstance(result, BaseException):
-            logger.warning("store times of old messages cannot be read: %s", result)
-            result = {}
-        done.set_result(result)
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._running: asyncio.Future[None] | None = None
 
-    broker.store.run_blocking(job, finished)
-    try:
-        times.took(await asyncio.wait_for(done, SCRAPE_COLD_WAIT_MS / 1_000))
-    except TimeoutError:
-        logger.warning("reading the store times of old messages takes longer than %d ms", SCRAPE_COLD_WAIT_MS)
+    async def read(self, times: StoreTimes) -> None:
+        """Returns when the times are known, or after a while without them: then their ages are not shown."""
+        if self._running is None and (job := times.job()) is not None:
+            running = self._running = asyncio.get_running_loop().create_future()
+
+            def finished(result: dict[int, int] | BaseException) -> None:
+                self._running = None
+                if isinstance(result, BaseException):
+                    logger.warning("store times of old messages cannot be read: %s", result)
+                else:
+                    times.took(result)
+                if not running.done():
+                    running.set_result(None)
+
+            try:
+                self._store.run_blocking(job, finished)
+            except BaseException:
+                self._running = None
+                raise
+        if self._running is not None:
+            done, _ = await asyncio.wait([self._running], timeout=SCRAPE_COLD_WAIT_MS / 1_000)
+            if not done:
+                logger.warning("reading the store times of old messages takes longer than %d ms", SCRAPE_COLD_WAIT_MS)
 
 
 def _identity(settings: ServerSettings) -> list[tuple[str, str]]:

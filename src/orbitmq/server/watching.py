@@ -11,6 +11,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -21,6 +22,8 @@ from orbitmq.limits import SCRAPE_PAUSE_MS, SCRAPE_SLICE_MS
 from orbitmq.server.http_front import Answer, Request
 from orbitmq.telemetry.exposition import Format, chosen_format
 from orbitmq.telemetry.registry import Registry
+
+logger = logging.getLogger("orbitmq.server.http")
 
 JSON: Final = "application/json"
 PIECES_BETWEEN_LOOKS: Final = 16
@@ -55,10 +58,13 @@ class Watching:
         self._metrics = metrics
         self._started_ns = clock.monotonic_ns()
         self._last_scrape_ns: int | None = None
+        self._stopping = False
         self._scraping: dict[Format, asyncio.Task[bytes]] = {}
 
     async def answer(self, request: Request) -> Answer:
         match request.path:
+            case "/metrics" if self._metrics and self._stopping:
+                return Answer(503, "text/plain; charset=utf-8", b"the process is shutting down\n")
             case "/metrics" if self._metrics:
                 form = chosen_format(request.accept)
                 return Answer(200, form.value, await self._shared_scrape(form))
@@ -115,10 +121,20 @@ class Watching:
         else:
             self._last_scrape_ns = now_ns
         for prepare in self.preparations:
-            await prepare()
+            try:
+                await prepare()
+            except Exception:
+                self.registry.failures += 1
+                logger.exception("what a scrape needs could not be had")
         pieces: list[str] = []
         await self.in_slices(_collected(self.registry.pieces(form), pieces))
         return "".join(pieces).encode("utf-8", "replace")
+
+    def stop(self) -> None:
+        """What is watched is about to go: no scrape reads it any longer."""
+        self._stopping = True
+        for task in self._scraping.values():
+            task.cancel()
 
     async def in_slices(self, steps: Iterator[None]) -> None:
         """Run `steps` to their end and hold the loop for about `SCRAPE_SLICE_MS` at a time."""

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,10 +16,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import PortTakenError
+from orbitmq.server import watch_role
 from orbitmq.server.http_front import Answer, Request
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.server.watching import Reason, Watching
+from orbitmq.store.message import NewMessage
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, one
 from orbitmq.telemetry.registry import Registry
@@ -94,6 +97,35 @@ async def test_whoever_leaves_does_not_stop_the_scrape_of_others(watching: Watch
     assert (await second).status == 200
 
 
+async def test_a_preparation_that_fails_costs_only_what_it_prepares(
+    watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken() -> None:
+        raise RuntimeError("a defect")
+
+    watching.preparations.append(broken)
+    answer = await get(watching, "/metrics")
+    assert b"orbitmq_scrape_failures_total 1" in answer.body
+    assert "could not be had" in caplog.text
+
+
+async def test_a_process_that_stops_ends_its_scrapes(watching: Watching) -> None:
+    waits = asyncio.Event()
+
+    async def hangs() -> None:
+        await waits.wait()
+
+    watching.preparations.append(hangs)
+    asked = asyncio.ensure_future(get(watching, "/metrics"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    watching.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert (await get(watching, "/metrics")).status == 503
+    assert (await get(watching, "/healthz")).status == 200
+
+
 async def test_a_large_scrape_lets_other_work_through() -> None:
     """Each look at the clock finds another millisecond gone: a slice ends after a few looks."""
     clock = ManualClock()
@@ -156,6 +188,31 @@ async def test_a_server_is_ready_when_it_serves_and_says_why_when_not(tmp_path: 
         process.broker.store.allow("test")
         assert (await get(watching, "/readyz")).status == 200
     assert watching.reasons()[0].reason == "stopping"
+
+
+async def test_a_disk_that_hangs_hides_ages_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch_role, "SCRAPE_COLD_WAIT_MS", 1)
+    async with running(tmp_path / "data") as process:
+        assert process.broker is not None
+        store = process.broker.store
+        store.append(NewMessage("orders", 0, b"x", b""))
+        store.commit()
+        monkeypatch.setattr(type(store), "warm_from", property(lambda self: store.log.written_end))
+        jobs: list[Any] = []
+        with monkeypatch.context() as hanging:
+            hanging.setattr(store, "run_blocking", lambda job, done: jobs.append((job, done)))
+            for _ in range(3):
+                found = await values(process)
+                assert found["orbitmq_store_writable"] == 1
+                assert "rocketmq_storage_message_reserve_time" not in found
+        jobs = [one for one in jobs if "_Reading" in one[1].__qualname__]  # housekeeping reads there as well
+        assert len(jobs) == 1, "jobs do not pile up behind a disk that hangs"
+        assert "takes longer than" in caplog.text
+        job, done = jobs[0]
+        done(job())
+        assert (await values(process))["rocketmq_storage_message_reserve_time"] >= 0
 
 
 async def test_a_broker_that_no_name_server_knows_is_not_ready(tmp_path: Path) -> None:
