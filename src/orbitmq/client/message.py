@@ -15,7 +15,7 @@ from functools import lru_cache
 import msgspec
 
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits import ONCE_NAME_CHARS_MAX, PROPERTIES_BYTES_MAX
+from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -82,9 +82,12 @@ class Once(msgspec.Struct, frozen=True):
     key: str
 
     def __post_init__(self) -> None:
-        for name, text in (("scope", self.scope), ("key", self.key)):
-            if not text.strip() or len(text) > ONCE_NAME_CHARS_MAX:
-                raise MessageIllegalError(f"Once.{name} is blank or longer than {ONCE_NAME_CHARS_MAX} characters")
+        for name, text, most in (
+            ("scope", self.scope, ONCE_SCOPE_BYTES_MAX),
+            ("key", self.key, ONCE_KEY_BYTES_MAX),
+        ):
+            if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > most:
+                raise MessageIllegalError(f"Once.{name} is blank or longer than {most} bytes")
             _check_text(f"Once.{name}", text)
         if self.scope.startswith("~"):
             raise MessageIllegalError(

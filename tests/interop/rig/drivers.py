@@ -143,6 +143,11 @@ def lite_driver(version: str, name_server: str, folder: Path) -> Driver:
     return _java(version, "interop.LiteDriver", name_server, folder)
 
 
+def dialogue_driver(version: str, name_server: str, folder: Path) -> Driver:
+    """The official Java client asking, answering and tracing; its commands: request, answer, trace, traced."""
+    return _java(version, "interop.DialogueDriver", name_server, folder)
+
+
 def store_reader(name_server: str, folder: Path) -> Driver:
     """Reads every queue of a broker with the Java client; its commands: read, key, view."""
     return _java(BROKER_VERSION, "interop.StoreReader", name_server, folder)

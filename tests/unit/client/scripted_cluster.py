@@ -306,7 +306,7 @@ class Broker(Server):
             else [(bytes(command.body), decode_properties(command.text("i")))]
         )
         first = len(self.queues[topic, queue_id])
-        properties = items[0][1]
+        properties = {**decode_properties(command.text("i")), **items[0][1]}
         once: tuple[str, ...] = ()
         if "ORBITMQ_SCOPE" in properties:
             key = properties.get("ORBITMQ_ONCE_KEY", properties["UNIQ_KEY"])

@@ -169,6 +169,18 @@ def test_a_message_whose_answer_was_lost_is_stored_once(run: Run, two: Cluster) 
     run(test)
 
 
+def test_a_batch_whose_answer_was_lost_is_stored_once(run: Run, two: Cluster) -> None:
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(RequestCode.SEND_BATCH_MESSAGE, broker.store_without_answer)
+        async with client(two, ProducerOptions(attempt_timeout_ms=500)) as mq:
+            receipts = await mq.send_batch("T", [Message(b"x"), Message(b"y")])
+        assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 2
+        assert [(receipt.queue_offset, receipt.attempts_count) for receipt in receipts] == [(0, 2), (1, 2)]
+
+    run(test)
+
+
 def test_without_idempotence_it_is_stored_twice(run: Run, two: Cluster) -> None:
     """The control of the test above."""
 
@@ -223,7 +235,9 @@ def test_a_broker_that_stays_away_leaves_it_open_whether_the_message_is_stored(r
     run(test)
 
 
-def test_batches_and_oneway_messages_carry_no_epoch(run: Run, cluster: Cluster) -> None:
+def test_a_batch_names_scope_and_epoch_for_all_its_messages_and_a_oneway_message_none(
+    run: Run, cluster: Cluster
+) -> None:
     async def test() -> None:
         async with client(cluster) as mq:
             await mq.send_batch("T", [Message(b"x")])
@@ -231,7 +245,8 @@ def test_batches_and_oneway_messages_carry_no_epoch(run: Run, cluster: Cluster) 
             await mq.send("T", b"y")
         (batch,) = cluster.brokers["b-a"].requests(RequestCode.SEND_BATCH_MESSAGE)
         oneway, plain = asked(cluster)
-        assert once_of(batch) == once_of(oneway) == (None, None, None)
+        assert once_of(oneway) == (None, None, None)
+        assert once_of(batch) == once_of(plain)
         scope, epoch, key = once_of(plain)
         assert scope is not None
         assert scope.startswith("~")

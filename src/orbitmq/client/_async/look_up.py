@@ -158,8 +158,10 @@ class LookUp(AdminCalls):
         """What clients with trace told about a message (by its unique id), in the order in which it was stored.
 
         A send is one record, an attempt to consume two: `ConsumeBegun` and `ConsumeEnded` with the same `request_id`. Records are told some
-        seconds late, and each broker returns at most 64 trace messages.
+        seconds late, and each broker returns at most 64 trace messages. Nothing was told while the trace topic does not exist.
         """
+        if await self._client.routes.find(topic) is None:
+            return []
         told = await self._by_key(topic, message_id, KEY_MATCHES_MAX, 0, _FOREVER_MS, unique=False)
         told.sort(key=lambda message: message.store_timestamp)
         records = [record for message in told for record in decode_traces(message.body)]

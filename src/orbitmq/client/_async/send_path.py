@@ -78,7 +78,7 @@ class SendPath:
                 text = once_text(once.scope, once.epoch, once.key)
                 return await self._attempts(outgoing, ordering_key or once.key, queue, text, None, started_ms, limit_ms)
             scope = self._scope
-            if scope is None or outgoing.is_batch:
+            if scope is None:
                 return await self._attempts(outgoing, ordering_key, queue, "", None, started_ms, limit_ms)
             epoch = scope.enter(started_ms)
             try:
