@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 _MARK: Final = struct.Struct(">8sQq")
 MARK_BYTES: Final = _MARK.size
+WARM_UP_RUN: Final = b"warm-up."
+"""Messages sent before a measurement: nobody accounts for them."""
 
 
 class Mark(NamedTuple):
@@ -83,7 +85,7 @@ class Received:
         """Count one message; its mark when it is the first of its number, so that its time may be counted as well."""
         self.bytes_count += len(body)
         mark = read_mark(body)
-        if mark is None or (self.run is not None and mark.run != self.run) or mark.number >= NUMBER_MAX:
+        if mark is None or mark.run != (self.run or mark.run) or mark.run == WARM_UP_RUN or mark.number >= NUMBER_MAX:
             self.foreign += 1
             return None
         self.count += 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from orbitmq.cli.bench_account import Numbers, Received, Schedule, marked_body
+from orbitmq.cli.bench_account import WARM_UP_RUN, Numbers, Received, Schedule, marked_body
 from orbitmq.cli.latencies import percentiles
 from orbitmq.client import Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import SystemClock
@@ -59,6 +59,7 @@ class Sending:
         self.statuses: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.maybe_stored = 0
+        self.interrupted = False
 
     async def run(self) -> dict[str, Any]:
         """Send, and tell what came of it."""
@@ -67,12 +68,17 @@ class Sending:
         options = ProducerOptions(codec=Codec.NONE)
         async with self._client.producer(f"orbitmq-bench-{self.run_id.decode()}", options) as producer:
             for _ in range(WARM_UP_COUNT if not plan.delay_level else 0):
-                await producer.send(plan.topic, marked_body(b"warm-up.", 0, 0, plan.size))
+                await producer.send(plan.topic, marked_body(WARM_UP_RUN, 0, 0, plan.size))
             loop = asyncio.get_running_loop()
             began_s, cpu = loop.time(), cpu_seconds()
             schedule = Schedule(plan.rate, began_s)
-            await asyncio.gather(*(self._send_all(producer, schedule, began_s) for _ in range(plan.in_flight)))
-        return self._told(loop.time() - began_s, cpu_seconds() - cpu)
+            senders = asyncio.gather(*(self._send_all(producer, schedule, began_s) for _ in range(plan.in_flight)))
+            try:
+                await senders
+            except asyncio.CancelledError:
+                self.interrupted = True  # Ctrl-C ends the measurement; what was measured so far is the result
+            seconds, cpu = loop.time() - began_s, cpu_seconds() - cpu
+        return self._told(seconds, cpu)
 
     async def _send_all(self, producer: Producer, schedule: Schedule, began_s: float) -> None:
         """One of the senders: takes the next number until there is none."""
@@ -112,6 +118,8 @@ class Sending:
             "stored": count,
             "failed": sum(self.errors.values()),
             "failed_maybe_stored": self.maybe_stored,
+            "unanswered": self._next - count - sum(self.errors.values()),
+            "interrupted": self.interrupted,
             "errors": dict(self.errors),
             "statuses": dict(self.statuses),
             "per_second": round(count / seconds, 1) if seconds else 0.0,
@@ -151,6 +159,8 @@ class Consuming:
                 if self.last_s and loop.time() - self.last_s > idle_s:
                     ended_by = "idle"
                     break
+        except asyncio.CancelledError:
+            ended_by = "interrupted"
         finally:
             await end(worker)
         seconds = max(0.0, self.last_s - self.first_s)

@@ -59,18 +59,30 @@ def _pairs(values: dict[str, str]) -> list[str]:
 
 
 def _reset(values: dict[str, str]) -> list[str]:
-    """`-s` is `now`, `-1`, milliseconds, or `2024-05-01#12:00:00:000`; `-o` an offset of one queue."""
+    """`-s` is `now`, `-1` or an instant; `-o` an offset of one queue."""
     if "o" in values:
         values.pop("s", None)
         return ["--to-offset", values.pop("o"), "--yes"]
     text = values.pop("s", "now")
     if text in ("now", "-1"):
         return ["--latest", "--yes"]
+    return ["--to-time", _instant(text), "--yes"]
+
+
+def _since(values: dict[str, str]) -> list[str]:
+    """`-b` is an instant; without it all messages are meant."""
+    return ["--since", _instant(values.pop("b"))] if "b" in values else ["--from-beginning"]
+
+
+def _instant(text: str) -> str:
+    """Milliseconds stay; `2024-05-01#12:00:00:000` in local time becomes an instant as we write it."""
     day, hash_sign, time = text.partition("#")
-    if hash_sign:
-        hours, minutes, seconds, *rest = [*time.split(":"), "0", "0"][:4]
-        text = f"{day}T{hours}:{minutes}:{seconds}.{rest[0]:0>3}" if rest else f"{day}T{hours}:{minutes}:{seconds}"
-    return ["--to-time", text, "--yes"]
+    if not hash_sign:
+        return text
+    clock, _, milliseconds = time.rpartition(":")
+    if clock.count(":") < 2:
+        return f"{day}T{time}"
+    return f"{day}T{clock}.{milliseconds:0>3}"
 
 
 ALIASES: Final[dict[str, Alias]] = {
@@ -95,6 +107,7 @@ ALIASES: Final[dict[str, Alias]] = {
     "statsAll": Alias(("cluster", "stats"), {"a,activeTopic": FLAG + "--active", "t,topic": "--topic"}, frozenset("a")),
     "topicList": Alias(("topic", "list", "--all"), {"c,clusterModel": DROPPED}, frozenset("c"), "-c adds nothing"),
     "topicRoute": Alias(("topic", "route"), {"t,topic": ARGUMENT, "l,list": DROPPED}, frozenset("l")),
+    "topicClusterList": Alias(("topic", "route"), {"t,topic": ARGUMENT}),
     "topicStatus": Alias(("topic", "stats"), {"t,topic": ARGUMENT, "c,cluster": DROPPED}),
     "updateTopic": Alias(
         ("topic", "create"),
@@ -140,6 +153,7 @@ ALIASES: Final[dict[str, Alias]] = {
         {"g,groupName": ARGUMENT, "t,topicName": "--topic", "s,showClientIP": DROPPED, "c,cluster": DROPPED},
         note="owners are always shown",
     ),
+    "getConsumerConfig": Alias(("group", "show"), {"g,groupName": ARGUMENT}),
     "consumerConnection": Alias(("group", "members"), {"g,consumerGroup": ARGUMENT, "b,brokerAddr": DROPPED}),
     "consumerStatus": Alias(
         ("group", "subscriptions"),
@@ -181,9 +195,31 @@ ALIASES: Final[dict[str, Alias]] = {
         {"t,topic": ARGUMENT, "i,queueId": "--queue", "o,offset": "--offset", "b,brokerName": "--broker"},
     ),
     "printMsg": Alias(
-        ("tail", "--stop-at-end", "--from-beginning"),
-        {"t,topic": ARGUMENT, "s,subExpression": "--tags", "d,printBody": DROPPED, "c,charsetName": DROPPED},
-        note="for a time see: orbitmq tail --since",
+        ("tail", "--stop-at-end"),
+        {
+            "t,topic": ARGUMENT,
+            "s,subExpression": "--tags",
+            "b,beginTimestamp": REWRITTEN,
+            "e,endTimestamp": REFUSED,
+            "d,printBody": DROPPED,
+            "c,charsetName": DROPPED,
+        },
+        rewrite=_since,
+    ),
+    "printMsgByQueue": Alias(
+        ("tail", "--stop-at-end"),
+        {
+            "t,topic": ARGUMENT,
+            "a,brokerName": "--broker",
+            "i,queueId": "--queue",
+            "s,subExpression": "--tags",
+            "b,beginTimestamp": REWRITTEN,
+            "e,endTimestamp": REFUSED,
+            "p,printMsg": DROPPED,
+            "d,printBody": DROPPED,
+            "c,charsetName": DROPPED,
+        },
+        rewrite=_since,
     ),
     "sendMessage": Alias(
         ("message", "send"),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from orbitmq.cli.bench_account import MARK_BYTES, Numbers, Received, Schedule, marked_body, read_mark
+from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, Schedule, marked_body, read_mark
 from orbitmq.cli.latencies import percentiles
 
 
@@ -46,6 +46,13 @@ def test_repeats_and_strangers_are_told_apart() -> None:
     assert received.take(marked_body(b"run-0002", 1, 5, 40)) is None
     assert received.take(b"short") is None
     assert (received.count, received.distinct, received.duplicates, received.foreign) == (2, 1, 1, 2)
+
+
+def test_messages_for_warming_up_are_nobodys() -> None:
+    received = Received(None)
+    for _ in range(3):
+        assert received.take(marked_body(WARM_UP_RUN, 0, 0, 40)) is None
+    assert (received.count, received.duplicates, received.foreign) == (0, 0, 3)
 
 
 def test_a_number_nobody_sends_takes_no_memory() -> None:
