@@ -18,6 +18,7 @@ from rig.drivers import Driver, lite_driver
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
 import orbitmq
+from orbitmq.client.offset_reset import ResetTo
 from orbitmq.protocol.records import iter_records
 
 FIRST = orbitmq.LiteConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, auto_commit_ms=1_000)
@@ -208,6 +209,22 @@ async def test_an_offset_beyond_the_end_is_corrected(broker: BrokerUnderTest, na
             await until(lambda: consumer.position(queue) == 5, lambda: consumer.position(queue))
             await send(mq, name, 1, start=5)
             assert [message.body for message in await poll_until(consumer, 1)] == [b"5"]
+
+
+async def test_an_administrator_moves_the_group_back(broker: BrokerUnderTest, name: str) -> None:
+    async with client(broker) as mq:
+        await mq.admin.create_topic(name, queues_count=2)
+        await send(mq, name, 20)
+        async with mq.lite_consumer(name, FIRST) as consumer:
+            await consumer.subscribe(name)
+            assert len(await poll_until(consumer, 20)) == 20
+            await consumer.commit()
+            await mq.admin.reset_offsets(name, name, ResetTo.EARLIEST)
+            again = await poll_until(consumer, 20)
+            assert sorted(int(message.body) for message in again) == list(range(20))
+            await consumer.commit()
+        lag = await mq.admin.group_progress(name, name)
+        assert sum(progress.broker_offset - progress.consumer_offset for progress in lag.values()) == 0
 
 
 async def test_two_members_share_the_queues_and_one_takes_over(broker: BrokerUnderTest, name: str) -> None:

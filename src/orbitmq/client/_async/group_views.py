@@ -96,7 +96,8 @@ class GroupViews(AdminCalls):
     ) -> ConsumeQueueBody:
         """Raw entries of a queue's index from `index` on: where each message lies, its size and the code of its tag.
 
-        group: also say of each entry whether the subscription of this group's online members takes it.
+        group: also say of each entry (`eval`) whether the subscription of this group's online members takes it; RocketMQ's broker does so
+            for entries with an extension only.
         """
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id), "index": str(index), "count": str(count)}
         if group is not None:
