@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from orbitmq.client.allocation import AllocateCircle
 from orbitmq.client.identity import client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.subscription import subscribe
@@ -25,6 +26,16 @@ from orbitmq.errors import ConfigurationError, OrbitError
         lambda: ConsumerOptions(queue_messages_max=True),
         lambda: ConsumerOptions(consume_from=ConsumeFrom.TIMESTAMP),
         lambda: ConsumerOptions(from_timestamp_ms=1),
+        lambda: ConsumerOptions(suspend_ms=5),
+        lambda: ConsumerOptions(suspend_ms=30_001),
+        lambda: ConsumerOptions(batch_messages_count=0),
+        lambda: ConsumerOptions(batch_messages_count=1025),
+        lambda: ConsumerOptions(topic_messages_max=0),
+        lambda: ConsumerOptions(topic_bytes_max=0),
+        lambda: ConsumerOptions(messages_max=0),
+        lambda: ConsumerOptions(offsets_folder="x"),
+        lambda: ConsumerOptions(strategy="circle"),  # type: ignore[arg-type]
+        lambda: ConsumerOptions(strategy=AllocateCircle),
     ],
 )
 def test_settings_out_of_range_are_refused(make: Callable[[], object]) -> None:

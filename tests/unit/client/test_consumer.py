@@ -586,14 +586,23 @@ def test_what_a_consumer_tells_about_itself(run: Run, cluster: Cluster, broker: 
     async def test() -> None:
         async with client(cluster) as mq, consumer(mq) as members:
             await anext(members)
+            await asyncio.sleep(1)
             broker.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g"})
             broker.tell(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"group": "g", "topic": "T"})
             broker.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "other"})
             broker.tell(RequestCode.POP_MESSAGE, {})
             broker.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g"}, oneway=True)
             await asyncio.sleep(1)
-            info, status, unknown, unsupported = broker.answers(0)
+            broker.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "jstackEnable": "true"})
+            await asyncio.sleep(1)
+            *_, with_stacks = broker.answers(0)
+            assert "pull_forever" in (ConsumerRunningInfo.decode(with_stacks.body).jstack or "")
+            info, status, unknown, unsupported, _ = broker.answers(0)
             running = ConsumerRunningInfo.decode(info.body)
+            assert running.jstack is None
+            assert set(running.status_table) == {"T", "%RETRY%g"}
+            assert running.status_table["T"].pull_tps > 0
+            assert running.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
             queue = MessageQueue("T", "b-a", 0)
             assert running.mq_table[queue].cached_msg_count == 1
             assert {data.topic for data in running.subscription_set} == {"T", "%RETRY%g"}

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -109,12 +109,17 @@ def stacks_of_tasks(chars_max: int) -> str:
     """Where every task of the loop stands, for people; the longest texts are cut."""
     parts: list[str] = []
     for task in asyncio.all_tasks():
-        lines = [f"{task.get_name()}\n"]
-        for frame in task.get_stack():
-            lines += traceback.format_list(traceback.extract_stack(frame, limit=1))
-        parts.append("".join(lines))
+        frames = [traceback.extract_stack(frame, limit=1)[0] for frame in _frames_of(task.get_coro())]
+        parts.append("".join([f"{task.get_name()}\n", *traceback.format_list(frames)]))
     parts += [f"thread {number}\n{''.join(traceback.format_stack(frame))}" for number, frame in _other_threads()]
     return "\n".join(parts)[:chars_max]
+
+
+def _frames_of(awaitable: Any) -> Iterator[FrameType]:
+    """Where a coroutine stands, then what it awaits, as far down as these are coroutines."""
+    while (frame := getattr(awaitable, "cr_frame", None)) is not None:
+        yield frame
+        awaitable = awaitable.cr_await
 
 
 def _other_threads() -> list[tuple[int, FrameType]]:
