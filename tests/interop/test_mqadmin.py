@@ -112,17 +112,19 @@ def test_the_cluster_list_shows_the_broker_and_its_traffic(scene: Scene) -> None
 
 def test_the_broker_status_has_every_figure_that_readers_parse(scene: Scene) -> None:
     rates = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
-    scene.eventually(
-        lambda: all(len([float(one) for one in scene.runtime()[name].split()]) == 3 for name in rates), "three rates"
-    )
     status = scene.runtime()
+    # RocketMQ leaves out what it is too young to know: the rate over ten minutes comes after ten minutes.
+    known = 1 if scene.broker.kind is Kind.JAVA else 3
+    for name in rates:
+        assert len([float(one) for one in status[name].split()]) >= known, name
     for name in ("msgPutTotalTodayNow", "msgGetTotalTodayNow", "putMessageTimesTotal", "commitLogMaxOffset"):
         assert int(status[name]) >= COUNT, name
     for name in ("putLatency99", "putLatency999", "commitLogDiskRatio", "timerEnqueueTps", "timerDequeueTps"):
         assert float(status[name]) >= 0, name
     ranges = re.findall(r"\[[^\]]+\]:(\d+)", status["putMessageDistributeTime"])
-    assert len(ranges) == 13
-    assert sum(map(int, ranges)) > 0
+    if scene.broker.kind is Kind.ORBITMQ or ranges:  # RocketMQ's first distribution comes after a minute
+        assert len(ranges) == 13
+        assert sum(map(int, ranges)) > 0
     assert (status["brokerVersionDesc"], status["brokerActive"]) == ("V5_3_3", "true")
 
 
