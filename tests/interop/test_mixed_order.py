@@ -1,0 +1,95 @@
+"""RocketMQ's client and ours in one group, in order: the broker's locks keep them off each other's queues, and nothing is out of
+order or lost while queues go back and forth."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from rig.brokers import BrokerUnderTest
+from rig.drivers import java_driver
+from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
+
+import orbitmq
+
+pytestmark = pytest.mark.java
+
+WAIT_S = 90
+QUEUES = 4
+COUNT = 400
+
+
+class Seen(NamedTuple):
+    """One message as a member saw it, by the clock that both share."""
+
+    at_ms: int
+    offset: int
+    member: str
+
+
+async def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
+    ends = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < ends, f"not within {WAIT_S} s: {what()}"
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("version", [BROKER_VERSION, OLD_CLIENT_VERSION])
+async def test_queues_go_back_and_forth_in_order(
+    broker: BrokerUnderTest, version: str, tmp_path: Path, available: Callable[[Callable[[], object]], None]
+) -> None:
+    available(lambda: java_build(version))
+    name = f"mixed-order-{time.time_ns() // 1_000_000}"
+    ours: list[tuple[int, Seen]] = []
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, orderly=True)
+    quick = orbitmq.ClientOptions(offset_persist_ms=500)
+
+    async def handle(message: orbitmq.ReceivedMessage) -> None:
+        if message.queue.topic == name:
+            ours.append((message.queue.queue_id, Seen(time.time_ns() // 1_000_000, message.queue_offset, "ours")))
+
+    async with orbitmq.connect(broker.name_server, options=quick) as mq:
+        await mq.admin.create_topic(name, queues_count=QUEUES)
+        await mq.admin.create_group(name)
+        with java_driver(version, broker.name_server, tmp_path) as java:
+
+            def theirs() -> list[tuple[int, Seen]]:
+                return [
+                    (event["queueId"], Seen(event["receivedAt"], event["queueOffset"], "theirs"))
+                    for event in java.events("received", group=name)
+                ]
+
+            async def produce() -> None:
+                for number in range(COUNT):
+                    await mq.send(name, b"%d" % number)
+                    await asyncio.sleep(0.03)
+
+            await asyncio.to_thread(java.command, "consume", group=name, topic=name, orderly=1)
+            producing = asyncio.create_task(produce())
+            for _ in range(2):  # we join, share, and leave, while messages come
+                async with mq.consumer(name, name, options=options) as consumer:
+                    working = asyncio.create_task(consumer.run(handle))
+                    await until(
+                        lambda: sum(queue.topic == name for queue in consumer.queues) == QUEUES // 2,
+                        lambda: consumer.queues,
+                    )
+                    await asyncio.sleep(2)
+                    consumer.stop()
+                    await working
+                await asyncio.sleep(1)
+            await producing
+            await until(lambda: len({*ours, *theirs()}) >= COUNT, lambda: (len(ours), len(theirs())))
+            everything = [*ours, *theirs()]
+
+    by_queue: defaultdict[int, list[Seen]] = defaultdict(list)
+    for queue_id, seen in everything:
+        by_queue[queue_id].append(seen)
+    assert {seen.member for _, seen in everything} == {"ours", "theirs"}
+    for queue_id, seen in by_queue.items():
+        seen.sort()
+        assert [each.offset for each in seen] == list(range(COUNT // QUEUES)), (queue_id, seen)
