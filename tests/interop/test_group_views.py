@@ -38,7 +38,6 @@ async def test_a_group_is_seen_closely_and_copied(broker: BrokerUnderTest) -> No
             assert len({unit.eval for unit in units.queue_data}) == 1  # RocketMQ fills it in for extended entries only
             assert units.max_queue_index == 10
         assert await admin.topics_of_group(name) == [name]
-        assert await admin.group_subscription(name, name) is None
         (span,) = (await admin.group_time_spans(name, name)).values()
         assert span.min_time_stamp <= span.consume_time_stamp <= span.max_time_stamp
 

@@ -25,7 +25,7 @@ from orbitmq.protocol.remoting.bodies import (
     ResetOffsetBody,
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import response
+from orbitmq.protocol.remoting.frame import Command, response
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 FIRST = LiteConsumerOptions(consume_from=ConsumeFrom.FIRST)
@@ -507,6 +507,50 @@ def test_an_offset_beyond_the_end_is_corrected(
 
     run(test)
     assert "broker has no offset 99 of T b-a/0; going on at 3" in caplog.text
+
+
+@pytest.mark.parametrize("options", [FIRST, MANUAL], ids=["automatic", "by the program"])
+def test_a_group_moved_by_its_broker_commits_anew_what_it_reads_anew(
+    run: Run, cluster: Cluster, broker: Broker, options: LiteConsumerOptions
+) -> None:
+    fill(broker, 5)
+
+    def moved(command: Command) -> Command:
+        broker.offsets["g", "T", 0] = 2
+        fields = {"nextBeginOffset": "2", "minOffset": "0", "maxOffset": "5", "suggestWhichBrokerId": "0"}
+        return response(command, ResponseCode.PULL_OFFSET_MOVED, fields=fields)
+
+    async def test() -> None:
+        async with client(cluster) as mq, mq.lite_consumer("g", options) as consumer:
+            await consumer.assign([QUEUE])
+            assert len(await drain(consumer, 5)) == 5
+            await consumer.commit()
+            assert broker.offsets["g", "T", 0] == 5
+            broker.script(PULL, moved)
+            assert bodies(await consumer.poll(60_000)) == [2, 3, 4]
+            await consumer.commit()
+            assert broker.offsets["g", "T", 0] == 5
+
+    run(test)
+
+
+def test_without_automatic_commit_a_correction_is_not_written(run: Run, cluster: Cluster, broker: Broker) -> None:
+    fill(broker, 3)
+    broker.offsets["g", "T", 0] = 99
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            async with mq.lite_consumer("g", MANUAL) as consumer:
+                await consumer.assign([QUEUE])
+                await asyncio.sleep(1)
+            assert broker.offsets["g", "T", 0] == 99
+            async with mq.lite_consumer("g", MANUAL) as consumer:
+                await consumer.assign([QUEUE])
+                await asyncio.sleep(1)
+                await consumer.commit()
+            assert broker.offsets["g", "T", 0] == 3
+
+    run(test)
 
 
 # --- seeking --------------------------------------------------------------------------------------------------------

@@ -38,7 +38,10 @@ class GroupViews(AdminCalls):
         return sorted(found)
 
     async def group_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the members of a group want of a topic, as the first broker says that knows one; None when nobody is online."""
+        """What the members of a group want of a topic, as the first broker says that knows; None when none does.
+
+        RocketMQ's broker goes on telling it for a while after the last member has left.
+        """
         for target in await self.masters():
             answer = await self._ask(
                 target.address,

@@ -133,9 +133,9 @@ class LiteConsumer:
         if not was_running:
             return
         await self.tasks.close()
-        self.queues.note_progress()
-        # Anything still in the table is progress that nobody else will write.
-        await self.reader.write_changed(self.queues.offsets, timeout_ms=self.client.options.close_timeout_ms)
+        if self.options.auto_commit:
+            self.queues.note_progress()
+            await self.reader.write_changed(self.queues.offsets, timeout_ms=self.client.options.close_timeout_ms)
         for owned in tuple(self.queues.owned.values()):
             self.queues.remove(owned)
         await self.client.lite_closed(self)
@@ -372,7 +372,7 @@ class LiteConsumer:
             owned = self.queues.owned.get(queue)
             if owned is not None:
                 self.queues.offsets.freeze(queue, offset)
-                await self._share.give_up(owned)
+                await self._share.give_up(owned, was_reset=True)
         self._share.soon()
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:

@@ -64,6 +64,8 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
                 log.warning(
                     "broker has no offset %d of %s; going on at %d", owned.next_offset, owned.name, answer.next_offset
                 )
+                consumer.queues.correct(owned, answer.next_offset)
+                continue
             received = await _read(consumer, owned, subscription, answer)
             if messages.dropped:
                 return

@@ -91,6 +91,14 @@ class LiteQueues:
         owned.waits_for = None
         self.note_progress([owned])  # it may lie further back, where progress by itself never goes
 
+    def correct(self, owned: LiteQueue, offset: int) -> None:
+        """The broker says where to go on: its offset of the group was moved, or the queue has none such. What was pulled stays.
+
+        Whatever was committed before does not count any more, so the next commit writes, also where it comes to the same number.
+        """
+        owned.next_offset = offset
+        self.offsets.put(owned.queue, offset)
+
     def _drop(self, owned: LiteQueue) -> None:
         owned.messages.drop()
         owned.room.set()

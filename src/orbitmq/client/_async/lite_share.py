@@ -105,13 +105,15 @@ class LiteShare:
                 ):
                     await self.give_up(owned)
 
-    async def give_up(self, owned: LiteQueue) -> None:
-        """Stop reading a queue and write its offset."""
+    async def give_up(self, owned: LiteQueue, *, was_reset: bool = False) -> None:
+        """Stop reading a queue and write its offset, if commits are automatic or an administrator has set it."""
         queues = self._consumer.queues
-        if queues.owned.get(owned.queue) is owned:
-            queues.remove(owned)
+        if queues.owned.get(owned.queue) is not owned:
+            return
+        queues.remove(owned)
+        if self._consumer.options.auto_commit or was_reset:
             await self._consumer.reader.write_changed(queues.offsets, [owned.queue])
-            queues.offsets.remove(owned.queue)
+        queues.offsets.remove(owned.queue)
 
     def begin(self, owned: LiteQueue) -> None:
         """Start the puller of a queue that was taken, or that begins anew."""

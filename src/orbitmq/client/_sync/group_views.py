@@ -26,7 +26,10 @@ class GroupViews(AdminCalls):
         return self._loop.run(self._twin.topics_of_group(group))
 
     def group_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the members of a group want of a topic, as the first broker says that knows one; None when nobody is online."""
+        """What the members of a group want of a topic, as the first broker says that knows; None when none does.
+
+        RocketMQ's broker goes on telling it for a while after the last member has left.
+        """
         return self._loop.run(self._twin.group_subscription(group, topic))
 
     def group_time_spans(self, group: str, topic: str) -> dict[MessageQueue, QueueTimeSpan]:
