@@ -329,7 +329,7 @@ def test_the_log_can_be_json(serve: Callable[..., ServedProcess]) -> None:
     lines = [json.loads(line) for line in server.log().splitlines()]
     assert {line["logger"] for line in lines} == {"orbitmq.store"}
     assert lines[0]["message"] == "a new store"
-    assert lines[0]["event"] == "%s"
+    assert lines[0]["event"] == "recovery"
 
 
 @pytest.mark.parametrize(

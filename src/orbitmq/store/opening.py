@@ -151,7 +151,7 @@ class _Opening:
         store.begin(plan.origin)
         if files.exists(self.queues.removed_directory):
             store.remove_paths([self.queues.removed_directory])
-        logger.info("%s", report.text())
+        logger.info("%s", report.text(), extra={"event": "recovery"})
         return store
 
     def _rebuild_queues(self, end: int) -> None:

@@ -1,7 +1,7 @@
 """The log of a server: one line an event, as text for people or as JSON for programs, and never a flood.
 
 A line's *wording* is its text before the values are filled in. It is what stays the same, so JSON lines carry it as
-`event`, and repetitions are counted by it.
+`event` (unless the caller names the event itself), and repetitions are counted by it.
 
 Rules of this file
 1. A wording gets `LOG_REPEATS_MAX` lines in `LOG_WINDOW_MS`. What is left out is counted and reported as a line of its
@@ -42,7 +42,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "event": str(record.msg),
+            "event": getattr(record, "event", None) or str(record.msg),
             "message": record.getMessage(),
         }
         if record.args:

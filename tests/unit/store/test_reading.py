@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.records import iter_records
-from orbitmq.store.reading import SCAN_BYTES_MIN, GetStatus
+from orbitmq.store.reading import SCAN_BYTES_MIN, GetStatus, store_times
 from orbitmq.testing.little_store import LittleStore
 
 START = 1_000_000
@@ -190,3 +190,14 @@ def test_a_record_by_its_place(timed: LittleStore) -> None:
     assert timed.store.record_at(1) is None
     assert timed.store.record_at(timed.store.log.end) is None
     assert timed.store.record_at(1 << 50) is None
+
+
+def test_store_times_by_position_and_nothing_where_no_record_begins(little: LittleStore) -> None:
+    first = little.send(body=b"first")
+    little.clock.advance(5_000)
+    second = little.send(body=b"second")
+    log = little.store.log
+    end = log.written_end
+    found = store_times(log, [0, second.physical_offset, 1, second.physical_offset + 4, end, end + (1 << 40)])
+    assert first.physical_offset == 0
+    assert found == {0: START, second.physical_offset: START + 5_000}

@@ -107,6 +107,12 @@ def test_a_line_of_json_keeps_its_fields() -> None:
     }
 
 
+def test_a_caller_may_name_the_event() -> None:
+    made = record("%s", "whatever was found")
+    made.event = "recovery"
+    assert json.loads(JsonFormatter().format(made))["event"] == "recovery"
+
+
 def test_a_traceback_is_a_field() -> None:
     try:
         raise RuntimeError("a defect")
