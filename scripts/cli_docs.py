@@ -50,8 +50,9 @@ Contexts stand in `orbitmq/contexts.toml` under `$XDG_CONFIG_HOME` (else `~/.con
 ## Dead letters
 
 `orbitmq message redrive GROUP` sends the dead letters of a group again, as new messages to the topics they came from. All groups
-of such a topic get them. They keep body, flag, keys, tag, ordering key and user properties; attempts and delays start anew; the
-property `ORBITMQ_REDRIVEN_FROM` names the message that died. The dead letter stays where it is until retention takes it.
+of such a topic get them; with `--only-group` they go through the group's retry topic instead, which nobody else reads. They keep
+body, flag, keys, tag, ordering key and user properties; attempts and delays start anew; the property `ORBITMQ_REDRIVEN_FROM`
+names the message that died. The dead letter stays where it is until retention takes it.
 
 A run covers what is there when it starts. Its place is an offset of the group `orbitmq-redrive` (with a filter, of a group whose
 name also has the filter's digest, so that each filter has a place of its own); delete that group to forget it. A run that was killed

@@ -224,6 +224,11 @@ def test_dead_letters_are_redriven_once_each(cli: Cli) -> None:
         assert not {"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DELAY"} & set(record["properties"])
     cli.run("message", "redrive", "nobody", code=5)
 
+    before = stored(cli, "bills")
+    assert cli.json("message", "redrive", "payers", "--only-group")["redriven"] == 5
+    assert stored(cli, "bills") == before
+    assert sorted(asyncio.run(retried(cli.name_server, "payers", "bills", 5))) == [b"bill %d" % n for n in range(5)]
+
 
 def test_a_redrive_that_is_killed_goes_on_without_duplicates(cli: Cli) -> None:
     cli.run("topic", "create", "slips", "-q", 1)
@@ -287,6 +292,20 @@ async def consume(name_server: str, group: str, topic: str, count: int) -> None:
             seen += 1
             if seen == count:
                 return
+
+
+async def retried(name_server: str, group: str, topic: str, count: int) -> list[bytes]:
+    """What a member of the group gets through its retry topic, told to be of its real topic."""
+    got: list[bytes] = []
+    async with orbitmq.connect(name_server) as mq, mq.consumer(group, topic) as consumer:
+        async for message in consumer:
+            await message.ack()
+            assert message.topic == topic
+            if message.record.topic == f"%RETRY%{group}":
+                got.append(message.body)
+            if len(got) == count:
+                break
+    return got
 
 
 async def fail_all(name_server: str, group: str, topic: str, count: int) -> None:

@@ -35,6 +35,9 @@ def redrive(
             "--to", help="Topic for all of them; each one's own if not given.", autocompletion=complete_topics
         ),
     ] = None,
+    only_group: Annotated[
+        bool, typer.Option("--only-group", help="To this group alone, through its retry topic; not to other groups.")
+    ] = False,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", help="Only those that came from this topic.", show_default=False)
     ] = None,
@@ -63,9 +66,9 @@ def redrive(
 ) -> None:
     """Send the dead letters of GROUP again, as new messages to the topics they came from.
 
-    All groups of these topics get them. A run goes on where the last one with the same filter ended, and covers what is there
-    when it starts. Ends with 1 when some could not be sent; they stay in the dead-letter topic, as all do until retention takes
-    them.
+    All groups of these topics get them, unless --only-group is given. A run goes on where the last one with the same filter and
+    target ended, and covers what is there when it starts. Ends with 1 when some could not be sent; they stay in the
+    dead-letter topic, as all do until retention takes them.
     """
     from orbitmq.client.admin import DeadLetters
     from orbitmq.clock import SystemClock
@@ -93,6 +96,7 @@ def redrive(
                 group,
                 selection,
                 to_topic=to,
+                only_group=only_group,
                 rate=rate,
                 max_count=count,
                 again=again,

@@ -1,7 +1,8 @@
 """Dead letters that go back to work: which ones, where to, and what is left of their past.
 
 A message that every attempt of its group failed on lies in the dead-letter topic `%DLQ%<group>`. Redriving sends it again as a new
-message to the topic it came from. The dead letter itself stays where it is until retention takes it.
+message to the topic it came from, or to the group's retry topic, which only that group reads. The dead letter itself stays where
+it is until retention takes it.
 
 Rules of this file
 1. Decisions only; the shell reads, sends and keeps the place.
@@ -20,11 +21,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from orbitmq.client.message import Once
+from orbitmq.client.message import Message, Once, check_message, encoded_properties, message_properties
+from orbitmq.client.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, REDRIVE_REFUSALS_KEPT_MAX
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.limits import (
+    FRAME_BYTES_MAX,
+    ONCE_KEY_BYTES_MAX,
+    ONCE_SCOPE_BYTES_MAX,
+    RECORD_OVERHEAD_BYTES_MAX,
+    REDRIVE_REFUSALS_KEPT_MAX,
+)
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
 from orbitmq.protocol.properties import RESERVED, TRANSIENT_PREFIX, Property, user_property_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -155,6 +163,19 @@ def redriven(message: StoredMessage, to_topic: str | None) -> Redriven | None:
     return Redriven(topic, message.tag, message.keys, message.ordering_key, properties)
 
 
+def for_group(group: str, sent: Redriven, body: bytes, flag: int, unique_id: str) -> Outgoing:
+    """The same as a message that only `group` gets, told to be of its topic: in the form of a retry, with no attempt counted.
+
+    `MessageIllegalError` when it breaks a rule of the protocol.
+    """
+    message = Message(body, tag=sent.tag, key=sent.keys or None, properties=sent.properties, flag=flag)
+    check_message(message, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
+    properties = {**message_properties(message, unique_id), Property.RETRY_TOPIC: sent.topic}
+    if sent.ordering_key is not None:
+        properties[Property.SHARDING_KEY] = sent.ordering_key
+    return Outgoing(retry_topic(group), body, encoded_properties(properties).decode(), (unique_id,), flag=flag)
+
+
 def origin_id(message: StoredMessage) -> str:
     """The id by which the message that died is known."""
     return message.properties.get(Property.UNIQ_KEY) or (
@@ -162,10 +183,10 @@ def origin_id(message: StoredMessage) -> str:
     )
 
 
-def once_of(group: str, message: StoredMessage, run: str | None) -> Once:
-    """What a broker recognises a repeat of redriving this dead letter by. run: makes it new, for those who want it again."""
+def once_of(group: str, message: StoredMessage, topic: str, run: str | None) -> Once:
+    """What a broker recognises a repeat of sending this dead letter to `topic` by. run: makes it new, for those who want it again."""
     queue = message.queue
-    place = f"{queue.broker_name}/{queue.queue_id}/{message.queue_offset}/{origin_id(message)}"
+    place = f"{queue.broker_name}/{queue.queue_id}/{message.queue_offset}/{origin_id(message)}>{topic}"
     key = place if run is None else f"{place}#{run}"
     return Once(_short(f"redrive.{group}", ONCE_SCOPE_BYTES_MAX), 0, _short(key, ONCE_KEY_BYTES_MAX))
 

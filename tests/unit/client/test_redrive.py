@@ -104,18 +104,19 @@ def test_a_span_of_time_needs_a_beginning_before_its_end() -> None:
 
 
 def test_a_repeat_is_the_same_dead_letter_not_the_same_message() -> None:
-    assert once_of("payers", dead(), None) == once_of("payers", dead(), None)
+    assert once_of("payers", dead(), "bills", None) == once_of("payers", dead(), "bills", None)
     died_again = dead(offset=5)
-    assert once_of("payers", dead(), None) != once_of("payers", died_again, None)
-    assert once_of("payers", dead(), None) != once_of("payers", dead(), "again")
-    assert once_of("payers", dead(), None).scope == "redrive.payers"
+    assert once_of("payers", dead(), "bills", None) != once_of("payers", died_again, "bills", None)
+    assert once_of("payers", dead(), "bills", None) != once_of("payers", dead(), "bills", "again")
+    assert once_of("payers", dead(), "bills", None) != once_of("payers", dead(), "elsewhere", None)
+    assert once_of("payers", dead(), "bills", None).scope == "redrive.payers"
 
 
 def test_names_that_are_too_long_are_digested() -> None:
-    once = once_of("g" * 255, dead({"UNIQ_KEY": "u" * 1_100}), None)
+    once = once_of("g" * 255, dead({"UNIQ_KEY": "u" * 1_100}), "t", None)
     assert len(once.scope) <= ONCE_SCOPE_BYTES_MAX
     assert len(once.key) <= ONCE_KEY_BYTES_MAX
-    assert once != once_of("g" * 255, dead({"UNIQ_KEY": "u" * 1_101}), None)
+    assert once != once_of("g" * 255, dead({"UNIQ_KEY": "u" * 1_101}), "t", None)
 
 
 def test_each_selection_keeps_a_place_of_its_own() -> None:

@@ -160,6 +160,29 @@ def test_all_may_go_to_another_topic(run: Run, cluster: Cluster, broker: Broker)
     assert redrive(run, cluster, to_topic="elsewhere").topics == {"elsewhere": 5}
     assert len(bodies(broker, "elsewhere")) == 5
     assert broker.offsets[progress_group(None, "elsewhere"), DLQ, 0] == 5
+    assert redrive(run, cluster).redriven == 5
+    assert len(arrived(broker)) == 5  # what went elsewhere is no repeat
+
+
+def test_one_group_alone_gets_them_through_its_retry_topic(run: Run, cluster: Cluster, broker: Broker) -> None:
+    cluster.add_topic("%RETRY%g", queues=1)
+    assert redrive(run, cluster, only_group=True).redriven == 5
+    assert arrived(broker) == []
+    for record in arrived(broker, "%RETRY%g"):
+        properties = decode_properties(record.properties)
+        assert (record.reconsume_times, properties["RETRY_TOPIC"]) == (0, "T")
+        assert properties[ORIGIN_PROPERTY] == f"{DLQ}-0-{properties['number']}"
+    broker.offsets.clear()
+    assert redrive(run, cluster, only_group=True).redriven == 5
+    assert len(arrived(broker, "%RETRY%g")) == 5  # the broker knew them
+
+
+def test_a_group_without_a_retry_topic_is_told_before_anything_is_sent(
+    run: Run, cluster: Cluster, broker: Broker
+) -> None:
+    with pytest.raises(NotFoundError, match="no retry topic"):
+        redrive(run, cluster, only_group=True)
+    assert broker.requests(SEND) == []
 
 
 def test_the_group_of_the_place_is_made_where_it_is_missing(run: Run, cluster: Cluster, broker: Broker) -> None:
@@ -198,7 +221,13 @@ def test_retention_that_took_letters_is_no_endless_loop(run: Run, cluster: Clust
 
 
 def test_mistakes_are_told_before_anything_is_asked(run: Run, cluster: Cluster, broker: Broker) -> None:
-    for wrong in ({"rate": 0.0}, {"max_count": 0}, {"to_topic": "a b"}, {"to_topic": DLQ}):
+    for wrong in (
+        {"rate": 0.0},
+        {"max_count": 0},
+        {"to_topic": "a b"},
+        {"to_topic": DLQ},
+        {"to_topic": "T", "only_group": True},
+    ):
         with pytest.raises(ConfigurationError):
             redrive(run, cluster, **wrong)
     assert broker.log == []

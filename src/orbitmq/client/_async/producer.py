@@ -152,9 +152,9 @@ class Producer:
         check_topic(topic)
         return list(await self._path.queues(topic))
 
-    async def send_prepared(self, outgoing: Outgoing, timeout_ms: int) -> SendReceipt:
-        """Send what the consumer side has built itself, such as a message for a retry topic."""
-        return (await self._path.store(outgoing, timeout_ms=timeout_ms))[0]
+    async def send_prepared(self, outgoing: Outgoing, timeout_ms: int, once: Once | None = None) -> SendReceipt:
+        """Send what another part of the client has built itself, such as a message for a retry topic."""
+        return (await self._path.store(outgoing, once=once, timeout_ms=timeout_ms))[0]
 
     async def close(self) -> None:
         """Take the group out of the heartbeats and tell the brokers. Sends that wait for an answer still get it."""

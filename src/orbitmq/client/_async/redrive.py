@@ -21,9 +21,11 @@ from orbitmq.client.options import ProducerOptions
 from orbitmq.client.redrive import (
     PROGRESS_GROUP,
     DeadLetters,
+    Redriven,
     RedriveResult,
     Refusal,
     Span,
+    for_group,
     once_of,
     progress_group,
     redriven,
@@ -32,7 +34,7 @@ from orbitmq.client.redrive import (
 )
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError, MessageIllegalError, NotFoundError, RemoteError
-from orbitmq.protocol.names import DLQ_PREFIX, dlq_topic, topic_name_problem
+from orbitmq.protocol.names import DLQ_PREFIX, dlq_topic, retry_topic, topic_name_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import ResponseCode
 
@@ -53,6 +55,7 @@ class Redrive:
         selection: DeadLetters | None,
         to_topic: str | None,
         *,
+        only_group: bool,
         rate: float | None,
         max_count: int | None,
         again: bool,
@@ -66,15 +69,18 @@ class Redrive:
         problem = None if to_topic is None else topic_name_problem(to_topic)
         if problem is not None or (to_topic or "").startswith(DLQ_PREFIX):
             raise ConfigurationError(problem or f"to_topic={to_topic!r} is a dead-letter topic itself")
+        if only_group and to_topic is not None:
+            raise ConfigurationError("only_group and to_topic name two places to send to", remedy="give one of them")
         self._client = client
         self._admin = admin
         self._group = group
         self._selection = selection or DeadLetters()
         self._to_topic = to_topic
+        self._only_group = only_group
         self._rate = rate
         self._left = max_count
         self._run = str(client.clock.now_ms()) if again else None
-        self._progress = progress_group(selection, to_topic)
+        self._progress = progress_group(selection, retry_topic(group) if only_group else to_topic)
         self._on_progress = on_progress
         self._known_topics: dict[str, bool] = {}
         self._started_ms = 0
@@ -106,6 +112,11 @@ class Redrive:
             raise NotFoundError(
                 f"topic {topic!r} cannot be read",
                 remedy=f"give it the permission: orbitmq topic update {topic} --perm 6",
+            )
+        if self._only_group and not await self._exists(retry_topic(self._group)):
+            raise NotFoundError(
+                f"group {self._group!r} has no retry topic",
+                remedy="start a member of it: its broker makes the topic then",
             )
         return [await self._span(queue) for queue in route.subscribe_queues]
 
@@ -157,7 +168,7 @@ class Redrive:
         if outgoing is None:
             self._refuse(message, "it does not say which topic it came from; name one with to_topic")
             return
-        if not await self._exists(outgoing.topic):
+        if not self._only_group and not await self._exists(outgoing.topic):
             self._refuse(
                 message, f"there is no topic {outgoing.topic!r} any more; create it, or name another with to_topic"
             )
@@ -166,22 +177,32 @@ class Redrive:
             elapsed_ms = monotonic_ms() - self._started_ms
             await sleep_ms(wait_ms(self.result.redriven, elapsed_ms, self._rate))
             try:
-                await producer.send(
-                    outgoing.topic,
-                    message.body,
-                    tag=outgoing.tag,
-                    key=outgoing.keys or None,
-                    ordering_key=outgoing.ordering_key,
-                    properties=outgoing.properties,
-                    flag=message.flag,
-                    once=once_of(self._group, message, self._run),
-                )
+                await self._store(message, outgoing, producer)
             except MessageIllegalError as error:
                 self._refuse(message, str(error))
                 return
         self.result.sent(outgoing.topic)
         if self._left is not None:
             self._left -= 1
+
+    async def _store(self, message: StoredMessage, sent: Redriven, producer: Producer) -> None:
+        topic = retry_topic(self._group) if self._only_group else sent.topic
+        once = once_of(self._group, message, topic, self._run)
+        if self._only_group:
+            unique_id = self._client.unique_ids.next()
+            outgoing = for_group(self._group, sent, message.body, message.flag, unique_id)
+            await producer.send_prepared(outgoing, producer.options.send_timeout_ms, once)
+            return
+        await producer.send(
+            topic,
+            message.body,
+            tag=sent.tag,
+            key=sent.keys or None,
+            ordering_key=sent.ordering_key,
+            properties=sent.properties,
+            flag=message.flag,
+            once=once,
+        )
 
     async def _exists(self, topic: str) -> bool:
         known = self._known_topics.get(topic)
