@@ -26,6 +26,7 @@ class Admin(GroupAdmin, GroupViews):
         selection: DeadLetters | None = None,
         *,
         to_topic: str | None = None,
+        only_group: bool = False,
         rate: float | None = None,
         max_count: int | None = None,
         again: bool = False,
@@ -34,8 +35,9 @@ class Admin(GroupAdmin, GroupViews):
     ) -> RedriveResult:
         """Send a group's dead letters again, as new messages to the topics they came from; the account of what was done.
 
-        All groups of such a topic get them. selection: which ones; all without it. to_topic: another topic for all of them. rate: at most
-        so many a second. max_count: end after so many. dry_run: only count. on_progress: called after each letter.
+        All groups of such a topic get them. selection: which ones; all without it. to_topic: another topic for all of them. only_group:
+        through the group's retry topic instead, so that no other group gets them. rate: at most so many a second. max_count:
+        end after so many. dry_run: only count. on_progress: called after each letter.
 
         The run covers what is there when it starts, and goes on where the last one with the same selection and topic ended; `again` begins
         at the oldest and sends also what was sent before. After an error the next run goes on, and our broker drops repeats.
@@ -45,6 +47,7 @@ class Admin(GroupAdmin, GroupViews):
                 group,
                 selection,
                 to_topic=to_topic,
+                only_group=only_group,
                 rate=rate,
                 max_count=max_count,
                 again=again,
