@@ -239,14 +239,14 @@ class _Connection(asyncio.Protocol):
             if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
                 self._end()
                 return
-            self._begin(self._fixed(_problem(error.error_status_hint or 400, str(error)), close=True))
+            self._begin(self._write(_problem(error.error_status_hint or 400, str(error)), close=True))
             return
         self._is_head = event.method == b"HEAD"
         if has_body:
             self._front.traffic.bad_requests += 1
-            self._begin(self._fixed(_problem(413, "requests here have no body"), close=True))
+            self._begin(self._write(_problem(413, "requests here have no body"), close=True))
         elif event.method not in (b"GET", b"HEAD"):
-            self._begin(self._fixed(_problem(405, "only GET and HEAD are answered", (("Allow", "GET, HEAD"),))))
+            self._begin(self._write(_problem(405, "only GET and HEAD are answered", (("Allow", "GET, HEAD"),))))
         else:
             headers = dict(event.headers)
             path = event.target.decode("ascii", "replace").partition("?")[0]
@@ -257,11 +257,9 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         self._stop_waiting()
         self._requests += 1
-        self._transport.pause_reading()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
         self._task = asyncio.get_running_loop().create_task(answering, name="http answer")
-
-    async def _fixed(self, answer: Answer, *, close: bool = False) -> None:
-        await self._write(answer, close=close)
 
     async def _asked(self, request: Request) -> None:
         try:
@@ -273,7 +271,7 @@ class _Connection(asyncio.Protocol):
 
     async def _write(self, answer: Answer, *, close: bool = False) -> None:
         transport = self._transport
-        if transport is None or self._ended:
+        if transport is None or self._ended or transport.is_closing():
             return
         self._front.traffic.answers[answer.status] += 1
         headers = [
@@ -292,7 +290,7 @@ class _Connection(asyncio.Protocol):
         transport.write(b"".join(out))
         await self._drained.wait()
         self._task = None
-        if self._ended:
+        if self._ended or transport.is_closing():
             return
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
