@@ -563,6 +563,27 @@ def test_resetting_offsets(run: Run, cluster: Cluster, broker: Broker) -> None:
     run(test)
 
 
+def test_a_reset_amid_rebalancing_is_not_undone(run: Run, cluster: Cluster, broker: Broker) -> None:
+    """Whoever comes first, the queue goes on at the offset that was set, and commits from there."""
+    for number in range(5):
+        broker.store("T", 0, b"%d" % number)
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq) as members:
+            for _ in range(10):
+                for message in await take(members, 5 if _ == 0 else 4):
+                    await message.ack()
+                resetting = asyncio.ensure_future(members.reset({MessageQueue("T", "b-a", 0): 1}))
+                await members._rebalance.run()
+                await resetting
+            assert (await anext(members)).queue_offset == 1
+            await asyncio.sleep(6)
+            assert broker.offsets["g", "T", 0] == 1
+            assert members.offsets.table.get(MessageQueue("T", "b-a", 0)) == 1
+
+    run(test)
+
+
 def test_queues_that_come_and_go_leave_nothing_behind_for_a_slow_program(
     run: Run, cluster: Cluster, broker: Broker
 ) -> None:

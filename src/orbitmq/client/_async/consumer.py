@@ -305,13 +305,7 @@ class Consumer:
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets with the queues among them that are owned; unsettled messages are forgotten."""
-        for queue, offset in offsets.items():
-            owned = self._rebalance.owned.get(queue)
-            if owned is not None:
-                owned.messages.drop()
-                self.offsets.table.freeze(queue, offset)
-                await self._rebalance.give_up(owned)
-        self._rebalance.soon()
+        await self._rebalance.begin_again(offsets)
 
     # --- inside
 

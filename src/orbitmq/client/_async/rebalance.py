@@ -14,6 +14,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.client._async.feed import LOCK_LIFE_MS
@@ -111,6 +112,20 @@ class Rebalance:
         if owned.locked_at_ms is not None and self._consumer.locks is not None:
             await self._consumer.locks.unlock([owned.queue])
         return True
+
+    async def begin_again(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Take those of the queues that are owned anew, at these offsets. Their messages are forgotten at once."""
+        for queue in offsets:
+            if queue in self.owned:
+                self.owned[queue].messages.drop()
+        async with self._one_at_a_time:  # a run that takes or gives up one of them would write another offset
+            for queue, offset in offsets.items():
+                owned = self.owned.get(queue)
+                if owned is not None:
+                    owned.messages.drop()
+                    self._consumer.offsets.table.freeze(queue, offset)
+                    await self.give_up(owned)
+        self.soon()
 
     def lose(self, owned: OwnedQueue) -> None:
         """Another member may be in the queue already: stop at once, write nothing, and come back with a new lock."""
