@@ -170,6 +170,41 @@ def test_a_subscription_is_left_with_its_queues(run: Run, cluster: Cluster, brok
     run(test)
 
 
+def test_a_topic_is_left_while_its_share_is_worked_out(run: Run, cluster: Cluster, broker: Broker) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq, mq.lite_consumer("g", FIRST) as consumer:
+            await consumer.subscribe("T")
+            broker.script(RequestCode.GET_CONSUMER_LIST_BY_GROUP, SILENCE)
+            consumer.rebalance_soon()
+            await asyncio.sleep(1)
+            leaving = asyncio.create_task(consumer.unsubscribe("T"))
+            await asyncio.sleep(0.1)
+            broker.store("T", 0, b"ends the pull that waits")
+            await leaving
+            assert consumer.assignment == ()
+            await consumer.subscribe("T")
+            assert len(await consumer.poll()) == 1
+
+    run(test)
+
+
+def test_closing_while_subscribing_leaves_nothing_behind(run: Run, cluster: Cluster, broker: Broker) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            consumer = mq.lite_consumer("g", FIRST)
+            await consumer.start()
+            broker.script(RequestCode.QUERY_CONSUMER_OFFSET, SILENCE)
+            subscribing = asyncio.create_task(consumer.subscribe("T"))
+            await asyncio.sleep(1)
+            await consumer.close()
+            with pytest.raises(ClientError, match="is closed"):
+                await subscribing
+            assert (consumer.assignment, len(consumer.tasks)) == ((), 0)
+            assert not broker.requests(PULL)
+
+    run(test)
+
+
 def test_a_failed_first_subscription_may_be_tried_again(run: Run, cluster: Cluster, broker: Broker) -> None:
     fill(broker, 1)
     cluster.name_server.script(RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.SYSTEM_ERROR)

@@ -132,6 +132,7 @@ class LiteConsumer:
         was_running, self._state = self._state is State.RUNNING, State.CLOSED
         if not was_running:
             return
+        self._share.stop()
         await self.tasks.close()
         if self.options.auto_commit:
             self.queues.note_progress()
@@ -393,6 +394,7 @@ class LiteConsumer:
 
     async def _run_share(self) -> None:
         await self._share.run()
+        self._check_running()  # it may have been closed meanwhile
         if not self._sharing:
             self._sharing = True
             self.tasks.spawn(self._share.run_forever(), "share")

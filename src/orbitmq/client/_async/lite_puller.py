@@ -55,7 +55,9 @@ async def lite_pull_forever(consumer: Puller, owned: LiteQueue) -> None:
             continue
         messages.last_pull_ms = monotonic_ms()
         try:
-            subscription = consumer.subscriptions[owned.queue.topic]
+            subscription = consumer.subscriptions.get(owned.queue.topic)
+            if subscription is None:
+                return  # the topic was left; the queue is about to be given up
             answer = await consumer.reader.pull(_request(consumer, owned, subscription), owned.broker_id)
             if messages.dropped:
                 return

@@ -58,12 +58,17 @@ class LiteShare:
         self._wake = Event()
         self._one_at_a_time = Lock()
         self._last_run_ms: int | None = None
+        self._stopped = False
         self.chosen: frozenset[MessageQueue] | None = None
         self.member_ids: tuple[str, ...] = ()
 
     def soon(self) -> None:
         """Something changed: run as soon as the minimum interval allows."""
         self._wake.set()
+
+    def stop(self) -> None:
+        """Take nothing more, also not in a run that is under way."""
+        self._stopped = True
 
     async def run_forever(self) -> None:
         pause_ms = RETRY_MS
@@ -161,5 +166,6 @@ class LiteShare:
                 log.warning("queue %s is not read yet: %s", queue_name(queue), error)
                 complete = False
             else:
-                self.begin(consumer.queues.add(queue, offset))
+                if not self._stopped:
+                    self.begin(consumer.queues.add(queue, offset))
         return complete
