@@ -82,6 +82,8 @@ class Statistics:
         """From the arrival of a send to the moment its flush mode is satisfied."""
         self._fresh: list[tuple[str, int, int, bool]] = []
         """What `stored` was told since the last `settle`."""
+        self._recent: tuple[str, bool, Counter, Sizes] | None = None
+        """What the last message was counted with."""
         self._samples: deque[_Sample] = deque([_Sample(now_ns, 0, 0, 0, 0)], maxlen=WINDOWS_NS[-1] // SAMPLE_NS + 2)
         self._next_look_ns = now_ns + SAMPLE_NS
         self._day = _day_of(now_ms)
@@ -102,13 +104,14 @@ class Statistics:
         self._fresh = []
         step = now_ns // STEP_NS
         total = total_size = 0
-        topic, delayed = fresh[0][0], fresh[0][3]
-        counter, sizes = self.topics.at(topic, step), self._sizes(topic, delayed)
+        if self._recent is None:
+            self._recent = self._tables_of(fresh[0][0], fresh[0][3], step)
+        topic, delayed, counter, sizes = self._recent
+        if counter.step != step:
+            counter.enter(step)
         for of, count, size, late in fresh:
-            if of != topic or late is not delayed:  # a turn has few topics
-                topic, delayed = of, late
-                counter = self.topics.at(topic, step)
-                sizes = self._sizes(topic, delayed)
+            if of != topic or late is not delayed:  # a turn has few topics, and the next one mostly the same
+                topic, delayed, counter, sizes = self._recent = self._tables_of(of, late, step)
             counter.count += count
             counter.size += size
             counter.times += 1
@@ -122,8 +125,10 @@ class Statistics:
         put.size += total_size
         put.times += len(fresh)
 
-    def _sizes(self, topic: str, delayed: bool) -> Sizes:
-        return (self.delayed_sizes if delayed else self.prompt_sizes).of(topic)
+    def _tables_of(self, topic: str, delayed: bool, step: int) -> tuple[str, bool, Counter, Sizes]:
+        """What counts messages of a topic, ready for `step`."""
+        sizes = (self.delayed_sizes if delayed else self.prompt_sizes).of(topic)
+        return topic, delayed, self.topics.at(topic, step), sizes
 
     def count_failed(self) -> None:
         self.put_failed_count += 1
@@ -160,6 +165,7 @@ class Statistics:
 
     def drop_topic(self, topic: str) -> None:
         """Forget the counters of a deleted topic."""
+        self._recent = None
         self.topics.drop(topic)
         self.prompt_sizes.drop(topic)
         self.delayed_sizes.drop(topic)
