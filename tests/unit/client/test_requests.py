@@ -15,6 +15,7 @@ from orbitmq.client._async.delivery import ReceivedMessage
 from orbitmq.client.options import ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, MessageIllegalError, RequestTimeoutError, SendFailedError
+from orbitmq.limits import CLIENT_CALLBACKS_MAX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
@@ -161,6 +162,37 @@ def test_a_lost_answer_to_the_send_does_not_lose_the_reply(run: Run, cluster: Cl
             broker.script(SEND, broker.store_without_answer)
             options = ProducerOptions(retries_count=1, attempt_timeout_ms=300)
             assert (await mq.producer("g", options).request("T", b"x", timeout_ms=2_000)).body == b"here"
+
+    run(test)
+
+
+def test_a_reply_that_cannot_be_read_is_refused_and_harms_nothing_else(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async def answer(message: ReceivedMessage) -> None:
+            await message.reply(b"good")
+
+        broker = cluster.brokers["b-a"]
+        async with replier(cluster, answer), client(cluster) as mq:
+            await mq.request("T", b"x")
+            broker.tell(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, {"sysFlag": str(0x701), "properties": ""}, b"rubbish")
+            broker.tell(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, {"sysFlag": str(0x301), "properties": ""}, b"rubbish")
+            await asyncio.sleep(0.1)
+            refusals = [each for each in broker.answers(0) if each.code == ResponseCode.SYSTEM_ERROR]
+            assert len(refusals) == 4  # both clients were told both
+            assert (await mq.request("T", b"x")).body == b"good"
+
+    run(test)
+
+
+def test_a_burst_of_replies_needs_no_room_among_the_requests_of_brokers(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async def echo(message: ReceivedMessage) -> None:
+            await message.reply(message.body)
+
+        async with replier(cluster, echo), client(cluster) as mq:
+            count = 3 * CLIENT_CALLBACKS_MAX
+            replies = await asyncio.gather(*(mq.request("T", b"%d" % number) for number in range(count)))
+        assert len({reply.body for reply in replies}) == count
 
     run(test)
 

@@ -48,6 +48,11 @@ class Callbacks:
             if member is not None:
                 member.rebalance_soon()
             return
+        if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT and self._client.waiting_replies.arrived_plain(
+            command
+        ):
+            self._answer(channel, command, ResponseCode.SUCCESS, None)  # also when nobody waits any more
+            return
         if len(self._tasks) >= CLIENT_CALLBACKS_MAX:
             self._answer(
                 channel, command, ResponseCode.SYSTEM_BUSY, f"{CLIENT_CALLBACKS_MAX} requests are served already"
@@ -79,7 +84,7 @@ class Callbacks:
                 return await self._consume_directly(command)
             case RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
                 await self._client.waiting_replies.arrived(command)
-                return response(command, ResponseCode.SUCCESS)  # also when nobody waits any more
+                return response(command, ResponseCode.SUCCESS)
             case RequestCode.CHECK_TRANSACTION_STATE:
                 return None  # expects no answer; this client sends no transactional messages
             case _:
@@ -206,7 +211,7 @@ class Callbacks:
         )
         return response(command, ResponseCode.SUCCESS, body=result.encode())
 
-    def _answer(self, channel: Channel, command: Command, code: ResponseCode, remark: str) -> None:
+    def _answer(self, channel: Channel, command: Command, code: ResponseCode, remark: str | None) -> None:
         if not command.is_oneway:
             channel.answer(response(command, code, remark))
 

@@ -12,7 +12,7 @@ from orbitmq.errors import ClientError
 from orbitmq.limits import CLIENT_REQUESTS_WAITING_MAX, DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.sysflag import compression_of
+from orbitmq.protocol.sysflag import SysFlag, compression_of
 
 
 class WaitingReply:
@@ -52,13 +52,22 @@ class WaitingReplies:
     def remove(self, correlation_id: str) -> None:
         del self._waiting[correlation_id]
 
+    def arrived_plain(self, command: Command) -> bool:
+        """A broker hands a reply on. Taken at once when its body needs no work, so that a burst of replies needs no tasks."""
+        if command.int32("sysFlag") & SysFlag.COMPRESSED:
+            return False
+        self._take(pushed_reply(command, bytes(command.body)))
+        return True
+
     async def arrived(self, command: Command) -> None:
-        """A broker hands a reply on. `ProtocolError` when its body cannot be restored."""
+        """As `arrived_plain`, for any reply. `ProtocolError` when its body cannot be restored."""
         body = bytes(command.body)
         compression = compression_of(command.int32("sysFlag"))
         if compression is not None:
             body = await offload(len(body), decompress, body, compression, DECOMPRESSED_BYTES_MAX)
-        reply = pushed_reply(command, body)
+        self._take(pushed_reply(command, body))
+
+    def _take(self, reply: Reply) -> None:
         waiting = self._waiting.get(reply.correlation_id)
         if waiting is None:
             self.unexpected_count += 1
