@@ -8,8 +8,7 @@ parameters, annotations and docstrings. The twin holds the asyncio object and ha
 (`_sync/loop_thread.py`): `async def` becomes `def`, `async with` `with`, `async for` `for`, an asynchronous handler a plain function.
 
 Rules of this file
-1. Nothing is skipped. A public name either has a twin or stands in `INTERNAL`; what cannot be mirrored is an error that says where and
-   what to do.
+1. Nothing is skipped. A public name has a twin or stands in `INTERNAL`; what cannot be mirrored is an error that says where.
 2. The sources are read, not imported, and the result depends on them alone.
 3. Protocol logic has no place here, and none in what is written.
 """
@@ -249,7 +248,8 @@ class Twin:
                 kind = self.annotation(result_of(self.source, node), self.source)
                 self.lines += [f"        self._{node.name}: {kind} | None = None"]
             elif place in RESCUED and isinstance(node, ast.AsyncFunctionDef):
-                self.lines += [f"        {_rescued(node)}: list[{self.original(result_of(self.source, node))}] = []"]
+                kept = f"self._rescued_{node.name.strip('_')}"
+                self.lines += [f"        {kept}: list[{self.original(result_of(self.source, node))}] = []"]
         self.lines.append("")
 
     def original(self, node: ast.expr) -> str:
@@ -359,17 +359,21 @@ class Twin:
             return self.handling_body(owner, node, handlers)
         call = f"self._twin.{node.name}({self.forwarded(node.args)})"
         if (owner.name, node.name) in RESCUED:
-            kept = _rescued(node)
+            kept = f"self._rescued_{node.name.strip('_')}"
             taken = f"{kept}.pop() if {kept} else self._loop.run({call}, rescue={kept}.append)"
             returned = self.outwards(returns, self.source, "found")
-            if node.name != "__anext__":
-                return [f"found = {taken}", f"return {returned}"]
+            first = [f"found = {taken}"]
+            if node.name == "__anext__":
+                first = ["try:", f"    {first[0]}", "except StopAsyncIteration:", "    raise StopIteration from None"]
+            if returned == "found":
+                return [*first, "return found"]
             return [
+                *first,
                 "try:",
-                f"    found = {taken}",
-                "except StopAsyncIteration:",
-                "    raise StopIteration from None",
-                f"return {returned}",
+                f"    return {returned}",
+                "except BaseException:",
+                f"    {kept}.append(found)",
+                "    raise",
             ]
         if node.name == "__anext__":
             raise self.source.fail(node, f"{owner.name} iterates", "enter it in RESCUED of sync_sources.py")
@@ -493,10 +497,6 @@ class Twin:
         for module, names in sorted(self.imports.items()):
             lines.append(f"from {module} import {', '.join(sorted(names))}")
         return "\n".join([*lines, "", *self.lines])
-
-
-def _rescued(node: ast.AsyncFunctionDef | ast.FunctionDef) -> str:
-    return f"self._rescued_{node.name.strip('_')}"
 
 
 def entry(sources: Sources) -> str:

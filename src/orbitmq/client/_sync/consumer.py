@@ -100,7 +100,11 @@ class Consumer:
             )
         except StopAsyncIteration:
             raise StopIteration from None
-        return ReceivedMessage(found, self._loop)
+        try:
+            return ReceivedMessage(found, self._loop)
+        except BaseException:
+            self._rescued_anext.append(found)
+            raise
 
     def __enter__(self) -> Self:
         self._loop.run(self._twin.__aenter__())

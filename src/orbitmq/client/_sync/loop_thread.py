@@ -95,9 +95,9 @@ class LoopThread:
         """Run a coroutine on the loop; its result or its error.
 
         on_interrupt: called on the loop at the first interruption instead of cancelling; has to bring the work to an end.
-        rescue: gets the result when the work was done but the caller was interrupted before it had it.
+        rescue: gets the result when the work is done but the caller was interrupted and does not have it; maybe on the loop.
         """
-        call = Call(work)
+        call = Call(work, rescue)
         try:
             engine = self._usable()
         except BaseException:
@@ -107,13 +107,12 @@ class LoopThread:
             engine.hand_in(call)
             call.finished.acquire()
         except BaseException:
+            call.given_up = True  # before looking: a result that comes from now on is rescued by the loop
+            if call.ended:
+                call.save()
             engine.interrupt(call, on_interrupt)
-            if rescue is not None and call.error is None:
-                rescue(call.result)
             raise
-        finally:
-            engine.forget(call)
-        if call.error is None:
+        if call.error is None:  # nothing is called from here to the return: an interruption could come in between
             return call.result
         error = call.error
         try:
@@ -185,15 +184,18 @@ class LoopThread:
 class Call(Generic[R]):
     """One coroutine on its way into the loop and back. `finished` is released once, when `result` or `error` is set."""
 
-    __slots__ = ("_task", "_work", "ended", "error", "finished", "result")
+    __slots__ = ("_rescues", "_task", "_work", "ended", "error", "finished", "forget", "given_up", "result")
 
     result: R
     error: BaseException | None
 
-    def __init__(self, work: Coroutine[Any, Any, R]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, R], rescue: Callable[[R], object] | None) -> None:
         self._work = work
+        self._rescues = [rescue] if rescue is not None else []
         self._task: asyncio.Task[R] | None = None
+        self.forget: Callable[[Call[Any]], None] | None = None
         self.ended = False
+        self.given_up = False
         self.error = None
         self.finished = threading.Lock()
         self.finished.acquire()
@@ -221,11 +223,27 @@ class Call(Generic[R]):
         self.drop()
         self._fail(error)
 
+    def save(self) -> None:
+        """Rescue a result that its caller does not get. Caller and loop may both come here; one of them does it."""
+        if self.error is None:
+            try:
+                rescue = self._rescues.pop()
+            except IndexError:
+                return
+            rescue(self.result)
+
     def _fail(self, error: BaseException) -> None:
         if not self.ended:
             self.error = error
-            self.ended = True
-            self.finished.release()
+            self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        if self.given_up:
+            self.save()
+        if self.forget is not None:
+            self.forget(self)
+        self.finished.release()
 
     def _done(self, task: asyncio.Task[R]) -> None:
         if task.cancelled():
@@ -238,8 +256,7 @@ class Call(Generic[R]):
             self._fail(error)
         elif not self.ended:
             self.result = task.result()
-            self.ended = True
-            self.finished.release()
+            self._end()
 
 
 class Engine:
@@ -271,6 +288,7 @@ class Engine:
 
     def hand_in(self, call: Call[Any]) -> None:
         # Known as waiting before the loop is asked: an engine that ends meanwhile finds it there.
+        call.forget = self._waiting.discard
         self._waiting.add(call)
         if self.ended or not self._soon(self._begin, call):
             call.refuse(_closed_meanwhile())
@@ -278,14 +296,11 @@ class Engine:
     def interrupt(self, call: Call[Any], instead: Callable[[], object] | None) -> None:
         """Bring a call to an end and wait for it."""
         try:
-            if self._soon(call.cancel, instead) and not call.ended:
+            if not call.ended and self._soon(call.cancel, instead):
                 call.finished.acquire()
         except BaseException:
             self._soon(call.cancel)
             raise
-
-    def forget(self, call: Call[Any]) -> None:
-        self._waiting.discard(call)
 
     def acknowledge(self, message: ReceivedMessage) -> None:
         self._acks.append(message)
