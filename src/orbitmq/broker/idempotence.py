@@ -204,7 +204,10 @@ class Idempotence:
 
     def begin_sync(self) -> None:
         journal = self._journal
-        if self._live is not None or not journal.exists:
+        if self._live is not None:  # a save that was begun and never ran
+            self._live = None
+            self.write()
+        if not journal.exists:
             return
         if self._position > self._noted:
             self._append_with_position([])
@@ -243,23 +246,30 @@ class Idempotence:
         self._log = log
         content = self._journal.read()
         if content is None:
-            self._position = self._start_without(log, state, position)
+            needed = self._start_without(log, state, position)
         else:
             self._load(log, content, state, position)
-        if self._position < log.start and (content is not None or state is not None):
+            needed = self._position
+        if self._position < log.start:
             logger.warning(
                 "the log between %d and %d is gone: idempotent sends stored there are forgotten",
                 self._position, log.start,
             )  # fmt: skip
         self._noted = self._position
-        return self._position
+        return needed
 
     def _start_without(self, log: CommitLog, state: object, position: int | None) -> int:
+        """Where to begin without a file; from where on entries are needed."""
         if state is not None:
             logger.error("%s is missing: what was sent is collected from the whole log", JOURNAL_FILE)
-            return log.start
-        # Nothing was remembered when the mark was written; records before it, of other brokers, were no idempotent sends.
-        return log.end_of_files if position is None else position
+            self._position = log.start
+        elif position is None:
+            # Another broker's store, as far as anybody knows: what recovery reads for itself is taken in, no more.
+            self._position = log.start
+            return log.end_of_files
+        else:
+            self._position = position
+        return self._position
 
     def _load(self, log: CommitLog, content: memoryview, state: object, position: int | None) -> None:
         """Take up the keys before the last position block that can be believed."""
@@ -285,13 +295,8 @@ class Idempotence:
         last, self._keep_bytes = believed
         for block, _ in decode_blocks(content[: self._keep_bytes]):
             if isinstance(block, KeysBlock):
-                self._remember(block)
+                self.memory.keep_all(block.scope, block.epoch, block.places(), block.used_ms, self._steady_ms())
         self._position, self._witness = last.position, (last.witness, last.witness_ms)
-
-    def _remember(self, block: KeysBlock) -> None:
-        steady_ms = self._steady_ms()
-        for digest, place in block.places():
-            self.memory.keep(Once(block.scope, block.epoch, digest), place, block.used_ms, steady_ms)
 
     def finish_restore(self) -> None:
         """Cut off, durably, what could not be believed, before anything is appended behind it."""

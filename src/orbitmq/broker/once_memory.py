@@ -12,6 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -217,23 +218,38 @@ class OnceMemory:
 
     def keep(self, once: Once, place: int, wall_ms: int, steady_ms: int) -> EpochKeys | None:
         """Remember a send. The keys it was put among; None when its epoch is stale or its key is known."""
-        table = self._table(once.scope)
-        now_ms = steady_ms if table is self._transient else wall_ms
-        scope = table.get(once.scope)
-        if scope is None:
-            scope = table[once.scope] = Scope(once.scope, once.epoch, now_ms)
-        elif once.epoch > scope.current.epoch:
-            self._leave(scope.previous)
-            scope.previous, scope.current = scope.current, EpochKeys(once.scope, once.epoch)
-        if now_ms - scope.used_ms >= TOUCH_MS:
-            scope.used_ms = now_ms
-            table[once.scope] = table.pop(once.scope)
-        keys = scope.keys_of(once.epoch)
+        keys = self._enter(once.scope, once.epoch, wall_ms, steady_ms)
         if keys is None or keys.get(once.digest) is not None:
             return None
         keys.put(once.digest, place)
         self.key_count += 1
         return keys
+
+    def keep_all(self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int) -> None:
+        """`keep` for many sends of one epoch, given as digest and place. Cost: about 1 us each."""
+        keys = self._enter(name, epoch, wall_ms, steady_ms)
+        if keys is None:
+            return
+        before = keys.count
+        for digest, place in places:
+            if keys.get(digest) is None:
+                keys.put(digest, place)
+        self.key_count += keys.count - before
+
+    def _enter(self, name: str, epoch: int, wall_ms: int, steady_ms: int) -> EpochKeys | None:
+        """The keys of an epoch in which somebody sends; a new one ends the one before the current. None when it is stale."""
+        table = self._table(name)
+        now_ms = steady_ms if table is self._transient else wall_ms
+        scope = table.get(name)
+        if scope is None:
+            scope = table[name] = Scope(name, epoch, now_ms)
+        elif epoch > scope.current.epoch:
+            self._leave(scope.previous)
+            scope.previous, scope.current = scope.current, EpochKeys(name, epoch)
+        if now_ms - scope.used_ms >= TOUCH_MS:
+            scope.used_ms = now_ms
+            table[name] = table.pop(name)
+        return scope.keys_of(epoch)
 
     def forget(self, once: Once, place: int) -> None:
         """That send did not reach the log after all."""

@@ -285,6 +285,18 @@ def test_what_rocketmq_cut_off_is_forgotten(tmp_path: Path) -> None:
     again.close()
 
 
+def test_without_mark_and_file_what_recovery_reads_is_taken_in(tmp_path: Path) -> None:
+    """We were killed before the first save, then RocketMQ ran."""
+    little = LittleStore(tmp_path)
+    place = send(little, "k")
+    little.kill()
+    (tmp_path / MARK_FILE).unlink()
+    as_if_rocketmq_ran(tmp_path)
+    again = LittleStore(tmp_path, clock=little.clock)
+    assert known(again, "k") == place
+    again.close()
+
+
 def test_in_a_store_of_rocketmq_the_memory_begins_at_the_end_of_the_log(tmp_path: Path) -> None:
     little = LittleStore(tmp_path)
     for _ in range(40):

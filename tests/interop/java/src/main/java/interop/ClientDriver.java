@@ -152,7 +152,9 @@ public final class ClientDriver {
         }
         String user = command.text("user", null);
         if (user != null) {
-            message.putUserProperty(user.substring(0, user.indexOf(':')), user.substring(user.indexOf(':') + 1));
+            for (String one : user.split("\\|")) {
+                message.putUserProperty(one.substring(0, one.indexOf(':')), one.substring(one.indexOf(':') + 1));
+            }
         }
         return message;
     }

@@ -1,0 +1,70 @@
+"""Reading scope, epoch and key, above all from records that another broker stored without understanding them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from orbitmq.broker.once import Once, digest_of, once_in_log, sort_out
+from orbitmq.protocol.properties import encode_properties
+from orbitmq.store.dispatch import Dispatched
+
+VALUES = {"UNIQ_KEY": "U1", "ORBITMQ_SCOPE": "jobs", "ORBITMQ_EPOCH": "7", "ORBITMQ_ONCE_KEY": "k"}
+SEND = Once("jobs", 7, digest_of("T", "k"))
+
+
+def stored(values: dict[str, str], **fields: object) -> Dispatched:
+    entry = Dispatched(100, 50, "T", 2, 5, 0, 1, None, None, 0, 0, encode_properties(values))
+    return msgspec.structs.replace(entry, **fields)
+
+
+def test_a_stored_send_is_known_with_the_queue_its_sender_was_told() -> None:
+    assert once_in_log(stored(VALUES)) == (SEND, 2)
+
+
+def test_a_waiting_delayed_message_is_known_by_its_real_topic_and_queue() -> None:
+    values = VALUES | {"REAL_TOPIC": "T", "REAL_QID": "9", "DELAY": "3"}
+    assert once_in_log(stored(values, topic="SCHEDULE_TOPIC_XXXX")) == (SEND, 9)
+
+
+@pytest.mark.parametrize("values", [{"REAL_QID": "1"}, {"REAL_TOPIC": "T", "REAL_QID": "-1"}, {"REAL_TOPIC": "T"}])
+def test_a_delayed_message_without_its_place_is_no_send(values: dict[str, str]) -> None:
+    assert once_in_log(stored(VALUES | values, topic="SCHEDULE_TOPIC_XXXX")) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "fields"),
+    [
+        ({}, {"prepared_transaction_offset": 51}),
+        ({}, {"sys_flag": 0x4}),
+        ({}, {"sys_flag": 0x8}),
+        ({}, {"topic": "%RETRY%g"}),
+        ({}, {"topic": "%DLQ%g"}),
+        ({"RETRY_TOPIC": "T"}, {}),
+        ({"ORIGIN_MESSAGE_ID": "1"}, {}),
+        ({"RETRY_TOPIC": "T", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0"}, {"topic": "SCHEDULE_TOPIC_XXXX"}),
+        ({"ORBITMQ_EPOCH": "often"}, {}),
+        ({"ORBITMQ_SCOPE": "x" * 300}, {}),
+    ],
+    ids=[
+        "a delivery", "a half message", "a commit", "a retry", "a dead letter", "a copy", "another copy",
+        "a waiting retry", "nonsense", "a name too long",
+    ],
+)  # fmt: skip
+def test_what_is_no_send_of_its_own(values: dict[str, str], fields: dict[str, object]) -> None:
+    assert once_in_log(stored(VALUES | values, **fields)) is None
+
+
+def test_a_record_without_the_properties_is_none() -> None:
+    assert once_in_log(stored({"UNIQ_KEY": "U1", "text": "ORBITMQ_SCOPE"})) is None
+
+
+def test_only_copies_lose_their_names() -> None:
+    assert sort_out("T", VALUES) == (VALUES, SEND)
+    assert sort_out("T", {"a": "b"}) == ({"a": "b"}, None)
+    assert sort_out("T", VALUES | {"CLUSTER": "c"}) == ({"UNIQ_KEY": "U1", "CLUSTER": "c"}, None)
+    assert sort_out("%RETRY%g", VALUES) == ({"UNIQ_KEY": "U1"}, None)
+
+
+def test_text_that_is_no_unicode_has_a_digest_too() -> None:
+    assert 0 <= digest_of("T", "\ud800") < 1 << 128
