@@ -17,7 +17,7 @@ from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.remoting.bodies import ClientConnection, ConsumerConnection, MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import response
+from orbitmq.protocol.remoting.frame import Command, encode, response
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 FIRST = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
@@ -193,6 +193,34 @@ def test_an_answer_that_leads_back_is_refused(
         async with client(cluster) as mq, consumer(mq, options) as members:
             assert [(await anext(members)).queue_offset for _ in range(2)] == [3, 4]
         assert "would lead back" in caplog.text
+
+    run(test)
+
+
+@pytest.mark.parametrize("left_out", [1, 40, 1000])
+def test_a_broker_that_stops_in_the_middle_of_a_frame(
+    run: Run, cluster: Cluster, broker: Broker, left_out: int
+) -> None:
+    """Nothing that comes after the torn frame can be understood: the connection is given up, the message comes by another."""
+    broker.store("T", 0, b"x" * 2000)
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+
+        def torn(command: Command) -> None:
+            answer = broker._pull(command, park=None)
+            assert answer is not None
+            for pipe in broker.pipes:
+                pipe.send_bytes(encode(answer)[:-left_out])
+                pipe.send = lambda command: None  # type: ignore[method-assign]
+
+        broker.script(RequestCode.PULL_MESSAGE, torn)
+        options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, strategy=only_the_first)
+        async with client(cluster) as mq, consumer(mq, options) as members:
+            began = loop.time()
+            message = await anext(members)
+            assert (message.queue_offset, len(message.body)) == (0, 2000)
+            assert loop.time() - began <= 65
 
     run(test)
 
