@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 
 def members(group: GroupArgument) -> None:
-    """Show the connected members of a group: address, language, version, queues, messages in work."""
+    """Show the connected members of a group: address, language, version, queues, messages in work.
 
-    async def work(client: Client) -> list[dict[str, object]]:
+    What a broker says about members that differ, or share a client id, follows below.
+    """
+
+    async def work(client: Client) -> tuple[list[dict[str, object]], list[str]]:
         from orbitmq.protocol.remoting.versions import version_name
 
         connections = await client.admin.group_connections(group)
@@ -51,10 +54,14 @@ def members(group: GroupArgument) -> None:
                     "owned": [f"{queue.topic}:{queue.broker_name}/{queue.queue_id}" for queue, _ in queues],
                 }
             )
-        return sorted(rows, key=lambda row: str(row["client_id"]))
+        warnings = (connections.orbitmq_warnings or []) if connections else []
+        return sorted(rows, key=lambda row: str(row["client_id"])), warnings
 
     columns = ("client_id", "address", "language", "version", "answers", "queues", "in_work", "started")
-    show_rows(run(work), columns=columns, empty=f"group {group} has no members online")
+    rows, warnings = run(work)
+    show_rows(rows, columns=columns, empty=f"group {group} has no members online")
+    for warning in warnings:
+        note(f"group {group}: {warning}")
 
 
 def subscriptions(group: GroupArgument) -> None:

@@ -16,7 +16,9 @@ from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.records import encode_stored
 from orbitmq.protocol.remoting.bodies import (
     BrokerData,
+    ClientConnection,
     ClusterInfo,
+    ConsumerConnection,
     ConsumeStats,
     MessageQueue,
     OffsetProgress,
@@ -199,6 +201,18 @@ def test_group_show(orbitmq: Run, cluster: ScriptedServer) -> None:
     assert table.code == 0
     assert "no members online" in table.err
     assert orbitmq("group", "show", "missing", "-n", cluster.address).code == 5
+
+
+def test_group_members_show_what_the_broker_says_about_them(orbitmq: Run, cluster: ScriptedServer) -> None:
+    connections = ConsumerConnection(
+        connection_set=[ClientConnection(client_id="c1", client_addr="10.0.0.1:1")],
+        orbitmq_warnings=["clients differ about topic 'orders'"],
+    )
+    cluster.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, connections.encode())
+    ran = orbitmq("group", "members", "billing", "-n", cluster.address)
+    assert ran.code == 0
+    assert "c1" in ran.out
+    assert "group billing: clients differ about topic 'orders'" in ran.err
 
 
 def test_message_by_key_leaves_out_hash_collisions(orbitmq: Run, cluster: ScriptedServer) -> None:

@@ -148,7 +148,7 @@ def test_answers_of_several_brokers_are_put_together(run: Run, cluster: Cluster,
         connections = [ClientConnection(client_id="both"), ClientConnection(client_id=broker.name)]
         broker.script(
             RequestCode.GET_CONSUMER_CONNECTION_LIST,
-            saying(ConsumerConnection(connection_set=connections)),
+            saying(ConsumerConnection(connection_set=connections, orbitmq_warnings=["they differ", broker.name])),
             ResponseCode.CONSUMER_NOT_ONLINE,
         )
 
@@ -162,6 +162,7 @@ def test_answers_of_several_brokers_are_put_together(run: Run, cluster: Cluster,
             online = await mq.admin.group_connections("g")
             assert online is not None
             assert [connection.client_id for connection in online.connection_set] == ["both", "b-a", "b-b"]
+            assert online.orbitmq_warnings == ["b-a", "b-b", "they differ"]
             assert await mq.admin.group_connections("g") is None
 
     run(test)

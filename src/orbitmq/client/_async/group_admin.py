@@ -95,7 +95,10 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         return dict(sorted(progress.items()))
 
     async def group_connections(self, group: str) -> ConsumerConnection | None:
-        """Connected members of a consumer group and their subscriptions; None when nobody is online."""
+        """Connected members of a consumer group and their subscriptions; None when nobody is online.
+
+        Brokers of orbitmq tell in `orbitmq_warnings` what the members differ about.
+        """
         merged: ConsumerConnection | None = None
         for target in await self.masters():
             answer = await self._ask(
@@ -113,6 +116,8 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
             else:
                 known = {connection.client_id for connection in merged.connection_set}
                 merged.connection_set.extend(new for new in found.connection_set if new.client_id not in known)
+                said = {*(merged.orbitmq_warnings or ()), *(found.orbitmq_warnings or ())}
+                merged.orbitmq_warnings = sorted(said) or None
         return merged
 
     async def groups_of_topic(self, topic: str) -> list[str]:

@@ -62,7 +62,10 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         return self._loop.run(self._twin.group_progress(group, topic))
 
     def group_connections(self, group: str) -> ConsumerConnection | None:
-        """Connected members of a consumer group and their subscriptions; None when nobody is online."""
+        """Connected members of a consumer group and their subscriptions; None when nobody is online.
+
+        Brokers of orbitmq tell in `orbitmq_warnings` what the members differ about.
+        """
         return self._loop.run(self._twin.group_connections(group))
 
     def groups_of_topic(self, topic: str) -> list[str]:
