@@ -31,6 +31,27 @@ async def sending() -> None:
         receipt.queue_offset = 7  # type: ignore[misc]
 
 
+async def choosing_and_asking(mq: orbitmq.Client) -> None:
+    def last(queues: Sequence[orbitmq.MessageQueue], ordering_key: str | None) -> orbitmq.MessageQueue:
+        return queues[-1]
+
+    async with mq.producer("mine", orbitmq.ProducerOptions(selector=last, avoid_slow_brokers=True)) as producer:
+        (queue, *_) = await producer.queues("orders")
+        assert_type(queue, orbitmq.MessageQueue)
+        assert_type(await producer.send("orders", b"42", queue=queue), orbitmq.SendReceipt)
+        await producer.send("orders", b"42", once=orbitmq.Once("scope", 7, "key"))
+        await producer.send("orders", b"42", once=("scope", 7, "key"))  # type: ignore[arg-type]
+    orbitmq.ProducerOptions(selector=orbitmq.MachineRoom("room-1"))
+    orbitmq.ProducerOptions(selector=orbitmq.RandomQueue())
+    orbitmq.ProducerOptions(selector="random")  # type: ignore[arg-type]
+    reply = await mq.request("prices", b"tea", timeout_ms=1_000)
+    assert_type(reply, orbitmq.Reply)
+    assert_type(reply.body, bytes)
+    for record in await mq.admin.trace("id"):
+        if isinstance(record, orbitmq.SentTrace):
+            assert_type(record.cost_ms, int)
+
+
 async def polling(mq: orbitmq.Client) -> None:
     async def told(taken: tuple[orbitmq.MessageQueue, ...], given_up: tuple[orbitmq.MessageQueue, ...]) -> None: ...
 

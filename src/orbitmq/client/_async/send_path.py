@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.client._async.broker_probes import BrokerProbes
 from orbitmq.client._async.parts import Context
@@ -38,6 +38,28 @@ from orbitmq.protocol.remoting.send_request import SendRequest, SendTemplate
 REPEAT_PAUSE_MS: Final = 100
 """Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
 meets a broker that was restarted meanwhile."""
+
+
+class _Plan(NamedTuple):
+    """Where a message may go, and how a broker recognises its repeats.
+
+    once: encoded properties, empty when repeats are not recognised. epoch: of the producer's own scope; None when the program counts
+    itself.
+    """
+
+    ordering_key: str | None
+    queue: MessageQueue | None
+    once: str = ""
+    epoch: int | None = None
+
+    @property
+    def is_callers(self) -> bool:
+        """The program gave a `Once`."""
+        return bool(self.once) and self.epoch is None
+
+    @property
+    def attempted_once(self) -> bool:
+        return (self.ordering_key is not None or self.queue is not None) and not self.is_callers
 
 
 class SendPath:
@@ -75,14 +97,15 @@ class SendPath:
             await self._room.enter(size, limit_ms)
         try:
             if once is not None:
-                text = once_text(once.scope, once.epoch, once.key)
-                return await self._attempts(outgoing, ordering_key or once.key, queue, text, None, started_ms, limit_ms)
+                plan = _Plan(ordering_key or once.key, queue, once_text(once.scope, once.epoch, once.key))
+                return await self._attempts(outgoing, plan, started_ms, limit_ms)
             scope = self._scope
             if scope is None:
-                return await self._attempts(outgoing, ordering_key, queue, "", None, started_ms, limit_ms)
+                return await self._attempts(outgoing, _Plan(ordering_key, queue), started_ms, limit_ms)
             epoch = scope.enter(started_ms)
             try:
-                return await self._attempts(outgoing, ordering_key, queue, scope.text, epoch, started_ms, limit_ms)
+                plan = _Plan(ordering_key, queue, scope.text, epoch)
+                return await self._attempts(outgoing, plan, started_ms, limit_ms)
             finally:
                 scope.leave(epoch)
         finally:
@@ -112,41 +135,28 @@ class SendPath:
 
     # --- attempts
 
-    async def _attempts(
-        self,
-        outgoing: Outgoing,
-        ordering_key: str | None,
-        queue: MessageQueue | None,
-        once: str,
-        epoch: int | None,
-        started_ms: int,
-        limit_ms: int,
-    ) -> list[SendReceipt]:
-        """Attempts until one succeeds. `epoch` is that of the producer's own scope; None with `once` means the caller's."""
+    async def _attempts(self, outgoing: Outgoing, plan: _Plan, started_ms: int, limit_ms: int) -> list[SendReceipt]:
         options = self._options
-        callers_once = bool(once) and epoch is None
-        attempted_once = (ordering_key is not None or queue is not None) and not callers_once
-        attempts = Attempts(0 if attempted_once else options.retries_count, limit_ms, options.attempt_timeout_ms)
+        retries_count = 0 if plan.attempted_once else options.retries_count
+        attempts = Attempts(retries_count, limit_ms, options.attempt_timeout_ms)
         not_ok: list[SendReceipt] | None = None
+        queue, once = plan.queue, plan.once
         while True:
-            target = queue or await self._choose(outgoing.topic, ordering_key, attempts.last_broker)
-            elapsed_ms = monotonic_ms() - started_ms
-            left_ms = attempts.left_ms(elapsed_ms)
+            target = queue or await self._choose(outgoing.topic, plan.ordering_key, attempts.last_broker)
+            left_ms = attempts.left_ms(monotonic_ms() - started_ms)
             if left_ms is None:
                 break
             try:
                 stored = await self._attempt(outgoing, target, once, left_ms, attempts.next_number)
             except ClientError as error:
-                if epoch is not None and once and _is_refused_key(error) and not attempts.maybe_stored:
+                if once and not plan.is_callers and _is_refused_key(error) and not attempts.maybe_stored:
                     log.debug("sending to %s without safe repeats: %s", target, error)
                     once = ""  # nothing was stored, here or before; this attempt does not count
                     continue
                 again = attempts.failed(target.broker_name, error)
-                if again and once and (callers_once or may_have_stored(error)):
-                    age_ms = monotonic_ms() - started_ms
-                    if epoch is not None and self._scope is not None and not self._scope.may_repeat(epoch, age_ms):
-                        break
+                if again and once and (plan.is_callers or may_have_stored(error)):
                     queue = target
+                    again = plan.is_callers or self._is_remembered(plan, monotonic_ms() - started_ms)
                 if not again:
                     break
                 if queue is not None:
@@ -186,6 +196,10 @@ class SendPath:
             now_ms = monotonic_ms()
             self._slow.succeeded(queue.broker_name, now_ms - began_ms, now_ms)
         return receipts(outgoing, queue, answer, number)
+
+    def _is_remembered(self, plan: _Plan, age_ms: int) -> bool:
+        """Whether a broker still knows a send of this age."""
+        return self._scope is None or plan.epoch is None or self._scope.may_repeat(plan.epoch, age_ms)
 
     async def _pause(self, attempts: Attempts, left_ms: int) -> None:
         pause_ms = REPEAT_PAUSE_MS if len(attempts.failures) == 1 else left_ms // 2
