@@ -61,7 +61,8 @@ NAMES = st.sampled_from(
     [
         *(Property.KEYS, Property.TAGS, Property.UNIQ_KEY, Property.WAIT, Property.DELAY, Property.POP_CK),
         *(Property.MSG_REGION, Property.TRAN_MSG, Property.TIMER_DELAY_SEC, Property.INNER_NUM, Property.DUE_MS),
-        *(Property.REAL_TOPIC, Property.REAL_QID),
+        *(Property.REAL_TOPIC, Property.REAL_QID, Property.RETRY_TOPIC, Property.CLUSTER),
+        *(Property.ONCE_SCOPE, Property.ONCE_EPOCH, Property.ONCE_KEY, Property.ONCE_SCOPE, Property.ONCE_EPOCH),
         *("a", "b", "", "ü"),
     ]
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.message_properties import NEEDS_THOUGHT, BrokerProperties, is_true
 from orbitmq.broker.once import ONCE_NAMES, is_copy, read_once
+from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
@@ -79,7 +80,10 @@ class PlainAdmission:
         if not NOT_PLAINEST.isdisjoint(values):
             if not NOT_PLAIN.isdisjoint(values) or is_copy(topic, values):
                 return None
-            once = read_once(topic, values)
+            try:
+                once = read_once(topic, values)
+            except Refusal:
+                return None
         unique_key = values.get(Property.UNIQ_KEY)
         if unique_key is None:
             return None

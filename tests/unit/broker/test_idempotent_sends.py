@@ -109,6 +109,7 @@ def test_what_is_malformed_is_refused_and_not_stored(rig, values, word):
     answer = rig.send("T", b"x", text=text)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert word in answer.remark
+    assert answer.fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
     assert rig.records("T") == []
 
 
