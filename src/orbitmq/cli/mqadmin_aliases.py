@@ -128,7 +128,6 @@ ALIASES: Final[dict[str, Alias]] = {
     "updateTopicPerm": Alias(
         ("topic", "update"),
         {"t,topic": ARGUMENT, "p,perm": "--perm", "b,brokerAddr": "--broker", "c,clusterName": DROPPED},
-        note="-b takes the broker's name",
     ),
     "deleteTopic": Alias(("topic", "delete", "--yes"), {"t,topic": ARGUMENT, "c,clusterName": "--cluster"}),
     "updateSubGroup": Alias(

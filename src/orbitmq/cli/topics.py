@@ -122,17 +122,29 @@ def update(
     attributes = _attributes(attribute)
 
     async def work(client: Client) -> list[dict[str, object]]:
-        for broker_name, present in (await _settings(client, name)).items():
-            if broker in (None, broker_name):
-                await client.admin.create_topic(
-                    name,
-                    queues_count=present.read_queue_nums if queues is None else queues,
-                    write_queues_count=present.write_queue_nums if write_queues is None else write_queues,
-                    perm=Perm(present.perm if perm is None else perm),
-                    ordered=present.order,
-                    attributes=attributes,
-                    broker=broker_name,
-                )
+        from orbitmq.errors import NotFoundError
+
+        addresses = {
+            data.broker_name: data.broker_addrs.get(0) for data in (await client.admin.topic_route(name)).broker_datas
+        }
+        settings = await _settings(client, name)
+        meant = [broker_name for broker_name in settings if broker in (None, broker_name, addresses.get(broker_name))]
+        if not meant:
+            raise NotFoundError(
+                f"no master broker {broker!r} has topic {name!r}",
+                remedy=f"those that have it are {', '.join(settings)}",
+            )
+        for broker_name in meant:
+            present = settings[broker_name]
+            await client.admin.create_topic(
+                name,
+                queues_count=present.read_queue_nums if queues is None else queues,
+                write_queues_count=present.write_queue_nums if write_queues is None else write_queues,
+                perm=Perm(present.perm if perm is None else perm),
+                ordered=present.order,
+                attributes=attributes,
+                broker=broker_name,
+            )
         return [_settings_row(broker_name, config) for broker_name, config in (await _settings(client, name)).items()]
 
     show_rows(run(work), columns=SETTINGS)

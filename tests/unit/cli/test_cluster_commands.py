@@ -126,6 +126,15 @@ def test_topic_create_update_delete(orbitmq: Run, cluster: ScriptedServer) -> No
     assert cluster.fields_of(RequestCode.DELETE_TOPIC_IN_NAMESRV) == [{"topic": "orders"}]
 
 
+def test_a_topic_is_updated_on_the_broker_named_or_not_at_all(orbitmq: Run, cluster: ScriptedServer) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    assert orbitmq("topic", "update", "orders", "--perm", 4, "-b", "broker-z", "-n", cluster.address).code == 5
+    assert cluster.fields_of(code) == []
+    assert orbitmq("topic", "update", "orders", "--perm", 4, "-b", cluster.address, "-n", cluster.address).code == 0
+    assert orbitmq("updateTopicPerm", "-t", "orders", "-p", 2, "-b", "broker-a", "-n", cluster.address).code == 0
+    assert [fields["perm"] for fields in cluster.fields_of(code)] == ["4", "2"]
+
+
 def test_a_bad_topic_name_is_a_usage_error_and_is_not_sent(orbitmq: Run, cluster: ScriptedServer) -> None:
     assert orbitmq("topic", "create", "a b", "-n", cluster.address).code == 2
     assert cluster.fields_of(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
