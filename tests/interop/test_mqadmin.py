@@ -6,9 +6,11 @@ a day. Each test judges names, numbers and states, not only that nothing failed.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -326,6 +328,18 @@ def test_messages_are_sent_by_the_tool(scene: Scene) -> None:
     assert [row[2] for row in rows[:3]] == ["true"] * 3
 
 
+def test_lists_of_topics_and_groups_come_from_files(scene: Scene, tmp_path: Path) -> None:
+    topics = [{"topicName": f"Listed{n}", "readQueueNums": n, "writeQueueNums": n, "perm": 6} for n in (1, 2)]
+    (tmp_path / "topics.json").write_text(json.dumps(topics))
+    scene.tool.run("updateTopicList", "-b", scene.address, "-f", str(tmp_path / "topics.json"))
+    assert '"readQueueNums":2' in scene.route("Listed2")
+    groups = [{"groupName": f"ListedGroup{n}", "retryMaxTimes": n} for n in (1, 2)]
+    (tmp_path / "groups.json").write_text(json.dumps(groups))
+    scene.tool.run("updateSubGroupList", "-b", scene.address, "-f", str(tmp_path / "groups.json"))
+    shown = dict(re.findall(r"(\w+)\s+=\s+(\S*)", scene.tool.run("getConsumerConfig", "-g", "ListedGroup2")))
+    assert shown["retryMaxTimes"] == "2"
+
+
 # --- offsets --------------------------------------------------------------------------------------------------------
 
 
@@ -367,7 +381,7 @@ def test_the_key_value_table_and_the_settings_of_the_name_server(scene: Scene) -
     assert (shown["scanNotActiveBrokerInterval"], shown["listenPort"]) == ("6000", str(scene.broker.nameserver_port))
 
 
-def test_everything_is_exported(scene: Scene, tmp_path: Any) -> None:
+def test_everything_is_exported(scene: Scene, tmp_path: Path) -> None:
     """The export commands read the tables of the broker whole."""
     for command, file in (("exportMetadata", "metadata.json"), ("exportConfigs", "configs.json")):
         scene.tool.run(command, "-c", CLUSTER_NAME, "-f", str(tmp_path))
