@@ -56,6 +56,13 @@ def test_a_client_runs_with_msgspec_alone() -> None:
     assert (result.returncode, result.stdout) == (0, "1000\n"), result.stderr
 
 
+def test_what_many_programs_never_use_is_not_imported() -> None:
+    parts = ("admin", "lite_pull", "pull_consumer", "tracer", "redrive")
+    program = f"import sys\nfrom orbitmq import connect\nprint([p for p in {parts!r} if 'orbitmq.client._async.' + p in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 def test_every_public_name_exists() -> None:
     import orbitmq
     import orbitmq.client
