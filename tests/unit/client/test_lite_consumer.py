@@ -569,6 +569,23 @@ def test_a_group_moved_by_its_broker_commits_anew_what_it_reads_anew(
     run(test)
 
 
+def test_what_is_in_hand_when_a_group_is_moved_back_does_not_hide_what_comes_again(
+    run: Run, cluster: Cluster, broker: Broker
+) -> None:
+    fill(broker, 5)
+
+    async def test() -> None:
+        async with client(cluster) as mq, mq.lite_consumer("g", FIRST) as consumer:
+            await consumer.assign([QUEUE])
+            assert bodies(await consumer.poll(max_messages=4)) == [0, 1, 2, 3]
+            await consumer.poll(max_messages=1)
+            owned = consumer.queues.owned[QUEUE]
+            consumer.queues.correct(owned, 1)
+            assert consumer.progress("T")[QUEUE] == 1  # not 4, the offset in hand
+
+    run(test)
+
+
 def test_without_automatic_commit_a_correction_is_not_written(run: Run, cluster: Cluster, broker: Broker) -> None:
     fill(broker, 3)
     broker.offsets["g", "T", 0] = 99

@@ -49,7 +49,8 @@ class LiteQueue:
     def finished(self) -> int:
         """Offset below which everything is finished."""
         first = self.messages.first_offset()
-        return self.next_offset if first is None else first
+        # After a group was moved back, the next pull may begin below what is still in hand.
+        return self.next_offset if first is None else min(first, self.next_offset)
 
 
 class LiteQueues:
