@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orbitmq.errors import RecordError
 from orbitmq.protocol.batches import BatchItem, decode_batch, encode_batch
 from orbitmq.protocol.checksum import (
     PropertyCrc,
@@ -23,6 +25,7 @@ from orbitmq.protocol.records import (
     body_span,
     check_record,
     decode_record,
+    decode_records,
     encode_record,
     encode_stored,
     iter_records,
@@ -136,6 +139,30 @@ def test_truncation_at_every_byte_is_seen(record: Record) -> None:
 def test_concatenated_records_come_back_in_order(many: list[Record]) -> None:
     answer = b"".join(map(encode_record, many))
     assert [encode_record(record) for record in iter_records(answer)] == [encode_record(record) for record in many]
+
+
+def outcome(decode: Callable[[bytes], Iterable[Record]], data: bytes) -> list[Record] | str:
+    try:
+        return list(decode(data))
+    except RecordError as error:
+        return str(error)
+
+
+@given(st.lists(records(), max_size=5), st.data())
+def test_cutting_all_records_at_once_agrees_with_one_after_the_other(many: list[Record], data: st.DataObject) -> None:
+    """Also over bytes that are no whole records: the same refusal, in the same words."""
+    answer = bytearray(b"".join(map(encode_record, many)))
+    assert outcome(decode_records, bytes(answer)) == outcome(iter_records, bytes(answer))
+    if answer:
+        for _ in range(data.draw(st.integers(0, 3))):
+            answer[data.draw(st.integers(0, len(answer) - 1))] = data.draw(st.integers(0, 255))
+        del answer[data.draw(st.integers(0, len(answer))) :]
+    assert outcome(decode_records, bytes(answer)) == outcome(iter_records, bytes(answer))
+
+
+@given(st.binary(max_size=200))
+def test_cutting_nonsense_agrees_too(data: bytes) -> None:
+    assert outcome(decode_records, data) == outcome(iter_records, data)
 
 
 @given(records(), int64, int64, int64)

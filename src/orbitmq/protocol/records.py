@@ -66,6 +66,7 @@ BLANK_BYTES_MIN: Final = 8
 RECORD_BYTES_MIN: Final = 91
 """A V1 record with IPv4 hosts and nothing in it."""
 
+_MAGIC_V1: Final = MagicCode.V1
 _V1: Final = MagicCode.V1.value
 _V2: Final = MagicCode.V2.value
 _BLANK: Final = MagicCode.BLANK.value
@@ -334,6 +335,73 @@ def iter_records(buffer: ReadableBuffer) -> Iterator[Record]:
         record = decode_record(buffer, at)
         yield record
         at += record.total_size
+
+
+def decode_records(data: bytes) -> list[Record]:
+    """What `iter_records` gives, all at once. RecordError when any of it is not whole.
+
+    The hot path of every consumer: plain V1 records are cut in one pass, everything else is left to `decode_record`. Cost: about
+    1 us for a record, less than half of the general way.
+    """
+    records: list[Record] = []
+    topics: dict[bytes, str] = {}
+    at, end = 0, len(data)
+    while at < end:
+        record = _plain_record(data, at, end, topics) or decode_record(data, at)
+        records.append(record)
+        at += record.total_size
+    return records
+
+
+def _plain_record(data: bytes, at: int, end: int, topics: dict[bytes, str]) -> Record | None:
+    """The well-formed V1 record at `at`; None for any other bytes. `topics` keeps the texts of topics seen before."""
+    if end - at < RECORD_BYTES_MIN:
+        return None
+    head = _HEADS[data[at + SYS_FLAG_AT + 3] >> 4 & 3]
+    body_at = at + head.size
+    if body_at >= end:
+        return None
+    (
+        size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,
+        store_host, reconsume_times, prepared_transaction_offset, body_size,
+    ) = head.unpack_from(data, at)  # fmt: skip
+    last = at + size
+    body_end = body_at + body_size
+    if magic != _V1 or body_size < 0 or not body_end + 3 <= last <= end or data[body_end] > 127:
+        return None
+    topic_end = body_end + 1 + data[body_end]
+    properties_at = topic_end + 2
+    if properties_at > last:
+        return None
+    properties_size = data[topic_end] << 8 | data[topic_end + 1]
+    if properties_at + properties_size != last or properties_size > limits.PROPERTIES_BYTES_MAX:
+        return None
+    raw_topic = data[body_end + 1 : topic_end]
+    topic = topics.get(raw_topic)
+    if topic is None:
+        try:
+            topic = topics[raw_topic] = raw_topic.decode()
+        except UnicodeDecodeError:
+            return None
+    return Record(
+        _MAGIC_V1,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        data[body_at:body_end],
+        topic,
+        data[properties_at:last],
+        size,
+    )
 
 
 def body_span(buffer: ReadableBuffer, at: int = 0) -> tuple[int, int]:

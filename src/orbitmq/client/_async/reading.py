@@ -10,7 +10,7 @@ from orbitmq.protocol.batches import unwrap_inner_batch
 from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.properties import Property, find_property
-from orbitmq.protocol.records import Record, iter_records
+from orbitmq.protocol.records import Record, decode_records
 from orbitmq.protocol.remoting.frame import Buffer
 from orbitmq.protocol.sysflag import SysFlag, compression_of
 
@@ -20,7 +20,7 @@ _INNER_BATCH = SysFlag.INNER_BATCH.value | SysFlag.NEEDS_UNWRAP.value
 
 def records_of(body: Buffer) -> list[Record]:
     """All records, inner batches as their messages. `RecordError` where the bytes are no record."""
-    records = list(iter_records(body))
+    records = decode_records(bytes(body))
     if any(record.sys_flag & _INNER_BATCH == _INNER_BATCH for record in records):
         return [inner for record in records for inner in _messages_of(record)]
     return records
