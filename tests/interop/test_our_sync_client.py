@@ -206,6 +206,24 @@ def test_queues_are_polled_and_pulled(mq: orbitmq.sync.Client, name: str) -> Non
     assert set(found) == sent
 
 
+def test_a_request_gets_its_reply(broker: BrokerUnderTest, mq: orbitmq.sync.Client, name: str) -> None:
+    mq.admin.create_topic(name, queues_count=1)
+
+    def answer(message: orbitmq.sync.ReceivedMessage) -> None:
+        message.reply(message.body.upper())
+
+    with (
+        orbitmq.sync.connect(broker.name_server) as server,
+        ThreadPoolExecutor(1) as pool,
+        server.consumer(name, name, options=FIRST) as consumer,
+    ):
+        running = pool.submit(consumer.run, answer, concurrency=4)
+        replies = [mq.request(name, b"question %d" % number, timeout_ms=20_000).body for number in range(5)]
+        consumer.stop()
+        running.result(RECEIVE_S)
+    assert replies == [b"QUESTION %d" % number for number in range(5)]
+
+
 def test_the_brokers_refusals_are_explained(mq: orbitmq.sync.Client, name: str) -> None:
     with pytest.raises(orbitmq.sync.MessageIllegalError):
         mq.send("not a topic!", b"x")

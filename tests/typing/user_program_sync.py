@@ -27,6 +27,7 @@ def sending() -> None:
             assert_type(producer.group, str)
             assert_type(producer.send("orders", b"42", ordering_key="42"), orbitmq.SendReceipt)
         assert_type(mq.client_id, str)
+        assert_type(mq.request("questions", b"?").body, bytes)
 
         mq.send("orders", "text")  # type: ignore[arg-type]
         mq.send("orders", b"x", delay="3")  # type: ignore[call-arg]
