@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import zlib
 from hashlib import blake2b
@@ -20,7 +21,9 @@ from orbitmq.broker.once_journal import (
     entry_of,
 )
 from orbitmq.broker.once_memory import Place, pack
+from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
+from orbitmq.testing.faults import Call, RecordingFiles
 from orbitmq.testing.little_store import LittleStore
 
 
@@ -229,6 +232,28 @@ def test_keys_that_come_while_the_file_is_made_shorter_wait(tmp_path: Path) -> N
     little.kill()
     again = LittleStore(tmp_path, clock=little.clock)
     assert known(again, "b") == place
+    again.close()
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename"])
+def test_a_full_disk_leaves_the_longer_file_in_use(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    def plan(call: Call) -> OSError | None:
+        if call.path.name == JOURNAL_FILE + ".tmp" and call.kind == kind:
+            return OSError(errno.ENOSPC, "no space")
+        return None
+
+    files = RecordingFiles(OsFiles(), tmp_path, plan=plan)
+    little = LittleStore(tmp_path, files=files)
+    little.idempotence._shorten_from_bytes = 1
+    first = send(little, "a")
+    little.advance(5_100)
+    assert "orbitmq.once was not made shorter" in caplog.text
+    assert little.store.writable
+    second = send(little, "b")
+    little.advance(5_100)
+    little.kill()
+    again = LittleStore(tmp_path, clock=little.clock)
+    assert (known(again, "a"), known(again, "b")) == (first, second)
     again.close()
 
 
