@@ -140,7 +140,8 @@ class OnceJournal:
         self._files = files
         self._path = path
         self._file: File | None = None
-        self._is_new = False
+        self._name_synced = False
+        """False for a file that was there as well: who made it may have been killed before that."""
         self.size_bytes = 0
         self.shortened_bytes = 0
         """Size when it was last made as short as it can be."""
@@ -180,7 +181,6 @@ class OnceJournal:
 
     def _open(self) -> File:
         if self._file is None:
-            self._is_new = not self._files.exists(self._path)
             self._file = self._files.open(self._path, create=True)
         return self._file
 
@@ -188,9 +188,9 @@ class OnceJournal:
         if self._file is None:
             return
         self._file.datasync()
-        if self._is_new:
+        if not self._name_synced:
             self._files.sync_dir(self._path.parent)
-            self._is_new = False
+            self._name_synced = True
 
     def shorten(self, keep: Callable[[KeysBlock], bool], end: bytes) -> None:
         """Replace the file by one with the keys to keep and the position block `end`; durable on return. Blocks.
@@ -213,7 +213,7 @@ class OnceJournal:
             self._file.close()
         self._file, self.size_bytes, self.shortened_bytes = new, size, size
         self._files.sync_dir(self._path.parent)
-        self._is_new = False
+        self._name_synced = True
 
     def close(self) -> None:
         if self._file is not None:
