@@ -124,9 +124,11 @@ def test_a_start_that_fails_leaves_no_thread(cluster: Cluster, monkeypatch: pyte
 
     monkeypatch.setattr(AsyncClient, "start", fail)
     before = threading.active_count()
+    client = connect(cluster)
     with pytest.raises(OSError, match="no start"):
-        connect(cluster).start()
-    until(lambda: threading.active_count() == before)
+        client.start()
+    assert threading.active_count() == before
+    client.close()
 
 
 def test_in_an_event_loop_it_names_the_asyncio_client(mq: Client, cluster: Cluster) -> None:

@@ -36,7 +36,7 @@ R = TypeVar("R")
 class LoopThread:
     """What the objects of one synchronous client share: the way into its loop.
 
-    Cost of a blocking call: two thread switches, about 70 us, beside the work itself.
+    Cost of a blocking call: two thread switches, about 50 us of CPU, beside the work itself.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,22 +53,23 @@ class LoopThread:
             work.close()
             raise _inside_a_loop()
         with self._starting:
-            engine = self._engine
-            if engine is not None:
-                return self.run(work)  # which says that a client starts once
-            engine = self._engine = Engine(self._name)
-            weakref.finalize(self, _dropped, engine).atexit = False
-            engine.start()
+            fresh = None
+            if self._engine is None:
+                fresh = self._engine = Engine(self._name)
+                weakref.finalize(self, _dropped, fresh).atexit = False
+                fresh.start()
         try:
-            return self.run(work)
+            return self.run(work)  # the second time it says that a client starts once
         except BaseException:
-            engine.stop()
+            if fresh is not None:
+                fresh.stop()
+                fresh.thread.join()
             raise
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, the client's closing, and end the thread. Closing again waits for the first closing, and does no more."""
         engine = self._engine
-        if engine is None or engine.forked:
+        if engine is None or engine.forked or engine.ended:
             work.close()
             return
         if _in_a_loop():
@@ -291,7 +292,7 @@ class Engine:
         call.forget = self._waiting.discard
         self._waiting.add(call)
         if self.ended or not self._soon(self._begin, call):
-            call.refuse(_closed_meanwhile())
+            self._refuse(call)
 
     def interrupt(self, call: Call[Any], instead: Callable[[], object] | None) -> None:
         """Bring a call to an end and wait for it."""
@@ -339,8 +340,15 @@ class Engine:
             self.loop.close()
             _running.discard(self)
             for call in tuple(self._waiting):
-                if not call.ended:
-                    call.refuse(_closed_meanwhile())
+                self._refuse(call)
+
+    def _refuse(self, call: Call[Any]) -> None:
+        """For a call that the loop will not end. Its caller and the thread may both come here; who takes it out refuses it."""
+        try:
+            self._waiting.remove(call)
+        except KeyError:
+            return
+        call.refuse(_closed_meanwhile())
 
     def _soon(self, function: Callable[..., object], *args: Any) -> bool:
         """Have the loop call a function; False when it has ended."""
