@@ -15,6 +15,7 @@ from orbitmq.client._async.delivery import ReceivedMessage
 from orbitmq.client.allocation import AllocateCircle
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
 from orbitmq.clock import ManualClock
+from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import ClientConnection, ConsumerConnection, MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, encode, response
@@ -271,6 +272,24 @@ def test_a_strategy_that_fails_keeps_what_is_owned_and_is_reported(
             broken = False
             broker.store("T", 0, b"x")
             assert (await anext(members)).body == b"x"
+
+    run(test)
+
+
+def test_a_handler_that_is_not_asynchronous_is_refused_by_the_first_message(
+    run: Run, cluster: Cluster, broker: Broker
+) -> None:
+    broker.store("T", 0, b"x")
+
+    async def test() -> None:
+        def plain(message: ReceivedMessage) -> None:
+            pass
+
+        async with client(cluster) as mq, consumer(mq) as members:
+            with pytest.raises(ConfigurationError, match="async def"):
+                await members.run(plain)  # type: ignore[arg-type]
+        assert broker.requests(RequestCode.CONSUMER_SEND_MSG_BACK) == []
+        assert broker.offsets.get(("g", "T", 0), 0) == 0  # it comes again
 
     run(test)
 

@@ -177,10 +177,7 @@ class Consumer:
         Raises what broke the consumer itself; errors of the handler are logged and the message is sent back.
         """
 
-        async def handle(messages: list[ReceivedMessage]) -> None:
-            await handler(messages[0])
-
-        await self._run(handler, handle, 1, concurrency)
+        await self._run(handler, lambda messages: handler(messages[0]), 1, concurrency)
 
     async def run_batches(self, handler: BatchHandler, *, concurrency: int = 20) -> None:
         """As `run`, with up to `ConsumerOptions.batch_messages_count` messages of one queue in each call, in the order of their offsets.
@@ -371,7 +368,11 @@ class Consumer:
     async def _work(self, handle: BatchHandler, count: int) -> None:
         while messages := await self._next(count):
             try:
-                await handle(messages)
+                work = handle(messages)
+                if work is None:
+                    self._crashed(_plain_handler())
+                    return
+                await work
             except Exception as error:
                 self._log_failure(error, messages)
                 for message in messages:
@@ -443,11 +444,20 @@ class Consumer:
         self.stop()
 
     def _raise_failure(self) -> None:
+        if isinstance(self._failure, ConfigurationError):
+            raise self._failure
         if self._failure is not None:
             raise ClientError(
                 f"consumer {self.group!r} stopped because of a defect: {self._failure!r}",
                 remedy="please report it with the traceback from the log",
             ) from self._failure
+
+
+def _plain_handler() -> ConfigurationError:
+    return ConfigurationError(
+        "the handler returned None instead of something to wait for",
+        remedy="write it with async def; orbitmq.sync takes plain functions",
+    )
 
 
 async def _dead_letter(message: ReceivedMessage) -> None:
