@@ -49,22 +49,25 @@ def coverage(
     missing: Annotated[bool, typer.Option("--missing", help="Only codes that are not covered.")] = False,
 ) -> None:
     """List all request codes and how many recorded exchanges of each were replayed with equal results."""
-    from orbitmq.protocol.remoting.codes import RequestCode
+    from orbitmq.protocol.remoting.codes import UNUSED_CODES, RequestCode
 
     replayed = replayed_exchanges()
     rows: list[dict[str, object]] = [
         {
             "code": code.value,
             "name": code.name,
-            "state": "implemented" if replayed.get(code.value) else "missing",
+            "state": "implemented" if replayed.get(code.value) else "unused" if code in UNUSED_CODES else "missing",
             "replayed": replayed.get(code.value, 0),
         }
         for code in RequestCode
     ]
     covered = sum(1 for row in rows if row["replayed"])
-    shown = [row for row in rows if not (missing and row["replayed"])]
+    shown = [row for row in rows if not missing or row["state"] == "missing"]
     show_rows(shown, columns=("code", "name", "state", "replayed"), empty="nothing is missing")
-    note(f"{covered} of {len(rows)} request codes are covered by replayed exchanges")
+    note(
+        f"{covered} of {len(rows) - len(UNUSED_CODES)} request codes are covered by replayed exchanges; "
+        f"{len(UNUSED_CODES)} more are names that RocketMQ's servers do not answer either"
+    )
 
 
 def replayed_exchanges() -> dict[int, int]:

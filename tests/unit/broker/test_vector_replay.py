@@ -24,6 +24,7 @@ import pytest
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import CheckClientBody, SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.codes import UNUSED_CODES
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode
 
@@ -291,6 +292,13 @@ def test_what_is_not_served_is_answered_not_supported(make_rig, exchange):
     answer = rig.broker.handle(exchange.request, rig.peer())
     assert answer is not None
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_what_no_server_of_theirs_answers_is_known_to_be_unused():
+    refused = {one.request.code for one in exchanges() if one.answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+    named = {code for code in refused if code in set(RequestCode)}
+    assert named
+    assert named <= UNUSED_CODES
 
 
 def test_coverage_file_is_up_to_date(check_coverage):

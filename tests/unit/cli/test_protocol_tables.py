@@ -9,7 +9,7 @@ import pytest
 from scripted_server import Ran
 
 from orbitmq.cli import protocol_tables
-from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.codes import UNUSED_CODES, RequestCode, ResponseCode
 
 Run = Callable[..., Ran]
 
@@ -28,9 +28,10 @@ def test_coverage_counts_replayed_codes_only(orbitmq: Run, monkeypatch: pytest.M
     rows = {row["code"]: row for row in json.loads(ran.out)}
     assert (rows[10]["state"], rows[10]["replayed"]) == ("implemented", 4)
     assert rows[11]["state"] == rows[12]["state"] == "missing"
-    assert f"1 of {len(RequestCode)} request codes" in ran.err
+    assert rows[13]["state"] == "unused"
+    assert f"1 of {len(RequestCode) - len(UNUSED_CODES)} request codes" in ran.err
     missing = json.loads(orbitmq("protocol", "coverage", "--missing", "-o", "json").out)
-    assert len(missing) == len(RequestCode) - 1
+    assert len(missing) == len(RequestCode) - len(UNUSED_CODES) - 1
 
 
 def test_the_packaged_file_names_known_codes() -> None:

@@ -183,6 +183,26 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
 
 
+UNUSED_CODES: Final = frozenset(
+    {
+        RequestCode.QUERY_BROKER_OFFSET,
+        RequestCode.GET_TOPIC_CONFIG_LIST,
+        RequestCode.GET_TOPIC_NAME_LIST,
+        RequestCode.TRIGGER_DELETE_FILES,
+        RequestCode.GET_CLIENT_CONFIG,
+        RequestCode.SUSPEND_CONSUMER,
+        RequestCode.RESUME_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_CONSUMER,
+        RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
+        RequestCode.ADJUST_CONSUMER_THREAD_POOL,
+        RequestCode.WHO_CONSUME_THE_MESSAGE,
+        RequestCode.REGISTER_FILTER_SERVER,
+        RequestCode.REGISTER_MESSAGE_FILTER_CLASS,
+    }
+)
+"""Names that RocketMQ keeps for requests nobody serves: its own servers answer them "not supported", and so do ours."""
+
+
 class ResponseCode(IntEnum):
     """How a request ended. 209 to 211 have another meaning in answers of brokers up to 5.3.2 to ACL requests."""
 
