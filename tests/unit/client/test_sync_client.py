@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,23 @@ def test_errors_keep_their_type_and_show_both_sides(mq: Client) -> None:
     functions = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert functions[0] == "test_errors_keep_their_type_and_show_both_sides"
     assert functions.count("topic_route") == 2, "the blocking call and the client's own"
+
+
+def test_an_asynchronous_iterator_is_read_and_closed(mq: Client) -> None:
+    closed: list[bool] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            for number in range(5):
+                yield number
+        finally:
+            closed.append(True)
+
+    assert list(mq._loop.iterate(numbers())) == [0, 1, 2, 3, 4]
+    some = mq._loop.iterate(numbers())
+    assert next(some) == 0
+    some.close()  # type: ignore[attr-defined]
+    assert closed == [True, True]
 
 
 def test_an_error_keeps_nothing_alive(mq: Client) -> None:
