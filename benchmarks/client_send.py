@@ -38,7 +38,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, float]:
             if begin >= counts_from:
                 took_s.append(time.perf_counter() - begin)
 
-    settings = orbitmq.ProducerOptions(idempotent=not arguments.plain)
+    settings = orbitmq.ProducerOptions(idempotent=not arguments.plain, auto_batch_ms=arguments.auto_batch_ms)
     async with orbitmq.connect(arguments.name_server, producer_options=settings) as mq:
         await mq.send(arguments.topic, body)
         counts_from = time.perf_counter() + WARM_UP_S
@@ -71,6 +71,7 @@ def main() -> int:
     parser.add_argument("--body-bytes", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--plain", action="store_true", help="without the properties of idempotent sends")
+    parser.add_argument("--auto-batch-ms", type=int, default=0, help="let sends wait so long for others")
     parser.add_argument("--uvloop", action="store_true", help="run on uvloop instead of asyncio's own loop")
     arguments = parser.parse_args()
     if arguments.uvloop:

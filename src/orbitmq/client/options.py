@@ -93,6 +93,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max, in_flight_bytes_max: what may be under way; later sends wait for room within their own time.
     idempotent: send again after a lost answer in a way that the broker recognises, to the same queue, so that the message is stored
         once. RocketMQ's broker does not recognise it; with False such a repeat goes to another broker, as RocketMQ's clients do.
+    auto_batch_ms: how long a send may wait for others, to leave as one batch with them; 0 sends each on its own. Only sends without delay,
+        ordering key, `once` and time limit of their own wait. auto_batch_bytes: the size at which a batch leaves at once.
     """
 
     send_timeout_ms: int = 3_000
@@ -108,6 +110,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max: int = limits.CLIENT_SENDS_IN_FLIGHT_MAX
     in_flight_bytes_max: int = limits.CLIENT_BYTES_IN_FLIGHT_MAX
     idempotent: bool = True
+    auto_batch_ms: int = 0
+    auto_batch_bytes: int = 32_768
 
     def __post_init__(self) -> None:
         _check_range(self, "send_timeout_ms", 1, 600_000)
@@ -119,6 +123,13 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_range(self, "topic_queues_count", 1, 65_535)
         _check_range(self, "in_flight_max", 1, 1_000_000)
         _check_range(self, "in_flight_bytes_max", 1_048_576, 100 * 1024 * 1024 * 1024)
+        _check_range(self, "auto_batch_ms", 0, 30_000)
+        _check_range(self, "auto_batch_bytes", 1_024, 2 * 1_048_576)
+        if self.auto_batch_ms and self.auto_batch_bytes > self.max_message_bytes:
+            raise ConfigurationError(
+                f"auto_batch_bytes is {self.auto_batch_bytes}, more than max_message_bytes ({self.max_message_bytes})",
+                remedy="a batch counts as one message: raise max_message_bytes or lower auto_batch_bytes",
+            )
         if self.selector is not None and not callable(self.selector):
             raise ConfigurationError(
                 f"ProducerOptions.selector={self.selector!r}: must be a function of the queues and the ordering key",

@@ -122,8 +122,20 @@ def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_b
             f"the batch of {len(items)} messages has {len(body)} bytes encoded, the producer allows {max_bytes}",
             remedy="split it, for example at half the messages",
         )
-    properties = encoded_properties({Property.WAIT: "true" if waits else "false"}).decode()
-    return Outgoing(topic, body, properties, tuple(unique_ids), is_batch=True)
+    return batch_of(topic, body, unique_ids, wait_stored=waits)
+
+
+def batch_member(message: Message, ids: UniqueIds, max_bytes: int) -> tuple[str, bytes]:
+    """Check and encode one member of a batch alone: its unique id and its bytes, which are joined to those of others."""
+    check_message(message, max_bytes)
+    unique_id = ids.next()
+    properties = encoded_properties(message_properties(message, unique_id))
+    return unique_id, encode_batch([BatchItem(message.flag, bytes(message.body), properties)])
+
+
+def batch_of(topic: str, body: bytes, unique_ids: Sequence[str], *, wait_stored: bool) -> Outgoing:
+    """The request for encoded members."""
+    return Outgoing(topic, body, WAITING if wait_stored else NOT_WAITING, tuple(unique_ids), is_batch=True)
 
 
 def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from orbitmq.client._async.batcher import Batcher
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.requests import ask
 from orbitmq.client._async.runtime import monotonic_ms, offload
@@ -33,6 +34,7 @@ class Producer:
     def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
         self._client = client
         self._path = SendPath(client, group, options)
+        self._batcher = Batcher(client, self._path, options, f"producer {group}") if options.auto_batch_ms else None
         self._closed = False
         self.group = group
         self.options = options
@@ -69,15 +71,22 @@ class Producer:
             flag=flag,
             wait_stored=wait_stored,
         )
-        outgoing = await self._prepare(topic, message, ordering_key, queue)
         tracer = self._client.tracer
         began_ms = 0 if tracer is None else monotonic_ms()
-        receipts = await self._path.store(
-            outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
-        )
+        batcher = self._batcher
+        waits = batcher is not None and ordering_key is None and once is None and timeout_ms is None
+        if batcher is not None and waits and batcher.takes(topic, message):
+            self._check(topic, queue)
+            receipt = await batcher.send(topic, message, queue)
+        else:
+            outgoing = await self._prepare(topic, message, ordering_key, queue)
+            receipts = await self._path.store(
+                outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
+            )
+            receipt = receipts[0]
         if tracer is not None:
-            tracer.sent(self.group, (message,), receipts, monotonic_ms() - began_ms)
-        return receipts[0]
+            tracer.sent(self.group, (message,), (receipt,), monotonic_ms() - began_ms)
+        return receipt
 
     async def send_oneway(
         self,
@@ -117,8 +126,7 @@ class Producer:
         timeout_ms: for everything. `RequestTimeoutError` when no reply came, though the request may have been handled; the errors
         of `send` when it could not be sent.
         """
-        self._check_open()
-        check_topic(topic)
+        self._check(topic)
         message = Message(body, tag=tag, key=key, properties=properties or {})
         return await ask(self._client, self._path, self.options, topic, message, timeout_ms)
 
@@ -135,9 +143,7 @@ class Producer:
 
         All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed.
         """
-        self._check_open()
-        check_topic(topic)
-        _check_queue(topic, queue)
+        self._check(topic, queue)
         outgoing = prepare_batch(topic, messages, self._client.unique_ids, self.options.max_message_bytes)
         tracer = self._client.tracer
         began_ms = 0 if tracer is None else monotonic_ms()
@@ -148,8 +154,7 @@ class Producer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
-        self._check_open()
-        check_topic(topic)
+        self._check(topic)
         return list(await self._path.queues(topic))
 
     async def send_prepared(self, outgoing: Outgoing, timeout_ms: int, once: Once | None = None) -> SendReceipt:
@@ -160,6 +165,8 @@ class Producer:
         """Take the group out of the heartbeats and tell the brokers. Sends that wait for an answer still get it."""
         if not self._closed:
             self._closed = True
+            if self._batcher is not None:
+                await self._batcher.close()
             await self._path.close()
             await self._client.producer_closed(self)
 
@@ -177,23 +184,21 @@ class Producer:
         if self._closed:
             raise ClientError(f"producer {self.group!r} is closed", remedy="make a new one with client.producer()")
 
+    def _check(self, topic: str, queue: MessageQueue | None = None) -> None:
+        self._check_open()
+        check_topic(topic)
+        if queue is not None and queue.topic != topic:
+            raise MessageIllegalError(
+                f"the queue {queue!r} belongs to topic {queue.topic!r}, the message to {topic!r}",
+                remedy="take a queue of `await producer.queues(topic)`",
+            )
+
     async def _prepare(
         self, topic: str, message: Message, ordering_key: str | None, queue: MessageQueue | None
     ) -> Outgoing:
-        self._check_open()
-        check_topic(topic)
-        if queue is not None:
-            _check_queue(topic, queue)
+        self._check(topic, queue)
         options = self.options
         outgoing = prepare(topic, message, self._client.unique_ids, options.max_message_bytes, ordering_key)
         if len(outgoing.body) < options.compress_from_bytes or options.codec is Codec.NONE:
             return outgoing
         return await offload(len(outgoing.body), compressed, outgoing, options.codec)
-
-
-def _check_queue(topic: str, queue: MessageQueue | None) -> None:
-    if queue is not None and queue.topic != topic:
-        raise MessageIllegalError(
-            f"the queue {queue!r} belongs to topic {queue.topic!r}, the message to {topic!r}",
-            remedy="take a queue of `await producer.queues(topic)`",
-        )
