@@ -11,6 +11,7 @@ CRASH_COUNT ?= 500
 SOAK_SECONDS ?= 3600
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
+GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs
 SOURCES := src tests benchmarks examples scripts
 
 .PHONY: help demo test check lint types contracts generated generate fuzz crash-campaign overload soak chaos leaf clean format
@@ -60,10 +61,10 @@ contracts: $(STAMP)
 	@$(BIN)/lint-imports
 
 generated: $(STAMP)
-	@$(BIN)/python scripts/generate_sync.py --check
+	@for script in $(GENERATORS); do $(BIN)/python scripts/$$script.py --check || exit 1; done
 
-generate: $(STAMP) ## Write the synchronous client from the asyncio client
-	@$(BIN)/python scripts/generate_sync.py
+generate: $(STAMP) ## Write the synchronous client and the reference pages from the code
+	@for script in $(GENERATORS); do $(BIN)/python scripts/$$script.py || exit 1; done
 
 fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
 	@for parser in frames fastjson records properties; do \

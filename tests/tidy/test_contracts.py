@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,11 +57,33 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     assert "orbitmq.protocol.planted -> orbitmq.broker" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["configuration_docs.py", "cli_docs.py"])
+GENERATORS = ["configuration_docs.py", "cli_docs.py", "api_docs.py", "reference_docs.py"]
+
+
+@pytest.mark.parametrize("name", GENERATORS)
 def test_generated_documents_are_fresh(name: str) -> None:
     script = ROOT / "scripts" / name
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("api_docs.py", "api.md"), ("reference_docs.py", "limits.md"), ("reference_docs.py", "errors.md")],
+)
+def test_a_stale_reference_is_noticed(name: str, page: str, tmp_path: Path) -> None:
+    """The generators work on the checkout they stand in: a copy of it, with one word changed."""
+    for part in ("scripts", "docs/reference"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    target = tmp_path / "docs" / "reference" / page
+    command = [sys.executable, tmp_path / "scripts" / name, "--check"]
+    assert subprocess.run(command, check=False).returncode == 0
+    target.write_text(target.read_text(encoding="utf-8").replace("the", "teh", 1), encoding="utf-8")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{page} " in done.stderr
+    assert "run: python" in done.stderr
 
 
 def test_the_list_of_metrics_is_fresh() -> None:

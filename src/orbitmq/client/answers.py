@@ -12,7 +12,7 @@ from typing import Final
 from orbitmq.errors import RemoteError, StaleEpochError
 from orbitmq.protocol.remoting.codes import ResponseCode, response_name
 
-_REMEDIES: Final[dict[int, str]] = {
+REMEDIES: Final[dict[int, str]] = {
     ResponseCode.SYSTEM_BUSY: "the broker is overloaded; send again later or more slowly",
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not have that feature; check its version",
     ResponseCode.MESSAGE_ILLEGAL: "the broker refuses this message; its remark says why",
@@ -25,10 +25,11 @@ _REMEDIES: Final[dict[int, str]] = {
     ResponseCode.STALE_EPOCH: "another writer of this scope has begun a later epoch; stop, this one was replaced",
     ResponseCode.IDEMPOTENCE_FULL: "the broker remembers as many keys as it may; begin epochs more often, or raise its limit",
 }
+"""Also shown in the reference of errors."""
 
 
 def remote_error(code: int, remark: str | None, address: str, doing: str) -> RemoteError:
     """The error for an answer with `code` to what `doing` describes, such as "sending to topic 'orders'"."""
     name = response_name(code)
     kind = StaleEpochError if code == ResponseCode.STALE_EPOCH else RemoteError
-    return kind(code, f"{name}, {doing}: {remark or 'no remark'}", address=address, remedy=_REMEDIES.get(code))
+    return kind(code, f"{name}, {doing}: {remark or 'no remark'}", address=address, remedy=REMEDIES.get(code))
