@@ -222,6 +222,10 @@ NOTED_OFFSETS_MAX: Final = 1_000
 WISHES_COMPARED_MAX: Final = 64
 """Topics of one member whose subscriptions are kept word by word, to tell members that differ; a consumer has a few."""
 
+CLIENT_WISHES_MAX: Final = 200_000
+"""Subscriptions of members that are kept to compare them, each different set once per group: at most some 80 MB. Beyond
+it further members are not compared."""
+
 GROUP_WARNINGS_MAX: Final = 8
 """Sentences about one group whose members do not agree; the first ones tell what is wrong."""
 

@@ -25,7 +25,7 @@ import msgspec
 
 from orbitmq.broker.agreement import Voice, Wishes, disagreements, wishes_of
 from orbitmq.broker.refusal import Refusal
-from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX, CLIENT_SUBSCRIPTIONS_BYTES_MAX
+from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX, CLIENT_SUBSCRIPTIONS_BYTES_MAX, CLIENT_WISHES_MAX
 from orbitmq.protocol.remoting.bodies import (
     ConsumeFromWhere,
     ConsumerData,
@@ -65,6 +65,9 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     fingerprint: int | None = None
     disagreements: tuple[str, ...] = ()
     """What its members differ about, in words; empty for a sound group."""
+
+    wish_count: int = 0
+    """Wishes that are kept for its members; members that want the same share theirs."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -106,6 +109,7 @@ class ClientRegistry:
         self._next_scan_ns: int | None = None
         self.expired_count = 0
         self._subscribed_bytes = 0
+        self._wish_count = 0
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class ClientRegistry:
         wishes = wishes_of(data)
         member = group.members[who.peer]
         if member.wishes != wishes:
-            member.wishes = wishes
+            member.wishes = self._kept(group, wishes)
             self._compare(group)
         if changed:
             self._tell(group)
@@ -285,6 +289,7 @@ class ClientRegistry:
             self._tell(group)
         else:
             del self._consumers[name]
+            self._count_wishes(group, 0)
             self._subscribed_bytes -= sum(map(_size, group.subscriptions.values()))
 
     def _forget(self, peer: Peer, group: str, *, consumer: bool) -> None:
@@ -301,9 +306,18 @@ class ClientRegistry:
         if client_id is not None and self._requesters.get(client_id) is peer:
             del self._requesters[client_id]
 
-    @staticmethod
-    def _compare(group: ConsumerGroup) -> None:
+    def _kept(self, group: ConsumerGroup, wishes: Wishes) -> Wishes | None:
+        """What a member's wishes are kept as: another member's that are the same, or these if there is room. Members
+        whose wishes are not kept are not compared."""
+        for member in group.members.values():
+            if member.wishes == wishes:
+                return member.wishes
+        return wishes if self._wish_count + len(wishes) <= CLIENT_WISHES_MAX else None
+
+    def _compare(self, group: ConsumerGroup) -> None:
         """Find out what the members differ about, and log it when that is another thing than before."""
+        kept = {id(member.wishes): len(member.wishes or ()) for member in group.members.values()}
+        self._count_wishes(group, sum(kept.values()))
         found = disagreements(
             Voice(member.client_id, endpoint(member.peer), member.wishes) for member in group.members.values()
         )
@@ -313,6 +327,10 @@ class ClientRegistry:
                 logger.warning("group %s does not agree, the last heartbeat counts: %s", group.name, "; ".join(found))
             else:
                 logger.info("group %s agrees again", group.name)
+
+    def _count_wishes(self, group: ConsumerGroup, count: int) -> None:
+        self._wish_count += count - group.wish_count
+        group.wish_count = count
 
     def _tell(self, group: ConsumerGroup) -> None:
         if not group.is_broadcasting and self._wants_notice(group.name):

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from orbitmq.broker import clients
 from orbitmq.broker.agreement import Voice, disagreements, wishes_of
 from orbitmq.limits import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
 from orbitmq.protocol.remoting.bodies import (
@@ -160,3 +161,34 @@ class TestOffsetsBeyondTheEnd:
         self.commit(rig, -1)
         assert rig.broker.offsets.query("g", "T", 0) is None
         assert rig.broker.offsets.beyond_end_count == 0
+
+
+class TestWhatIsKept:
+    """Comparing needs memory: members that want the same share it, and all together have a bound."""
+
+    def test_members_that_want_the_same_share_their_wishes(self, rig):
+        for number in range(20):
+            rig.heartbeat(rig.peer(), f"c{number}", "g", ["T", "U"])
+        group = rig.broker.clients.consumer("g")
+        assert len({id(member.wishes) for member in group.members.values()}) == 1
+        assert group.wish_count == 4  # two topics, the model, the type
+
+    def test_beyond_the_bound_members_are_served_but_not_compared(self, rig, monkeypatch):
+        monkeypatch.setattr(clients, "CLIENT_WISHES_MAX", 8)
+        peers = [rig.peer() for _ in range(4)]
+        for number, peer in enumerate(peers):
+            assert rig.heartbeat(peer, f"c{number}", "g", ["T"], sub_string=f"tag{number}").code == 0
+        group = rig.broker.clients.consumer("g")
+        assert [member.wishes is None for member in group.members.values()] == [False, False, True, True]
+        assert len(group.client_ids()) == 4
+
+    def test_room_comes_back_with_members_that_leave(self, rig):
+        peers = [rig.peer() for _ in range(3)]
+        for number, peer in enumerate(peers):
+            rig.heartbeat(peer, f"c{number}", "g", ["T"], sub_string=f"tag{number}")
+        assert rig.broker.clients._wish_count == 9
+        rig.broker.peer_closed(peers[0])
+        assert rig.broker.clients._wish_count == 6
+        for peer in peers[1:]:
+            rig.broker.peer_closed(peer)
+        assert rig.broker.clients._wish_count == 0
