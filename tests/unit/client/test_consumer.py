@@ -25,7 +25,7 @@ from orbitmq.protocol.remoting.bodies import (
     ResetOffsetBody,
 )
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import response
+from orbitmq.protocol.remoting.frame import Command, response
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 FIRST = ConsumerOptions(consume_from=ConsumeFrom.FIRST)
@@ -563,23 +563,30 @@ def test_resetting_offsets(run: Run, cluster: Cluster, broker: Broker) -> None:
     run(test)
 
 
-def test_a_reset_amid_rebalancing_is_not_undone(run: Run, cluster: Cluster, broker: Broker) -> None:
-    """Whoever comes first, the queue goes on at the offset that was set, and commits from there."""
+@pytest.mark.parametrize("reset_first", [False, True])
+def test_a_reset_amid_rebalancing_is_not_undone(run: Run, cluster: Cluster, broker: Broker, reset_first: bool) -> None:
+    """Whoever comes first, the queue goes on at the offset that was set, and its progress from there is written."""
     for number in range(5):
         broker.store("T", 0, b"%d" % number)
 
+    def stored_and_not_answered(command: Command) -> None:
+        broker.handle(next(iter(broker.pipes)), command)
+
     async def test() -> None:
         async with client(cluster) as mq, consumer(mq) as members:
-            for _ in range(10):
-                for message in await take(members, 5 if _ == 0 else 4):
-                    await message.ack()
-                resetting = asyncio.ensure_future(members.reset({MessageQueue("T", "b-a", 0): 1}))
-                await members._rebalance.run()
-                await resetting
-            assert (await anext(members)).queue_offset == 1
+            for message in await take(members, 5):
+                await message.ack()
+            broker.script(RequestCode.UPDATE_CONSUMER_OFFSET, stored_and_not_answered)
+            resetting = asyncio.ensure_future(members.reset({MessageQueue("T", "b-a", 0): 1}))
+            if reset_first:
+                await asyncio.sleep(0)
+            await members._rebalance.run()
+            await resetting
+            message = await anext(members)
+            assert message.queue_offset == 1
+            await message.ack()
             await asyncio.sleep(6)
-            assert broker.offsets["g", "T", 0] == 1
-            assert members.offsets.table.get(MessageQueue("T", "b-a", 0)) == 1
+            assert broker.offsets["g", "T", 0] == 2
 
     run(test)
 
