@@ -60,7 +60,15 @@ RequestHandler = Callable[[Command, Peer], Command | None]
 TABLE_RETRY_NS = 5_000_000_000
 """After a table could not be saved, how long to wait before trying again without a change."""
 
-SENDS = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
 
 OFFSETS, CLIENTS, HELD, TABLES = "consumer offsets", "client expiry", "held pulls", "configuration tables"
 """Names of the periodic work."""

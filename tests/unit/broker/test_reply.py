@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import response
+from orbitmq.protocol.remoting.frame import request, response
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
@@ -151,3 +151,10 @@ def test_a_oneway_reply_is_handed_on_and_not_answered(rig, asker):
     ((push, _, confirm),) = asker.questions
     confirm(response(push, ResponseCode.SUCCESS))
     assert replier.take() == []
+
+
+def test_under_overload_a_reply_is_refused_like_any_send(rig, asker):
+    command = request(RequestCode.SEND_REPLY_MESSAGE, {name: str(value) for name, value in fields().items()}, b"42")
+    assert rig.broker.handle_excess(command, rig.peer()).code == ResponseCode.SYSTEM_BUSY
+    assert asker.questions == []
+    assert rig.records(REPLY_TOPIC) == []
