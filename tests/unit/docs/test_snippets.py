@@ -1,6 +1,6 @@
 """What the documents print is run: Python snippets against a server in this process, configuration keys against the table.
 
-A fenced block that begins with ```python is run, in the order of its page, on one event loop; blocks of a page share their names, and
+A fenced block that is marked ```python is run, in the order of its page, on one event loop; blocks of a page share their names, and
 `localhost:9876` means the test's own server, whose delay levels are one second long. Other blocks are looked at for
 commands of ours: every command and every option that a document names must exist.
 
@@ -16,7 +16,6 @@ import asyncio
 import inspect
 import re
 import shlex
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
+from doc_pages import NAMED_ADDRESS, PAGES, ROOT, Block, blocks, free_ports, name, pages_with
 
 from orbitmq.cli.main import root
 from orbitmq.cli.mqadmin_aliases import ALIASES
@@ -36,35 +36,7 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
-NAMED_ADDRESS = "localhost:9876"
 SNIPPET_LIMIT_S = 30
-
-
-class Block(NamedTuple):
-    """A fenced block: its page, the line it begins at, its language and its text."""
-
-    page: Path
-    line: int
-    language: str
-    text: str
-
-
-def blocks(page: Path) -> list[Block]:
-    content = page.read_text(encoding="utf-8")
-    return [
-        Block(page, content.count("\n", 0, found.start()) + 2, found[1], found[2]) for found in FENCE.finditer(content)
-    ]
-
-
-def pages_with(language: str) -> list[Path]:
-    return [page for page in PAGES if any(block.language == language for block in blocks(page))]
-
-
-def name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------
@@ -77,21 +49,9 @@ class Running(NamedTuple):
     data: Path
 
 
-def free_ports() -> tuple[int, int]:
-    """Two free ports; the one below the second by two is free as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-            name_port, port = int(first.getsockname()[1]), int(second.getsockname()[1])
-            try:
-                socket.create_server(("127.0.0.1", port - 2)).close()
-            except OSError:
-                continue
-            return name_port, port
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Running]:
-    name_port, port = free_ports()
+    name_port, port, _ = free_ports()
     settings = load_settings(
         roles=[Role.NAMESERVER, Role.BROKER],
         flags=["messageDelayLevel=" + " ".join(["1s"] * 18), "maxHashSlotNum=1000", "maxIndexNum=4000"],
@@ -128,7 +88,12 @@ def server(tmp_path: Path) -> Iterator[Running]:
     assert not failures, failures
 
 
-@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def pages_with_snippets_only() -> list[Path]:
+    """Pages with consoles are played as a whole, in test_console_pages.py."""
+    return [page for page in pages_with("python") if page not in pages_with("console")]
+
+
+@pytest.mark.parametrize("page", pages_with_snippets_only(), ids=name)
 def test_python_snippets_run(page: Path, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(server.data)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -184,6 +149,8 @@ def command_lines() -> list[tuple[str, str]]:
             if block.language not in ("", "sh", "bash", "shell", "console"):
                 continue
             for number, line in enumerate(block.text.splitlines(), start=block.line):
+                if block.language == "console" and not line.startswith("$ "):
+                    continue
                 words = line.strip().removeprefix("$ ")
                 if words.startswith("orbitmq ") and not words.startswith("orbitmq serves "):
                     found.append((f"{name(page)}:{number}", words))
