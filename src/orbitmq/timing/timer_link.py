@@ -1,0 +1,158 @@
+"""Linking: a pending message gets its unit in the timer log, and its slot of the wheel gets a new last unit.
+
+Also the way back: filling the wheel from the units of the log, after a crash or when it is damaged.
+
+Rules of this file
+1. Linking touches memory only. The order towards the disk is: units written and synced, then slots written and synced,
+   then the checkpoint. `settle` does the first three steps.
+2. `relink` may be called any number of times for the same units: a unit at or before the last one of its slot is there
+   already.
+3. A slot that names a unit at or behind the end of the log is evidence that the wheel reached the disk before the log.
+   Nothing such a wheel says is used; it is made again from the whole log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from orbitmq.timing.timer_log import TimerLog
+from orbitmq.timing.timer_unit import DELETE, UNIT, UNIT_BYTES, TimerUnit
+from orbitmq.timing.timer_wheel import NO_POSITION, TimerWheel
+
+
+class Link(NamedTuple):
+    """What is to be linked. A plain tuple of the same six does as well."""
+
+    slot_ms: int
+    """Time of the slot: a multiple of the precision, not before the write clock."""
+    magic: int
+    """Flags of the unit, see `UnitFlag`; DEFAULT always among them."""
+    physical_offset: int
+    size: int
+    topic_hash: int
+    deliver_ms: int
+    """Exact due time, 0 when it is not known. RocketMQ writes 0."""
+
+
+_SLOT_MS = itemgetter(0)
+
+
+def link(wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[Link | tuple[int, ...]]) -> int:
+    """Append a unit for each link, in order, and make it the last one of its slot; returns the position of the first.
+
+    `write_ms` is the write clock, a multiple of the precision. Every slot time must lie from it to half a wheel behind
+    it (ValueError; nothing is linked then). OSError comes before anything is linked. `struct.error` for a value that
+    fits no field: the links before it are linked. Cost: below 1 us a link, and 52 bytes of memory until
+    `TimerLog.write`.
+    """
+    if not links:
+        return log.end
+    precision, slot_count = wheel.precision_ms, wheel.slot_count
+    earliest, latest = min(links, key=_SLOT_MS)[0], max(links, key=_SLOT_MS)[0]
+    if earliest < write_ms or latest - write_ms > slot_count // 2 * precision:
+        raise ValueError(
+            f"slot times {earliest} to {latest} cannot be linked at {write_ms}: the wheel takes"
+            f" {slot_count // 2 * precision} ms from there"
+        )
+    tail, position, last = log.open_tail()
+    first = position
+    heads, head_of, pack = wheel.heads_to_change(), wheel.head_at, UNIT.pack
+    try:
+        for slot_ms, magic, physical_offset, size, topic_hash, deliver_ms in links:
+            if position > last:
+                tail, position, last = log.close_file()
+            number = slot_ms // precision
+            index = number % slot_count
+            head = heads.get(index)
+            if head is None:
+                head = heads[index] = head_of(index)
+            if head[0] != number or head[2] < 0:  # another lap's, or nobody's
+                head[:] = (number, position, NO_POSITION, 0, 0)
+            delay_ms = slot_ms - write_ms
+            tail += pack(UNIT_BYTES, head[2], magic, write_ms, delay_ms, physical_offset, size, topic_hash, deliver_ms)
+            head[2] = position
+            head[3] += -1 if magic & DELETE else 1
+            position += UNIT_BYTES
+    finally:  # a value that fits no field: what came before it is linked
+        log.end = position
+    return first
+
+
+def settle(wheel: TimerWheel, log: TimerLog) -> int:
+    """Write and sync units, then slots, in the order that a power failure cannot hurt. Blocks.
+
+    Returns the position up to which the timer log is durable and the wheel complete, for the checkpoint.
+    """
+    log.write()
+    position = log.end
+    log.datasync()
+    wheel.write()
+    wheel.datasync()
+    return position
+
+
+def relink(wheel: TimerWheel, units: Iterable[TimerUnit]) -> int:
+    """Make each unit, in the order of the log, the last one of its slot unless the slot knows it; returns how many it
+    did not know. 1 us a unit.
+    """
+    added = 0
+    precision, slot_count = wheel.precision_ms, wheel.slot_count
+    heads, head_of = wheel.heads_to_change(), wheel.head_at
+    for unit in units:
+        number = unit.slot_ms // precision
+        index = number % slot_count
+        head = heads.get(index)
+        if head is None:
+            head = head_of(index)
+        if head[0] > number and head[2] >= 0:  # a later lap has the place: this unit was delivered long ago
+            continue
+        if head[0] == number and head[2] >= unit.position:
+            continue
+        if head[0] != number or head[2] < 0:
+            head = [number, unit.position, NO_POSITION, 0, 0]
+        head[2] = unit.position
+        head[3] += -1 if unit.magic & DELETE else 1
+        heads[index] = head
+        added += 1
+        if wheel.is_crowded:
+            wheel.write()
+    return added
+
+
+class Recovered(NamedTuple):
+    unit_count: int
+    """Units that the wheel did not know."""
+    made_again: str
+    """Why the wheel was made again from the whole log; empty when it could be used."""
+
+
+def recover(wheel: TimerWheel, log: TimerLog, since: int, read_ms: int = 0) -> Recovered:
+    """Bring the wheel up to the units that the log holds from position `since` on.
+
+    The log is loaded, cut and synced. `since` is the position of the checkpoint; `read_ms` the first slot time that still has
+    to be read. Cost: 1 us a unit behind `since`, and 1.5 us a slot in use; a wheel that cannot be believed costs 1 us for
+    every unit of the log.
+    """
+    reason = doubt(wheel, log, read_ms)
+    if not reason:
+        return Recovered(relink(wheel, log.scan(since)), "")
+    wheel.clear()
+    return Recovered(relink(wheel, log.scan(log.first_position)), reason)
+
+
+def doubt(wheel: TimerWheel, log: TimerLog, read_ms: int = 0) -> str:
+    """Why the wheel cannot be believed from slot time `read_ms` on, or nothing."""
+    for slot in wheel.slots(read_ms):
+        slot_ms = slot.number * wheel.precision_ms
+        if slot.last >= log.end:
+            return f"the slot of {slot_ms} ends at {slot.last}, the timer log at {log.end}"
+        if slot.last >= log.first_position:
+            unit = log.unit(slot.last)
+            if unit is None or unit.slot_ms != slot_ms:
+                return f"the slot of {slot_ms} ends at {slot.last}, where no unit of it stands"
+    misplaced = wheel.misplaced()
+    if misplaced:
+        return f"{len(misplaced)} slots stand in the place of another"
+    return ""

@@ -1,0 +1,224 @@
+"""The file `timerwheel`: for every second of two weeks, where its chain of units in the timer log begins and ends.
+
+A slot is 32 bytes: slot number (8), first position (8), last position (8), count (4), unused (4). The slot number is a
+time divided by the precision, and the slot lies at that number modulo the number of slots. A slot belongs to a time
+only if it carries that time's number; otherwise it is empty for it and will be overwritten. Slots are never cleared
+after delivery, they are overtaken a lap later.
+
+Rules of this file
+1. `put` changes memory. The file learns of it by `write`, which comes after the named units are durable in the timer
+   log. So no power failure leaves a slot that points at or behind the end of the log, however the kernel writes pages.
+2. Slots go into a shared mapping, over space that was reserved first; `datasync` costs the pages that were touched and
+   copies nothing.
+3. The wheel groups and finds. It decides neither when a message fires nor whether a unit is sound: who follows a slot
+   into the timer log checks every unit there. `unit_count` is advice.
+4. The whole file can be made again from the timer log.
+
+Source: RocketMQ timer store, file `timerwheel`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.limits import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
+from orbitmq.store.files import File, Files
+
+WHEEL_FILE: Final = "timerwheel"
+SLOT: Final = Struct(">qqqii")
+SLOT_BYTES: Final = SLOT.size
+SLOT_COUNT: Final = 2 * 7 * 86_400
+"""Slots of every wheel, whatever its precision: two weeks of seconds, of which one may be in use."""
+
+NO_POSITION: Final = -1
+"""Position in the timer log of nothing: an empty slot, or what comes before the first unit of a slot."""
+
+_SLOTS_PER_READ: Final = 32_768
+_PAGE_BYTES: Final = 4096
+_ZERO_PAGE: Final = bytes(_PAGE_BYTES)
+_NUMBER, _LAST = 0, 2
+
+
+class Slot(NamedTuple):
+    """`first` and `last` are positions in the timer log; `unit_count` is units minus cancel units, roughly."""
+
+    number: int
+    first: int
+    last: int
+    unit_count: int
+    magic: int = 0
+    """Without meaning; kept as found."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.last < 0
+
+
+EMPTY: Final = Slot(-1, NO_POSITION, NO_POSITION, 0)
+
+
+class TimerWheel:
+    """The slots of one store. Times are wall-clock milliseconds."""
+
+    __slots__ = ("_file", "_files", "_map", "_view", "_waiting", "path", "precision_ms", "slot_count")
+
+    def __init__(self, files: Files, path: Path, file: File, precision_ms: int, slot_count: int) -> None:
+        if not 1 <= precision_ms <= TIMER_PRECISION_MS_MAX:
+            raise ValueError(f"a precision of {precision_ms} ms is outside 1..{TIMER_PRECISION_MS_MAX}")
+        self._files = files
+        self._file = file
+        self._map: mmap.mmap | None = None
+        self._view: mmap.mmap | None = None
+        self._waiting: dict[int, list[int]] = {}
+        self.path = path
+        self.precision_ms = precision_ms
+        self.slot_count = slot_count
+
+    @classmethod
+    def create(cls, files: Files, path: Path, precision_ms: int, slot_count: int = SLOT_COUNT) -> TimerWheel:
+        """A wheel without units, in place of whatever is at `path`. Reserves its space; `OSError` when the disk is full.
+
+        The content is durable after `datasync`, the name after a sync of the directory.
+        """
+        file = files.open(path, create=True)
+        wheel = cls(files, path, file, precision_ms, slot_count)
+        try:
+            file.truncate(0)
+            file.truncate(slot_count * SLOT_BYTES)
+            file.allocate(0, slot_count * SLOT_BYTES)
+        except OSError:
+            file.close()
+            files.remove(path)
+            raise
+        return wheel
+
+    @classmethod
+    def open(
+        cls, files: Files, path: Path, precision_ms: int, slot_count: int = SLOT_COUNT, *, writable: bool = True
+    ) -> TimerWheel:
+        """The wheel that is there. Raises `FileNotFoundError`, and StoreDamagedError for any other length: then
+        `create` one in its place and fill it from the timer log.
+        """
+        size = files.file_size(path)
+        if size != slot_count * SLOT_BYTES:
+            raise StoreDamagedError(
+                f"{path} has {size} bytes, a timer wheel has {slot_count * SLOT_BYTES}",
+                remedy="move it away: it is made again from the timer log",
+            )
+        return cls(files, path, files.open(path, writable=writable), precision_ms, slot_count)
+
+    # --- slots --------------------------------------------------------------------------------------------------------
+
+    def number_of(self, time_ms: int) -> int:
+        return time_ms // self.precision_ms
+
+    def get(self, time_ms: int) -> Slot:
+        """The slot of a time; `EMPTY` when the place is used by another time or by none."""
+        number = time_ms // self.precision_ms
+        found = self.head_at(number % self.slot_count)
+        return Slot(*found) if found[_NUMBER] == number > 0 and found[_LAST] >= 0 else EMPTY
+
+    def put(self, time_ms: int, first: int, last: int, unit_count: int) -> None:
+        """Set the slot of a time. Overwrites what another lap has left there."""
+        number = time_ms // self.precision_ms
+        self._waiting[number % self.slot_count] = [number, first, last, unit_count, self.get(time_ms).magic]
+
+    def head_at(self, index: int) -> list[int]:
+        """What stands at a place (a slot number modulo `slot_count`), whatever number it carries, as a list in file order.
+
+        For linking in batches, which must not change the list unless it is one of `heads_to_change`.
+        """
+        waiting = self._waiting.get(index)
+        if waiting is not None:
+            return waiting
+        view = self._view
+        if view is None:
+            view = self._view = self._file.map_read()
+        return list(SLOT.unpack_from(view, index * SLOT_BYTES))
+
+    def heads_to_change(self) -> dict[int, list[int]]:
+        """Slots that wait for `write`, by their place (number modulo `slot_count`), as lists in file order. For linking
+        in batches, which may add and change entries; everybody else uses `get` and `put`."""
+        return self._waiting
+
+    def slots(self, since_ms: int = 0) -> Iterator[Slot]:
+        """Used slots with a time from `since_ms` on, in the order of their places, as `get` would return them.
+
+        Cost: 0.2 us a slot that was ever written, and some 20 ms. Do not `put` meanwhile.
+        """
+        first = max(self.number_of(since_ms), 1)  # number 0 is what a new file holds
+        slot_count, waiting = self.slot_count, self._waiting
+        for index, values in self._stored():
+            number = values[_NUMBER]
+            if number >= first and values[_LAST] >= 0 and number % slot_count == index and index not in waiting:
+                yield Slot(*values)
+        for head in list(waiting.values()):
+            if head[_NUMBER] >= first and head[_LAST] >= 0:
+                yield Slot(*head)
+
+    def _stored(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(place, fields) as in the file, without stretches of zeros."""
+        end_index = 0
+        for begin, end in self._file.data_ranges(0):
+            index = max(begin // SLOT_BYTES, end_index)
+            end_index = min(-(-end // SLOT_BYTES), self.slot_count)
+            while index < end_index:
+                data = self._file.pread(min(end_index - index, _SLOTS_PER_READ) * SLOT_BYTES, index * SLOT_BYTES)
+                for at in range(0, len(data), _PAGE_BYTES):
+                    page = data[at : at + _PAGE_BYTES]
+                    if page != _ZERO_PAGE[: len(page)]:
+                        yield from enumerate(SLOT.iter_unpack(page), index + at // SLOT_BYTES)
+                index += len(data) // SLOT_BYTES
+
+    def misplaced(self) -> list[int]:
+        """Places in the file that hold a number which belongs elsewhere: damage. Empty in a sound wheel."""
+        return [index for index, values in self._stored() if values[_NUMBER] % self.slot_count != index and any(values)]
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_count(self) -> int:
+        """Slots changed since the last `write`."""
+        return len(self._waiting)
+
+    @property
+    def is_crowded(self) -> bool:
+        """So many slots wait for `write` that it should not wait for its time."""
+        return len(self._waiting) >= TIMER_SLOTS_WAITING_MAX
+
+    def write(self) -> None:
+        """Store the changed slots into the page cache; call it when the units they name are durable. 0.3 us a slot.
+
+        Raises `OSError` when the space cannot be reserved: nothing is lost and the call may be repeated.
+        """
+        if not self._waiting:
+            return
+        table = self._map
+        if table is None:
+            # RocketMQ creates its wheel sparse; a store into a hole of a full disk would kill the process.
+            self._file.allocate(0, self.slot_count * SLOT_BYTES)
+            table = self._map = self._file.map_write(self.slot_count * SLOT_BYTES)
+        pack = SLOT.pack_into
+        for index, head in self._waiting.items():
+            pack(table, index * SLOT_BYTES, *head)
+        self._waiting.clear()
+
+    def datasync(self) -> None:
+        """Make what was written durable. Blocks; may run beside everything but `close` and `clear`."""
+        self._file.datasync()
+
+    def clear(self) -> None:
+        """Empty every slot, for filling the wheel again. Cost: 38 MB of zeros in the page cache."""
+        self._waiting.clear()
+        self._map = self._view = None
+        self._file.punch(0, self.slot_count * SLOT_BYTES)
+
+    def close(self) -> None:
+        """What was not written is lost; it can be made again from the timer log."""
+        self._map = self._view = None
+        self._file.close()
