@@ -467,3 +467,67 @@ ONCE_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 
 ONCE_TRANSIENT_IDLE_MS: Final = 60_000
 """Rest after which a transient scope may be forgotten. Clients promise not to repeat a send after that."""
+
+# --- timer store --------------------------------------------------------------------------------------------------
+TIMER_PRECISION_MS_MAX: Final = 1_775
+"""Coarsest `timerPrecisionMs`: the span of the wheel, 1,209,600 slots, still fits the 32 bits in which RocketMQ reckons with it."""
+
+TIMER_SLOTS_WAITING_MAX: Final = 65_536
+"""Slots of the timer wheel that wait for the timer log to be synced, some 200 bytes each. Beyond it the sync should come at once."""
+
+TIMER_TAIL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Units of the timer log that wait in memory to be written, 160,000 of them; beyond it the next batch writes them first."""
+
+TIMER_CHAIN_UNITS_MAX: Final = 100_000
+"""Units that one step of a walk along a slot reads at most: about 50 ms of work and 20 MB."""
+
+# --- Embedded brokers (orbitmq.testing) ---------------------------------------------------------------------------------
+
+EMBEDDED_REST_MS: Final = 10_000
+"""Real time that an embedded broker, or a consumer group that a test waits for, has to finish at one virtual instant. A test
+that fails should say why while its author is still looking."""
+
+EMBEDDED_REST_SPINS: Final = 200
+"""Passes of the loop without a pause before the wait for rest pauses a millisecond between them: what the loop alone can
+finish takes a few, what a thread has to finish takes longer than all of these."""
+
+EMBEDDED_ASK_MS: Final = 2_000
+"""Patience with a client that is asked what it has in hand."""
+
+# --- recurring messages -------------------------------------------------------------------------------------------
+RECURRENCE_NAME_CHARS_MAX: Final = 255
+"""The name of a recurring message; as long as the name of a group."""
+
+RECURRENCE_ZONE_CHARS_MAX: Final = 64
+"""The name of a time zone; the longest in the table has 32 characters."""
+
+RECURRENCE_CRON_CHARS_MAX: Final = 256
+"""A cron expression: every minute of the hour as a list has 169."""
+
+RECURRENCE_INTERVAL_MS_MIN: Final = 1_000
+"""Shortest interval, and the step of cron's seconds: what is to come more often is a stream and belongs in the program that sends."""
+
+RECURRENCE_INTERVAL_MS_MAX: Final = 10 * 366 * 86_400_000
+"""Longest interval: ten years. A longer one is a number in the wrong unit."""
+
+RECURRENCE_JITTER_MS_MAX: Final = 86_400_000
+"""Longest time by which a run may be put off at random: a day."""
+
+RECURRENCE_COUNT_MAX: Final = 1_000_000_000
+"""Largest number of runs after which a recurring message ends: one a second for thirty years."""
+
+RECURRENCE_CATCH_UP_MAX: Final = 1_000
+"""Most runs that are made up for at a time after the broker was down: a day of minutes would flood the consumers."""
+
+RECURRENCE_GRACE_MS: Final = 60_000
+"""How late a run may begin that is not to be made up for: an orderly restart of the broker is not down time."""
+
+RECURRENCE_PREVIEW_MAX: Final = 1_000
+"""Runs that are shown at a time."""
+
+RECURRENCE_BODY_BYTES_MAX: Final = 262_144
+"""Largest body of a recurring message: it stays in memory, and its definition is written anew, four thirds as long, when the
+log file it is in comes to its end."""
+
+RECURRENCE_INSTANT_MS_MAX: Final = 250_246_627_200_000
+"""There are no runs after this instant, 9900-01-01: calendars of the standard library end a hundred years later."""
