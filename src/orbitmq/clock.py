@@ -15,6 +15,10 @@ from typing import Protocol
 class Clock(Protocol):
     """Source of wall and monotonic time."""
 
+    rounding_ms: int
+    """How far the true wall time may be ahead of `now_ms()`, in whole milliseconds, rounded up: 1 for a clock that runs, 0
+    for one that stands at a whole millisecond."""
+
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch, rounded down."""
         ...
@@ -29,6 +33,8 @@ class SystemClock:
 
     __slots__ = ()
 
+    rounding_ms = 1
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
@@ -37,12 +43,14 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to; for tests and for the embedded broker.
+    """A clock that moves only when told to and stands in for one that runs; for tests.
 
     `advance` moves both clocks. `set_wall` moves the wall clock alone, as an operator or NTP would.
     """
 
     __slots__ = ("_monotonic_ns", "_now_ms")
+
+    rounding_ms = 1
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -87,12 +87,14 @@ class Admission:
         body_bytes_max: int,
         random_below: Callable[[int], int] = random.randrange,
         idempotence: Idempotence | None = None,
+        clock_rounding_ms: int = 1,
     ) -> None:
         """`unwritable()` words the refusal while the store accepts nothing. `random_below(n)` chooses a queue in [0, n).
 
-        Without `idempotence` sends that may be repeated are refused.
+        Without `idempotence` sends that may be repeated are refused. `clock_rounding_ms` is that of the clock that times come
+        from.
         """
-        self.levels = DelayLevels.parse(settings.message_delay_level)
+        self.levels = DelayLevels.parse(settings.message_delay_level, clock_rounding_ms)
         self.clamped_count = 0
         """Delay levels above the highest one, which the protocol wants lowered to it."""
         self._settings = settings

@@ -134,6 +134,7 @@ class Broker:
             body_bytes_max=store.settings.max_message_size,
             random_below=random_below,
             idempotence=idempotence,
+            clock_rounding_ms=clock.rounding_ms,
         )
         self.sends = SendProcessor(
             settings,

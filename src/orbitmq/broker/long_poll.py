@@ -86,6 +86,10 @@ class LongPolls(Generic[Request]):
         heapq.heappush(self._deadlines, (held.deadline_ns, number, held))
         return True
 
+    def waiting(self, topic: str, queue_id: int) -> list[Request]:
+        """The requests that wait for messages of this queue: the broker has nothing for any of them."""
+        return [held.request for held in self._by_queue.get((topic, queue_id), ())]
+
     def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
         """A message with `tags_code` became visible; `next_offset` is the offset after it.
 

@@ -25,24 +25,27 @@ _NUMBER_CHARS_MAX: Final = 13
 class DelayLevels:
     """The parsed list. `text` is what it was parsed from, `delays_ms[level - 1]` the delay of a level."""
 
-    __slots__ = ("delays_ms", "max_level", "text")
+    __slots__ = ("clock_rounding_ms", "delays_ms", "max_level", "text")
 
-    def __init__(self, text: str, delays_ms: tuple[int, ...]) -> None:
+    def __init__(self, text: str, delays_ms: tuple[int, ...], clock_rounding_ms: int = 1) -> None:
+        self.clock_rounding_ms = clock_rounding_ms
         self.text = text
         self.delays_ms = delays_ms
         self.max_level = len(delays_ms)
 
     @classmethod
-    def parse(cls, text: str = DEFAULT_LEVELS) -> DelayLevels:
+    def parse(cls, text: str = DEFAULT_LEVELS, clock_rounding_ms: int = 1) -> DelayLevels:
         """The levels of a `messageDelayLevel` setting: pieces of a whole number and s, m, h or d, separated by single
-        spaces.
+        spaces. `clock_rounding_ms` is how far the clock may be behind the true time (`Clock.rounding_ms`).
         """
         pieces = text.split(" ")
         if len(pieces) > limits.DELAY_LEVELS_MAX:
             raise ConfigurationError(
                 f"messageDelayLevel has {len(pieces)} levels, at most {limits.DELAY_LEVELS_MAX} are allowed"
             )
-        return cls(text, tuple(_piece_ms(piece, position) for position, piece in enumerate(pieces, 1)))
+        return cls(
+            text, tuple(_piece_ms(piece, position) for position, piece in enumerate(pieces, 1)), clock_rounding_ms
+        )
 
     def clamp(self, level: int) -> int:
         """The level that applies to a message asking for `level`: 0 for none, at most `max_level`."""
@@ -55,9 +58,9 @@ class DelayLevels:
         return self.delays_ms[level - 1]
 
     def due_ms(self, level: int, accepted_ms: int) -> int:
-        """When a message accepted at `accepted_ms` falls due. A clock rounds down to the millisecond, and nothing may come
-        early: the wait begins with the next one."""
-        return accepted_ms + 1 + self.delay_ms(level)
+        """When a message accepted at `accepted_ms` falls due. A running clock rounds down to the millisecond, and nothing may
+        come early: the wait begins with the next one."""
+        return accepted_ms + self.clock_rounding_ms + self.delay_ms(level)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DelayLevels) and self.delays_ms == other.delays_ms

@@ -39,3 +39,16 @@ def _first_outside_loopback() -> str:
                 continue
             return str(probe.getsockname()[0])
     return "127.0.0.1"
+
+
+def reserved_port(host: str) -> socket.socket:
+    """A socket that holds a free port of `host` and does not listen yet; the caller closes it. Raises ConfigurationError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    held = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((host, 0))
+    except OSError as error:
+        held.close()
+        raise ConfigurationError(f"no free port can be had on {host}: {error.strerror or error}") from error
+    return held

@@ -4,7 +4,8 @@ Every connection takes a descriptor, and so does every file of the store. A crow
 without one for its next file, so connections get a part of what the process may open and are refused beyond it.
 
 Rules of this file
-1. The soft limit is raised to the hard one at the start: nobody has to set `ulimit -n` where the system allows enough.
+1. A server process raises the soft limit to the hard one at its start: nobody has to set `ulimit -n` where the system
+   allows enough. A server inside another program takes the limit as it is.
 2. The store's share is a quarter, at least `FILES_MIN`; connections of all ports share the rest.
 """
 
@@ -30,6 +31,12 @@ def raise_descriptor_limit() -> int:
             return soft
         return wanted
     return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def descriptor_limit() -> int:
+    """How many descriptors this process may open as it is."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DESCRIPTORS_MAX if soft == resource.RLIM_INFINITY else min(soft, DESCRIPTORS_MAX)
 
 
 class ConnectionRoom:

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import logging
 import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,9 +28,9 @@ from orbitmq.nameserver.server import NameServer
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.java_properties import read_properties
 from orbitmq.protocol.schedule import DelayLevels
-from orbitmq.server.addresses import advertised_address
+from orbitmq.server.addresses import advertised_address, reserved_port
 from orbitmq.server.alarm import Alarm
-from orbitmq.server.descriptors import ConnectionRoom, raise_descriptor_limit
+from orbitmq.server.descriptors import ConnectionRoom, descriptor_limit, raise_descriptor_limit
 from orbitmq.server.keys import nameserver_keys
 from orbitmq.server.line import Line
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
@@ -47,6 +48,7 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
+from orbitmq.timing.due_work import DueWork
 from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.release import LevelRelease
@@ -96,7 +98,7 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    process = ServerProcess(settings, log=log)
+    process = ServerProcess(settings, log=log, descriptors=raise_descriptor_limit())
     try:
         await process.start()
     except OSError as error:
@@ -113,7 +115,11 @@ async def _serve(settings: ServerSettings, log: BoundedHandler) -> int:
 
 
 class ServerProcess:
-    """All roles of one process on the running event loop."""
+    """All roles of one server on the running event loop.
+
+    Nothing of the process itself is touched (signals, logging, limits), so that several may run in one, inside a program that
+    is something else.
+    """
 
     def __init__(
         self,
@@ -121,8 +127,13 @@ class ServerProcess:
         clock: Clock | None = None,
         files: Files | None = None,
         log: BoundedHandler | None = None,
+        *,
+        descriptors: int | None = None,
+        second_port: bool = True,
     ) -> None:
-        """`log` is the process's own log, whose counts become metrics; None where somebody else owns it."""
+        """`log` is the process's own log, whose counts become metrics; None where somebody else owns it. `descriptors` is how
+        many files and sockets it may open, None for the limit as it is. `second_port` false: the broker has its main
+        port alone."""
         self.settings = settings
         self.clock = clock or SystemClock()
         self.files = files or OsFiles()
@@ -130,11 +141,13 @@ class ServerProcess:
         self.line = Line(self.clock, settings.broker.send_thread_pool_queue_capacity)
         self.turn = Turn(self.loop, self.clock, self.line)
         self.wakeups = Wakeups(self.loop)
-        self.room = ConnectionRoom(raise_descriptor_limit())
+        self.room = ConnectionRoom(descriptor_limit() if descriptors is None else descriptors)
+        self.second_port = second_port
         self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, log, self.woken)
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
         self.alarm: Alarm | None = None
+        self._killed = False
 
     async def start(self) -> None:
         """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
@@ -193,6 +206,29 @@ class ServerProcess:
                 await self.nameserver.stop()
             await self.watch.stop()
 
+    async def kill(self) -> None:
+        """End as `kill -9` ends a process: connections break, nothing is answered, told, saved or synced.
+
+        What was written to files stays there. A thread that is in the middle of a job finishes it first.
+        """
+        self._killed = True
+        self.turn.abandon()
+        if self.alarm is not None:
+            self.alarm.stop()
+        if self.broker is not None:
+            await self.broker.kill()
+        if self.nameserver is not None:
+            await self.nameserver.kill()
+        await self.watch.stop()
+
+    def clock_moved(self) -> None:
+        """The wall clock was set: look at once at what is due by it, which otherwise happens within a second."""
+        if self.broker is not None:
+            for work in self.broker.due_work:
+                work.clock_moved()
+        if self.alarm is not None:
+            self.alarm.rearm()
+
     def facts(self) -> dict[str, str]:
         """What the process did: why it woke, how often it turned, and how requests waited. Part of the broker's runtime
         information, with names of our own."""
@@ -217,6 +253,8 @@ class ServerProcess:
         self.loop.call_soon_threadsafe(self._notified, call)
 
     def _notified(self, call: Callable[[], None]) -> None:
+        if self._killed:
+            return
         self.wakeups.count(WORKER_DONE)
         call()
         self.turn.schedule()
@@ -268,6 +306,10 @@ class NameServerRole:
         await self.listener.stop()
         await self._notices.close()
 
+    async def kill(self) -> None:
+        await self.listener.abort()
+        await self._notices.close()
+
 
 class _KvFile:
     """The key-value table's file; content in, content out."""
@@ -297,6 +339,8 @@ class BrokerRole:
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
+        self.due_work: list[DueWork] = [self.release]
+        """Everything that delivers at a time of the wall clock."""
         bounds = OnceBounds(
             memory_bytes=own.idempotence_memory_max_bytes,
             lasting_idle_ms=own.idempotence_reserved_time_hours * 3_600_000,
@@ -313,11 +357,15 @@ class BrokerRole:
             derived=[self.release, self.idempotence],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
+        self._reserved: socket.socket | None = None
+        """Holds a free port that was asked for with port 0: the port is part of every message id."""
         try:
             history.keep()
             refuse_unfinished(root, files, self.store.queues, TIMER_PRECISION_MS)
             self._assemble(own_name_server)
         except BaseException:
+            if self._reserved is not None:
+                self._reserved.close()
             self.store.close()
             raise
 
@@ -335,19 +383,23 @@ class BrokerRole:
             changed=self._settings_changed,
         )
         ip = advertised_address(own.broker_ip1, settings.host)
+        self.port = own.listen_port
+        if not self.port:
+            self._reserved = reserved_port(settings.host)
+            self.port = int(self._reserved.getsockname()[1])
         self.identity = BrokerIdentity(
             own.broker_cluster_name,
             own.broker_name,
             own.broker_id,
-            _endpoint(ip, own.listen_port),
-            _endpoint(ip, own.listen_port + HA_PORT_STEP),
+            _endpoint(ip, self.port),
+            _endpoint(ip, self.port + HA_PORT_STEP),
         )
         self.broker = Broker(
             own,
             self.store,
             clock,
             tables=lambda name: ConfigFile(files, config / name),
-            store_host=pack_host(ip, own.listen_port),
+            store_host=pack_host(ip, self.port),
             worker=self._worker,
             configuration=lambda: self.runtime_settings.shown(),
             change_configuration=lambda body: self.runtime_settings.update(body),
@@ -409,13 +461,14 @@ class BrokerRole:
 
     async def start(self) -> None:
         settings = self._process.settings
-        port = settings.broker.listen_port
-        await self.listener.start(settings.host, port)
+        reserved, self._reserved = self._reserved, None
+        await self.listener.start(settings.host, self.port, reserved)
         self._listening = True
-        try:
-            await self.second.start(settings.host, port - SECOND_PORT_STEP)
-        except ConfigurationError as error:
-            logger.warning("%s; only clients with vipChannelEnabled miss it", error)
+        if self._process.second_port:
+            try:
+                await self.second.start(settings.host, self.port - SECOND_PORT_STEP)
+            except ConfigurationError as error:
+                logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         self.release.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
@@ -439,6 +492,14 @@ class BrokerRole:
                 "; ".join(failures),
                 remedy="look at the disk, then start again: the next start recovers what was written",
             )
+
+    async def kill(self) -> None:
+        """Close everything as it is."""
+        await self.registrar.stop(leave=False)
+        for listener in (self.listener, self.second):
+            await listener.abort()
+        self._worker.close()
+        self.store.abandon()
 
 
 def _endpoint(ip: str, port: int) -> str:

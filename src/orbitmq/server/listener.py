@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from typing import Protocol
 
 import msgspec
@@ -153,13 +154,21 @@ class Listener:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen. Port 0 takes a free one (`address`). PortTakenError or ConfigurationError when the address cannot be had."""
+    async def start(self, host: str, port: int, bound: socket.socket | None = None) -> None:
+        """Listen. Port 0 takes a free one (`address`); `bound` is a socket that has the port already.
+
+        PortTakenError or ConfigurationError when the address cannot be had.
+        """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: AcceptedPeer(self), host, port, backlog=self.limits.backlog, reuse_address=True
-            )
+            if bound is not None:
+                self._server = await loop.create_server(
+                    lambda: AcceptedPeer(self), sock=bound, backlog=self.limits.backlog
+                )
+            else:
+                self._server = await loop.create_server(
+                    lambda: AcceptedPeer(self), host, port, backlog=self.limits.backlog, reuse_address=True
+                )
         except OSError as error:
             problem = f"{self.name} cannot listen on {host}:{port}: "
             if error.errno == errno.EADDRINUSE:
@@ -206,6 +215,18 @@ class Listener:
             self.turn.run()
             self.turn.remove(self.handler.end_turn)
             self._server = None
+
+    async def abort(self) -> None:
+        """Stop as a process that is killed: every connection breaks, what was collected for it is lost."""
+        self.stopping = True
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self.turn.remove(self.handler.end_turn)
+        for peer in list(self.peers):
+            peer.cut()
+        self._stop_sweeping()
+        await asyncio.sleep(0)  # the loop closes the sockets; peers with requests in the line are never dismissed
 
     # --- connections (called by AcceptedPeer) ---------------------------------------------------------------------
 

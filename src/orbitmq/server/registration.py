@@ -159,8 +159,11 @@ class Registrar:
             server.whole = True
             self._serve(server)
 
-    async def stop(self) -> None:
-        """Unregister from every name server that knows this broker, then close; bounded in time, raises nothing."""
+    async def stop(self, *, leave: bool = True) -> None:
+        """Unregister from every name server that knows this broker, then close; bounded in time, raises nothing.
+
+        With `leave` false the connections close without a word.
+        """
         self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
@@ -172,7 +175,10 @@ class Registrar:
                 server.task.cancel()
                 running.append(server.task)
         await asyncio.gather(*running, return_exceptions=True)
-        await asyncio.gather(*(self._leave(server) for server in self._servers))
+        if leave:
+            await asyncio.gather(*(self._leave(server) for server in self._servers))
+        else:
+            await asyncio.gather(*(server.outbound.close() for server in self._servers))
 
     # --- one name server ------------------------------------------------------------------------------------------
 

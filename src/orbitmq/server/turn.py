@@ -76,6 +76,7 @@ class Turn:
     """End-of-turn work of one event loop; shared by all listeners of the process."""
 
     __slots__ = (
+        "_abandoned",
         "_dirty",
         "_end_turn",
         "_finishing",
@@ -102,6 +103,7 @@ class Turn:
         self._dirty: list[Flushable] = []
         self._scheduled = False
         self._finishing = False
+        self._abandoned = False
         self.turns = 0
         self.failures = 0
         self.durations_us = Histogram(LOOP_BOUNDS_US)
@@ -149,7 +151,7 @@ class Turn:
 
         Also called directly, by a pass that has lasted its slice and at shutdown, so that nothing collected is lost.
         """
-        if self._finishing:
+        if self._finishing or self._abandoned:
             return
         self._scheduled = False
         self._finishing = True
@@ -179,6 +181,15 @@ class Turn:
             _log.warning("a loop turn took %d ms", lasted_ns // 1_000_000)
         if self.line:
             self.schedule()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was left behind: no turn is under way, nothing waits to be handled or written."""
+        return not (self._scheduled or self._finishing or self._dirty or self.line)
+
+    def abandon(self) -> None:
+        """No turn ends any more: what was left open stays open, as when the process is killed."""
+        self._abandoned = True
 
     def timer_ran(self, late_ns: int) -> None:
         """A timer of the loop ran so much after its time: something held the loop."""

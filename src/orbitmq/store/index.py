@@ -342,9 +342,13 @@ class IndexService:
         try:
             self.write()
         finally:
-            for file in self.index_files:
-                file.close()
-            self.index_files = []
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release all files as they are."""
+        for file in self.index_files:
+            file.close()
+        self.index_files = []
 
 
 def file_name(now_ms: int, *, after: str = "") -> str:

@@ -393,6 +393,11 @@ class MessageStore:
         return not self._writability.stops
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing will be written any more until a restart."""
+        return self._writability.is_over
+
+    @property
     def unwritable_reason(self) -> str:
         return self._writability.reason
 
@@ -536,6 +541,20 @@ class MessageStore:
                     close()
             except OSError as error:  # a cache of the log: the next start builds it again
                 logger.error("%s could not be closed: %s", derived.name, error)
+        self.log.close()
+        self._saving.release()
+
+    def abandon(self) -> None:
+        """Close the files as they are, as the end of a killed process does: what was not written is lost, nothing is synced.
+        Jobs of the worker are finished first."""
+        self._worker.close()
+        self._writability.stops[CLOSED] = "the store is closed"
+        for release in self._retired:
+            release()
+        for derived in self._derived:
+            end = getattr(derived, "abandon", None) or getattr(derived, "close", None)
+            if end is not None:
+                end()
         self.log.close()
         self._saving.release()
 

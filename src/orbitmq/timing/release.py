@@ -15,7 +15,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from orbitmq.clock import Clock
@@ -231,8 +231,18 @@ class LevelRelease:
         store.deadlines.define(WAKEUP, self.release_due)
         self._arm()
 
+    def clock_moved(self) -> None:
+        """The wall clock was set; without a word it would be noticed within `SLEEP_MAX_MS`."""
+        self._arm()
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether something was taken that has not become visible yet."""
+        return bool(self._in_flight) or self._reading_cold
+
     @property
     def next_due_ms(self) -> int | None:
+        """Due time of the next message to take; None when nothing is pending."""
         return min((due for runs in self._levels.values() if (due := runs.next_due_ms) is not None), default=None)
 
     @property
@@ -253,6 +263,17 @@ class LevelRelease:
             level: runs.next_offset if runs.first_pending is None else runs.first_pending
             for level, runs in sorted(self._levels.items())
         }
+
+    def pending_units(self) -> Iterator[tuple[int, int, int]]:
+        """(level, log position, due time) of every pending message, level by level in the order of sending. One look at
+        the queue each."""
+        assert self._queues is not None
+        for level, runs in sorted(self._levels.items()):
+            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+            for offset in runs.pending_offsets():
+                unit = queue.kept_unit(offset) if queue is not None else None
+                if unit is not None:
+                    yield level, unit[0], unit[2]
 
     def lowest_needed(self) -> int | None:
         """Log position of the oldest pending message; retention must not take its file. None when nothing is pending."""
