@@ -1,0 +1,132 @@
+"""The embedded broker for tests without an event loop.
+
+    with EmbeddedBroker.sync() as broker, broker.connect() as mq:
+        mq.send("orders", b"unpaid", delay_level=16)
+        broker.advance(timedelta(minutes=30))
+        [message] = broker.messages("orders")
+
+Rules of this file
+1. Every method is that of `EmbeddedBroker`, run on the broker's own thread; what it promises stands there.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+
+from orbitmq.client import ClientOptions, ProducerOptions, StoredMessage
+from orbitmq.errors import OrbitError
+from orbitmq.sync import Client
+from orbitmq.testing.contents import PendingMessage
+from orbitmq.testing.embedded import NO_TIME, YEAR, EmbeddedBroker
+from orbitmq.testing.thread import ServerThread
+
+
+class SyncEmbeddedBroker:
+    """An `EmbeddedBroker` on a thread of its own, with blocking calls. Made by `EmbeddedBroker.sync`."""
+
+    def __init__(
+        self, *, now: datetime | None = None, data: Path | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._broker = EmbeddedBroker(now=now, data=data, settings=settings)
+        self._running: ServerThread | None = None
+
+    def __enter__(self) -> SyncEmbeddedBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start serving; what `with` does first."""
+        thread = self._running = ServerThread()
+        try:
+            thread.call(self._broker.start())
+        except BaseException:
+            self._running = None
+            thread.stop()
+            raise
+
+    def close(self) -> None:
+        """Stop in order."""
+        thread, self._running = self._thread, None
+        try:
+            thread.call(self._broker.close())
+        finally:
+            thread.stop()
+
+    @property
+    def _thread(self) -> ServerThread:
+        if self._running is None:
+            raise OrbitError("the embedded broker is not running", remedy="use it inside its with block")
+        return self._running
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the name server."""
+        return self._broker.address
+
+    @property
+    def data(self) -> Path:
+        """Directory of the store."""
+        return self._broker.data
+
+    @property
+    def now(self) -> datetime:
+        """What the virtual clock shows, in UTC."""
+        return self._broker.now
+
+    def connect(
+        self, *, options: ClientOptions | None = None, producer_options: ProducerOptions | None = None
+    ) -> Client:
+        """A synchronous client of this broker that goes by its clock."""
+        return Client(self._broker.connect(options=options, producer_options=producer_options))
+
+    def advance(self, by: timedelta, *, groups: Collection[str] = ()) -> None:
+        """See `EmbeddedBroker.advance`."""
+        self._thread.call(self._broker.advance(by, groups=groups))
+
+    def advance_to(self, at: datetime, *, groups: Collection[str] = ()) -> None:
+        """See `EmbeddedBroker.advance_to`."""
+        self._thread.call(self._broker.advance_to(at, groups=groups))
+
+    def run_until(
+        self, condition: Callable[[], bool], *, within: timedelta = YEAR, groups: Collection[str] = ()
+    ) -> None:
+        """See `EmbeddedBroker.run_until`; the condition is asked on the broker's thread and must not block."""
+        self._thread.call(self._broker.run_until(condition, within=within, groups=groups))
+
+    def consumed(self, *groups: str) -> None:
+        """See `EmbeddedBroker.consumed`."""
+        self._thread.call(self._broker.consumed(*groups))
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """See `EmbeddedBroker.messages`."""
+        return self._thread.call(self._broker.messages(topic))
+
+    def dead_letters(self, group: str) -> list[StoredMessage]:
+        """See `EmbeddedBroker.dead_letters`."""
+        return self._thread.call(self._broker.dead_letters(group))
+
+    def pending(self, topic: str | None = None) -> list[PendingMessage]:
+        """See `EmbeddedBroker.pending`."""
+        return self._thread.call(self._broker.pending(topic))
+
+    def restart(self, *, down: timedelta = NO_TIME) -> None:
+        """See `EmbeddedBroker.restart`."""
+        self._thread.call(self._broker.restart(down=down))
+
+    def crash(self, *, down: timedelta = NO_TIME) -> None:
+        """See `EmbeddedBroker.crash`."""
+        self._thread.call(self._broker.crash(down=down))
+
+    def fail_disk(self, error: int = errno.ENOSPC) -> AbstractContextManager[None]:
+        """See `EmbeddedBroker.fail_disk`."""
+        return self._broker.fail_disk(error)
