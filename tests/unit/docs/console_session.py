@@ -14,7 +14,8 @@ Compared is line by line, with these liberties:
 Rules of this file
 1. Commands find `orbitmq` and `python` of this environment, an empty home, and no variable of ours but the name server's.
 2. `orbitmq serve` gets the test's ports, and levels of a second unless the page sets its own. A page without it finds a server running.
-3. What a page starts ends with it, by `^C` of the page or by the session. Nothing else is signalled.
+3. A command ends with exit code 0, or the page shows its `error:`.
+4. What a page starts ends with it, by `^C` of the page or by the session. Nothing else is signalled.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FORMS: Final = (
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?Z?", "<time>"),
     (r"\b\d+\.\d+\.\d+\.\d+@\d+#\d+", "<client>"),
 )
-COMMAND, INTERRUPT = "$ ", "^C"
+COMMAND, INTERRUPT, REFUSED = "$ ", "^C", "error:"
 
 
 class MismatchError(AssertionError):
@@ -221,6 +222,8 @@ class Session:
                         raise MismatchError(f"^C ends it with exit code {code}")
                     continue
                 terminal.expect(lines, to_the_end=not terminal.stays)
+                if not terminal.stays and terminal.exit_code() and not any(line.startswith(REFUSED) for line in lines):
+                    raise MismatchError(f"exit code {terminal.exit_code()} of {command}, and no error is shown")
         except (MismatchError, AssertionError) as error:
             raise MismatchError(f"{block.place}: {error}") from error
 

@@ -83,6 +83,7 @@ def page(tmp_path: Path, text: str) -> list[Block]:
         ("```console\n$ echo one\none\ntwo\n```\n", "the command ended"),
         ("```console\n$ printf 'one\\ntwo\\n'\none\n```\n", "the page ends before"),
         ("```console\n$ orbitmq topic list --no-such-option\n```\n", "the page ends before"),
+        ("```console\n$ orbitmq topic list --no-such-option\n...\n```\n", "exit code 2"),
         ("```python one.py\nprint(1)\n```\n\n```console\n$ python one.py\n2\n```\n", "page.md:6"),
         ("```console terminal 2\n$ sleep 100\n^C\n```\n", "exit code"),
     ],
