@@ -40,14 +40,15 @@ class Model:
         for known, keys in epochs:
             if known == epoch:
                 return keys.get(key)
-        return "stale" if epochs and epoch < epochs[-1][0] else None
+        return "stale" if epochs and epoch < epochs[-1][0] and not scope.startswith("~") else None
 
     def add(self, scope: str, epoch: int, key: tuple[str, str], place: Place) -> None:
         epochs = self.scopes.setdefault(scope, [])
         if not epochs or epoch > epochs[-1][0]:
             epochs.append((epoch, {}))
             del epochs[:-2]
-        dict(epochs)[epoch][key] = place
+        if epoch in dict(epochs):
+            dict(epochs)[epoch][key] = place
 
 
 class Sender:

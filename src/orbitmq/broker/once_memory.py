@@ -4,7 +4,8 @@ Rules of this file
 1. Pure: no clock, no file. Two times come in: `wall_ms` ages lasting scopes, `steady_ms` (it never jumps) the transient ones.
 2. The first send wins. A later record with the same key changes nothing.
 3. Only two epochs of a scope exist: the highest that was seen, and the one that was highest before. Any other lower one is
-   stale, also one that was never seen: it has no keys to compare with.
+   stale, also one that was never seen: it has no keys to compare with. In a transient scope it is no repeat instead: its
+   producer has promised not to repeat it, so it comes from a program that copies the properties of what it received.
 4. A transient scope may be forgotten after `ONCE_TRANSIENT_IDLE_MS` without a send, a lasting one after the time that is
    set for it; nothing else forgets a key but a later epoch. When there is no room, the send is refused.
 5. Keys lie in tables of a bounded size, so that neither the growth of a table nor its end holds the loop.
@@ -156,7 +157,7 @@ class OnceMemory:
         return self._transient if name.startswith(TRANSIENT_PREFIX) else self._lasting
 
     def find(self, once: Once) -> int | None:
-        """The packed place of the first send, None when this is the first. Raises `Refusal` for a stale epoch.
+        """The packed place of the first send, None when this is none of those remembered. Raises `Refusal` for a stale epoch.
 
         Cost: about 0.4 us, 1 us among a million keys.
         """
@@ -164,9 +165,11 @@ class OnceMemory:
         if scope is None or once.epoch > scope.current.epoch:
             return None
         keys = scope.keys_of(once.epoch)
-        if keys is None:
-            raise _stale(once, scope)
-        return keys.get(once.digest)
+        if keys is not None:
+            return keys.get(once.digest)
+        if once.scope.startswith(TRANSIENT_PREFIX):
+            return None
+        raise _stale(once, scope)
 
     def has_room(self, once: Once, count: int) -> bool:
         """Whether a known scope may have `count` more keys in its current epoch. False says only: look with `make_room`."""

@@ -86,6 +86,17 @@ def test_any_other_lower_epoch_is_stale(rig, epoch):
     assert rig.idempotence.stale_count == 1
 
 
+def test_a_copied_message_of_a_transient_scope_that_has_moved_on_is_stored(rig):
+    """A program of another library copies the properties that it does not know; its messages are not to be refused for that."""
+    for epoch in (1, 2, 3):
+        rig.sent_ok("T", b"first life", once(scope="~producer", epoch=epoch, key=str(epoch)))
+    copied = {"UNIQ_KEY": "C" * 32, "ORBITMQ_SCOPE": "~producer", "ORBITMQ_EPOCH": "1"}
+    rig.sent_ok("Other", b"copied", copied)
+    rig.sent_ok("Other", b"copied", copied)
+    assert [record.body for record in rig.records("Other")] == [b"copied", b"copied"]
+    assert rig.idempotence.stale_count == 0
+
+
 @pytest.mark.parametrize(
     ("values", "word"),
     [
