@@ -16,7 +16,6 @@ Rules of this file
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +43,7 @@ from sync_sources import (
     as_synchronous,
     attributes,
     expression,
+    formatted,
     result_of,
 )
 
@@ -74,6 +74,11 @@ class Twin:
             module, original = source.imports[name]
             self.imports.setdefault(module, set()).add(name if original == name else f"{original} as {name}")
         return name
+
+    def need_module(self, source: Source, alias: str = "") -> str:
+        package, _, module = source.module.rpartition(".")
+        self.imports.setdefault(package, set()).add(module + alias)
+        return module
 
     def annotation(self, node: ast.expr, source: Source) -> str:
         """The synchronous form of an annotation, its names imported."""
@@ -230,7 +235,7 @@ class Twin:
 
     def write_constructor(self, definition: ast.ClassDef) -> None:
         name = definition.name
-        self.imports.setdefault(ASYNC, set()).add(f"{self.source.path.stem} as source")
+        self.need_module(self.source, " as source")
         if name in WRITTEN:
             self.lines += ["    __slots__ = ()", ""]
             return
@@ -257,8 +262,7 @@ class Twin:
         found = self.sources.find(self.source, ast.unparse(node))
         if found is None or not self.sources.is_mirrored(self.source, ast.unparse(node)):
             return self.annotation(node, self.source)
-        self.imports.setdefault(ASYNC, set()).add(found[0].path.stem)
-        return f"{found[0].path.stem}.{ast.unparse(node)}"
+        return f"{self.need_module(found[0])}.{ast.unparse(node)}"
 
     def write_method(
         self, owner: ast.ClassDef, node: ast.FunctionDef | ast.AsyncFunctionDef, body_of: dict[str, str]
@@ -491,7 +495,7 @@ class Twin:
 
     def text(self) -> str:
         head = as_synchronous(ast.get_docstring(self.source.tree) or self.source.path.stem)
-        origin = f"src/orbitmq/client/_async/{self.source.path.name}"
+        origin = f"src/orbitmq/client/_async/{self.source.place}"
         lines = [f'"""{head}', "", f"{MARK} from {origin}: change that file and run `make generate`.", '"""', ""]
         lines += ["from __future__ import annotations", ""]
         for module, names in sorted(self.imports.items()):
@@ -545,32 +549,16 @@ def generate(root: Path) -> dict[Path, str]:
                 twin.write_class(statement)
             elif isinstance(statement, ast.FunctionDef) and (module, statement.name) in sources.functions:
                 twin.write_function(statement)
-        path = root / "client" / "_sync" / twin.source.path.name
+        path = root / "client" / "_sync" / twin.source.place
         written[path] = formatted(twin.text(), path)
     path = root / "sync.py"
     written[path] = formatted(entry(sources), path)
     return written
 
 
-def formatted(text: str, path: Path) -> str:
-    """As the project's formatter would leave it."""
-    ruff = Path(sys.executable).with_name("ruff")
-    for arguments in (["check", "--fix", "--quiet", "--select", "I,F401,RUF022"], ["format", "--quiet"]):
-        done = subprocess.run(
-            [ruff, *arguments, f"--stdin-filename={ROOT / 'src' / 'orbitmq' / path.name}", "-"],
-            input=text, capture_output=True, text=True, cwd=ROOT, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise CannotMirrorError(
-                f"ruff does not accept what was written for {path.name}:\n{done.stderr}{done.stdout}"
-            )
-        text = done.stdout
-    return text
-
-
 def strays(root: Path, written: dict[Path, str]) -> Iterator[Path]:
     """Files of earlier runs that are not written any more."""
-    for path in sorted((root / "client" / "_sync").glob("*.py")):
+    for path in sorted((root / "client" / "_sync").rglob("*.py")):
         if path not in written and f"\n{MARK} from" in path.read_text(encoding="utf-8"):
             yield path
 
@@ -590,6 +578,7 @@ def main(arguments: list[str], root: Path = ROOT / "src" / "orbitmq") -> int:
         return 1 if stale else 0
     for path in stale:
         if path in written:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(written[path], encoding="utf-8")
         else:
             path.unlink()

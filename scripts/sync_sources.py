@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
+ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "orbitmq.client"
 ASYNC: Final = f"{PACKAGE}._async"
 SYNC: Final = f"{PACKAGE}._sync"
@@ -95,11 +98,12 @@ class CannotMirrorError(Exception):
 
 
 class Source:
-    """One module of the asyncio client."""
+    """One module of the asyncio client. `place` is its path below `_async`, which its twin has below `_sync`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
-        self.module = f"{ASYNC}.{path.stem}"
+        self.place = place = path.relative_to(folder)
+        self.module = ".".join([ASYNC, *place.with_suffix("").parts])
         self.tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
         self.imports: dict[str, tuple[str, str]] = {}
         self.definitions: dict[str, ast.stmt] = {}
@@ -123,10 +127,9 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        folder = root / "client" / "_async"
         self.modules = {
-            source.module: source
-            for path in sorted((root / "client" / "_async").glob("*.py"))
-            for source in [Source(path)]
+            source.module: source for path in sorted(folder.rglob("*.py")) for source in [Source(path, folder)]
         }
         self.homes = _homes(root)
         self.mirrored: dict[tuple[str, str], ast.ClassDef] = {}
@@ -210,3 +213,19 @@ def as_synchronous(text: str) -> str:
     text = re.sub(r"\basync (with|for|def)\b", r"\1", text)
     text = text.replace("orbitmq.connect(", "orbitmq.sync.connect(")
     return re.sub(r"\bawait ", "", text).replace("\\", "\\\\")
+
+
+def formatted(text: str, path: Path) -> str:
+    """As the project's formatter would leave it."""
+    ruff = Path(sys.executable).with_name("ruff")
+    for arguments in (["check", "--fix", "--quiet", "--select", "I,F401,RUF022"], ["format", "--quiet"]):
+        done = subprocess.run(
+            [ruff, *arguments, f"--stdin-filename={ROOT / 'src' / 'orbitmq' / path.name}", "-"],
+            input=text, capture_output=True, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise CannotMirrorError(
+                f"ruff does not accept what was written for {path.name}:\n{done.stderr}{done.stdout}"
+            )
+        text = done.stdout
+    return text

@@ -17,7 +17,7 @@ from proxy import BadNetwork, Mischief, Weather
 from traffic import Producing, consume, count_copies, until
 
 import orbitmq
-from orbitmq.client._async.transport import Channel, OnLost, OnRequest, dial_socket
+from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest, dial_socket
 
 SECONDS = int(os.environ.get("CHAOS_SECONDS", "15"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

@@ -14,7 +14,7 @@ from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
 import orbitmq
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
-from orbitmq.client.offsets_file import offsets_folder
+from orbitmq.client.consuming.offsets_file import offsets_folder
 
 pytestmark = pytest.mark.java
 

@@ -15,7 +15,7 @@ from rig.mqadmin import MqAdmin
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
 import orbitmq
-from orbitmq.client.trace import MessageKind, UnknownTrace
+from orbitmq.client.sending.trace import MessageKind, UnknownTrace
 
 pytestmark = pytest.mark.java
 

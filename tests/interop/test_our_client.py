@@ -17,7 +17,7 @@ from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
 from rig.toolchain import Missing
 
 import orbitmq
-from orbitmq.client.queue_choice import choose_by_key
+from orbitmq.client.sending.queue_choice import choose_by_key
 
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
 RECEIVE_S = 60

@@ -15,7 +15,7 @@ from rig.brokers import BrokerUnderTest, Kind
 
 import orbitmq
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.transport import Channel, OnLost, OnRequest, dial_socket
+from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest, dial_socket
 
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
 LIMIT_S = 120

@@ -115,8 +115,8 @@ class TestTheRealClient:
     @pytest.mark.parametrize(
         ("module", "old", "new"),
         [
-            ("_async/producer.py", "body: bytes,\n", "body: bytes | bytearray,\n"),
-            ("_async/consumer.py", "Deliver nothing more", "Deliver no more"),
+            ("_async/sending/producer.py", "body: bytes,\n", "body: bytes | bytearray,\n"),
+            ("_async/consuming/consumer.py", "Deliver nothing more", "Deliver no more"),
             ("_sync/client.py", "self._loop.close(", "self._loop.run("),
         ],
     )
@@ -137,7 +137,7 @@ class TestTheRealClient:
     def test_a_file_of_an_earlier_run_is_noticed_and_removed(self, tmp_path: Path) -> None:
         root = self.copy(tmp_path)
         stray = root / "client" / "_sync" / "gone.py"
-        stray.write_text((root / "client" / "_sync" / "admin.py").read_text(encoding="utf-8"), encoding="utf-8")
+        stray.write_text((root / "client" / "_sync" / "client.py").read_text(encoding="utf-8"), encoding="utf-8")
         assert generate_sync.main(["--check"], root) == 1
         assert generate_sync.main([], root) == 0
         assert not stray.exists()

@@ -9,14 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.admin import Admin
+    from orbitmq.client._async.administration.admin import Admin
     from orbitmq.client._async.client import Client, connect
-    from orbitmq.client._async.consumer import Consumer
-    from orbitmq.client._async.delivery import ReceivedMessage, Settlement
-    from orbitmq.client._async.lite_pull import LiteConsumer
-    from orbitmq.client._async.producer import Producer
-    from orbitmq.client._async.pull_consumer import PullConsumer, Pulled, PulledBytes
-    from orbitmq.client.allocation import (
+    from orbitmq.client._async.consuming.consumer import Consumer
+    from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
+    from orbitmq.client._async.pulling.lite_pull import LiteConsumer
+    from orbitmq.client._async.pulling.pull_consumer import PullConsumer, Pulled, PulledBytes
+    from orbitmq.client._async.sending.producer import Producer
+    from orbitmq.client.consuming.allocation import (
         AllocateAverage,
         AllocateCircle,
         AllocateConsistentHash,
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
         AllocateMachineRoom,
         AllocateNearby,
     )
-    from orbitmq.client.lite_options import LiteConsumerOptions
+    from orbitmq.client.consuming.pull_plan import PullStatus
     from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
-    from orbitmq.client.pull_plan import PullStatus
-    from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
-    from orbitmq.client.reply import Reply
+    from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+    from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
+    from orbitmq.client.sending.reply import Reply
+    from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
     from orbitmq.client.stored import StoredMessage
-    from orbitmq.client.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
 __all__ = [
@@ -77,44 +77,44 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "orbitmq.client._async.admin",
-    "AllocateAverage": "orbitmq.client.allocation",
-    "AllocateCircle": "orbitmq.client.allocation",
-    "AllocateConsistentHash": "orbitmq.client.allocation",
-    "AllocateFixed": "orbitmq.client.allocation",
-    "AllocateMachineRoom": "orbitmq.client.allocation",
-    "AllocateNearby": "orbitmq.client.allocation",
+    "Admin": "orbitmq.client._async.administration.admin",
+    "AllocateAverage": "orbitmq.client.consuming.allocation",
+    "AllocateCircle": "orbitmq.client.consuming.allocation",
+    "AllocateConsistentHash": "orbitmq.client.consuming.allocation",
+    "AllocateFixed": "orbitmq.client.consuming.allocation",
+    "AllocateMachineRoom": "orbitmq.client.consuming.allocation",
+    "AllocateNearby": "orbitmq.client.consuming.allocation",
     "Client": "orbitmq.client._async.client",
     "ClientOptions": "orbitmq.client.options",
     "Codec": "orbitmq.client.options",
-    "ConsumeBegun": "orbitmq.client.trace",
-    "ConsumeEnded": "orbitmq.client.trace",
+    "ConsumeBegun": "orbitmq.client.sending.trace",
+    "ConsumeEnded": "orbitmq.client.sending.trace",
     "ConsumeFrom": "orbitmq.client.options",
-    "Consumer": "orbitmq.client._async.consumer",
+    "Consumer": "orbitmq.client._async.consuming.consumer",
     "ConsumerOptions": "orbitmq.client.options",
-    "LiteConsumer": "orbitmq.client._async.lite_pull",
-    "LiteConsumerOptions": "orbitmq.client.lite_options",
-    "MachineRoom": "orbitmq.client.queue_choice",
+    "LiteConsumer": "orbitmq.client._async.pulling.lite_pull",
+    "LiteConsumerOptions": "orbitmq.client.pulling.lite_options",
+    "MachineRoom": "orbitmq.client.sending.queue_choice",
     "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.remoting.bodies",
     "Once": "orbitmq.client.message",
-    "Producer": "orbitmq.client._async.producer",
+    "Producer": "orbitmq.client._async.sending.producer",
     "ProducerOptions": "orbitmq.client.options",
-    "PullConsumer": "orbitmq.client._async.pull_consumer",
-    "PullStatus": "orbitmq.client.pull_plan",
-    "Pulled": "orbitmq.client._async.pull_consumer",
-    "PulledBytes": "orbitmq.client._async.pull_consumer",
-    "RandomQueue": "orbitmq.client.queue_choice",
-    "ReceivedMessage": "orbitmq.client._async.delivery",
-    "Reply": "orbitmq.client.reply",
-    "RoundRobin": "orbitmq.client.queue_choice",
-    "Selector": "orbitmq.client.queue_choice",
+    "PullConsumer": "orbitmq.client._async.pulling.pull_consumer",
+    "PullStatus": "orbitmq.client.consuming.pull_plan",
+    "Pulled": "orbitmq.client._async.pulling.pull_consumer",
+    "PulledBytes": "orbitmq.client._async.pulling.pull_consumer",
+    "RandomQueue": "orbitmq.client.sending.queue_choice",
+    "ReceivedMessage": "orbitmq.client._async.consuming.delivery",
+    "Reply": "orbitmq.client.sending.reply",
+    "RoundRobin": "orbitmq.client.sending.queue_choice",
+    "Selector": "orbitmq.client.sending.queue_choice",
     "SendReceipt": "orbitmq.client.message",
     "SendStatus": "orbitmq.client.message",
-    "SentTrace": "orbitmq.client.trace",
-    "Settlement": "orbitmq.client._async.delivery",
+    "SentTrace": "orbitmq.client.sending.trace",
+    "Settlement": "orbitmq.client._async.consuming.delivery",
     "StoredMessage": "orbitmq.client.stored",
-    "Trace": "orbitmq.client.trace",
+    "Trace": "orbitmq.client.sending.trace",
     "connect": "orbitmq.client._async.client",
 }
 

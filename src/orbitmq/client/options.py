@@ -13,8 +13,8 @@ from enum import Enum
 import msgspec
 
 from orbitmq import limits
-from orbitmq.client.allocation import AllocateAverage, Strategy
-from orbitmq.client.queue_choice import Selector
+from orbitmq.client.consuming.allocation import AllocateAverage, Strategy
+from orbitmq.client.sending.queue_choice import Selector
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import TRACE_TOPIC, topic_name_problem
 

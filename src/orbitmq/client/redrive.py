@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.client.message import Message, Once, check_message, encoded_properties, message_properties
-from orbitmq.client.outgoing import Outgoing
+from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits import (

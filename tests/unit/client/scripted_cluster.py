@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from orbitmq.client._async.transport import Channel, OnLost, OnRequest, SocketChannel
+from orbitmq.client._async.connecting.transport import Channel, OnLost, OnRequest, SocketChannel
 from orbitmq.errors import ConnectionLostError
 from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.properties import decode_properties, encode_properties

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.allocation import (
+from orbitmq.client.consuming.allocation import (
     AllocateAverage,
     AllocateCircle,
     AllocateConsistentHash,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from orbitmq.client.allocation import AllocateCircle
+from orbitmq.client.consuming.allocation import AllocateCircle
+from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.client.identity import client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions, ProducerOptions
-from orbitmq.client.subscription import subscribe
 from orbitmq.errors import ConfigurationError, OrbitError
 
 

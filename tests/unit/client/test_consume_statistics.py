@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.consume_statistics import ConsumeStatistics, TopicStatistics
+from orbitmq.client.consuming.consume_statistics import ConsumeStatistics, TopicStatistics
 
 
 def test_nothing_happened() -> None:

@@ -11,8 +11,8 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.consumer import Consumer
-from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.consuming.consumer import Consumer
+from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError
@@ -730,7 +730,7 @@ def test_a_crash_of_the_client_itself_reaches_the_program(
 
     async def test() -> None:
         async with client(cluster) as mq, consumer(mq) as members:
-            monkeypatch.setattr("orbitmq.client._async.consumer.hold", broken)
+            monkeypatch.setattr("orbitmq.client._async.consuming.consumer.hold", broken)
             with pytest.raises(ClientError, match="defect") as caught:
                 await anext(members)
             assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orbitmq.client.group_agreement import different_subscriptions, shared_client_ids
-from orbitmq.client.subscription import subscribe
+from orbitmq.client.consuming.group_agreement import different_subscriptions, shared_client_ids
+from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.protocol.remoting.bodies import ClientConnection, ConsumerConnection, MessageModel, SubscriptionData
 
 CLUSTERING = MessageModel.CLUSTERING

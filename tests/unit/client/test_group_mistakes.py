@@ -10,9 +10,9 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, SILENCE, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.consumer import Consumer
-from orbitmq.client._async.delivery import ReceivedMessage
-from orbitmq.client.allocation import AllocateCircle
+from orbitmq.client._async.consuming.consumer import Consumer
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
+from orbitmq.client.consuming.allocation import AllocateCircle
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError

@@ -10,9 +10,9 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, SILENCE, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.lite_pull import LiteConsumer
-from orbitmq.client.lite_options import LiteConsumerOptions
+from orbitmq.client._async.pulling.lite_pull import LiteConsumer
 from orbitmq.client.options import ClientOptions, ConsumeFrom
+from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.stored import StoredMessage
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError, RemoteError, RouteNotFoundError

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.client.lite_options import LiteConsumerOptions, LiteHold, lite_hold
 from orbitmq.client.options import ConsumeFrom
+from orbitmq.client.pulling.lite_options import LiteConsumerOptions, LiteHold, lite_hold
 from orbitmq.errors import ConfigurationError
 
 SMALL = LiteConsumerOptions(queue_messages_max=10, queue_bytes_max=1000, span_max=50, messages_max=20, bytes_max=2000)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from scripted_cluster import CUT, NAME_SERVER, SILENCE, Cluster
 
-from orbitmq.client._async.name_servers import NameServers
-from orbitmq.client._async.network import Network
-from orbitmq.client._async.routes import Routes
+from orbitmq.client._async.connecting.name_servers import NameServers
+from orbitmq.client._async.connecting.network import Network
+from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client.addresses import NameServerChoice
 from orbitmq.errors import ConnectionLostError, RemoteError, RouteNotFoundError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode

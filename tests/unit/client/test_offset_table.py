@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.offset_table import Lookup, OffsetTable, start_lookup
+from orbitmq.client.consuming.offset_table import Lookup, OffsetTable, start_lookup
 from orbitmq.client.options import ConsumeFrom
 from orbitmq.protocol.remoting.bodies import MessageQueue
 

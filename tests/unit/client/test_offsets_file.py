@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.client.offsets_file import OffsetsFile, decode_offsets, encode_offsets, offsets_folder
+from orbitmq.client.consuming.offsets_file import OffsetsFile, decode_offsets, encode_offsets, offsets_folder
 from orbitmq.errors import ClientError, ConfigurationError, ProtocolError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 

@@ -10,8 +10,8 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, SILENCE, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.consumer import Consumer
-from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.consuming.consumer import Consumer
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.remoting.bodies import ConsumerRunningInfo, LockBatchRequest, MessageQueue

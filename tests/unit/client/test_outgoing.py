@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.options import Codec
-from orbitmq.client.outgoing import compressed, prepare, prepare_batch, receipts, request_fields
+from orbitmq.client.sending.outgoing import compressed, prepare, prepare_batch, receipts, request_fields
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.batches import decode_batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from orbitmq.client.poll_buffer import PollBuffer
-from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.consuming.process_queue import ProcessQueue
+from orbitmq.client.pulling.poll_buffer import PollBuffer
 
 
 class Message(NamedTuple):

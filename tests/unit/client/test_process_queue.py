@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.consuming.process_queue import ProcessQueue
 
 
 class Piece(NamedTuple):

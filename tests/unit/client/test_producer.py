@@ -10,7 +10,7 @@ from scripted_cluster import CUT, NAME_SERVER, SILENCE, Cluster
 from orbitmq.client._async.client import Client
 from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.options import ProducerOptions
-from orbitmq.client.queue_choice import choose_by_key
+from orbitmq.client.sending.queue_choice import choose_by_key
 from orbitmq.clock import ManualClock
 from orbitmq.errors import (
     ClientError,

@@ -10,9 +10,9 @@ import pytest
 from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.pull_consumer import PullConsumer
+from orbitmq.client._async.pulling.pull_consumer import PullConsumer
+from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.options import ClientOptions
-from orbitmq.client.pull_plan import PullStatus
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, RemoteError, RouteNotFoundError
 from orbitmq.protocol.records import iter_records

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.client.answers import remote_error
+from orbitmq.client.consuming.pull_plan import Hold, PullFlag, Unsettled, hold, pull_flags, wait_after_error_ms
 from orbitmq.client.options import ConsumerOptions
-from orbitmq.client.pull_plan import Hold, PullFlag, Unsettled, hold, pull_flags, wait_after_error_ms
 from orbitmq.errors import ConnectionLostError
 
 OPTIONS = ConsumerOptions(

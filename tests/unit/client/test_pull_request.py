@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.pull_plan import PullStatus
-from orbitmq.client.pull_request import PullRequest, read_answer
+from orbitmq.client.consuming.pull_plan import PullStatus
+from orbitmq.client.pulling.pull_request import PullRequest, read_answer
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, choose_by_key, elsewhere
+from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, choose_by_key, elsewhere
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from scripted_cluster import NAME_SERVER, Cluster
 
-from orbitmq.client._async import waiting_replies
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
+from orbitmq.client._async.sending import waiting_replies
 from orbitmq.client.options import ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, MessageIllegalError, RequestTimeoutError, SendFailedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.client.answers import remote_error
-from orbitmq.client.send_attempts import Attempts
+from orbitmq.client.sending.send_attempts import Attempts
 from orbitmq.errors import (
     ClientError,
     ConnectionLostError,

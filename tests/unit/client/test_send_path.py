@@ -11,8 +11,8 @@ from scripted_cluster import CUT, NAME_SERVER, SILENCE, Answer, Broker, Cluster
 from orbitmq.client._async.client import Client
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ProducerOptions
-from orbitmq.client.queue_choice import MachineRoom, RandomQueue, choose_by_key
-from orbitmq.client.slow_brokers import PROBE_INTERVAL_MS
+from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, choose_by_key
+from orbitmq.client.sending.slow_brokers import PROBE_INTERVAL_MS
 from orbitmq.clock import ManualClock
 from orbitmq.errors import (
     ClientError,

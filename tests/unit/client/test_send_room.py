@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from orbitmq.client._async.send_room import SendRoom
+from orbitmq.client._async.sending.send_room import SendRoom
 from orbitmq.errors import SendFailedError
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]

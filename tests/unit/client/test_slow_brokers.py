@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.slow_brokers import SlowBrokers, unavailable_ms
+from orbitmq.client.sending.slow_brokers import SlowBrokers, unavailable_ms
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b", "c") for number in range(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.trace import (
+from orbitmq.client.sending.trace import (
     ConsumeBegun,
     ConsumeEnded,
     ConsumeOutcome,

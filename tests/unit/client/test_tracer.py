@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from scripted_cluster import NAME_SERVER, SILENCE, Cluster
 
-from orbitmq.client._async import tracer
 from orbitmq.client._async.client import Client
-from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
+from orbitmq.client._async.sending import tracer
 from orbitmq.client.message import Message
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions
-from orbitmq.client.trace import (
+from orbitmq.client.sending.trace import (
     ConsumeBegun,
     ConsumeEnded,
     ConsumeOutcome,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from scripted_cluster import CUT, SILENCE, Broker, Cluster
 
-from orbitmq.client._async import transport
-from orbitmq.client._async.transport import Channel, SocketChannel
+from orbitmq.client._async.connecting import transport
+from orbitmq.client._async.connecting.transport import Channel, SocketChannel
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.limits import CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.codes import RequestCode

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.client._async.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.connecting.transport import Channel
+from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.consuming.reading import restore_body
 from orbitmq.client._async.parts import Context, Member
-from orbitmq.client._async.reading import restore_body
-from orbitmq.client._async.requests import send_reply
 from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
-from orbitmq.client._async.transport import Channel
+from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.errors import OrbitError
 from orbitmq.limits import CLIENT_CALLBACKS_MAX, CLIENT_STACKS_CHARS_MAX
 from orbitmq.protocol.records import decode_record

@@ -17,25 +17,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, overload
 
 from orbitmq.client._async.callbacks import Callbacks
-from orbitmq.client._async.consumer import Consumer
+from orbitmq.client._async.connecting.name_servers import NameServers
+from orbitmq.client._async.connecting.network import Network
+from orbitmq.client._async.connecting.routes import Routes
+from orbitmq.client._async.connecting.transport import Dial, dial_socket
+from orbitmq.client._async.consuming.consumer import Consumer
 from orbitmq.client._async.membership import Membership
-from orbitmq.client._async.name_servers import NameServers
-from orbitmq.client._async.network import Network
 from orbitmq.client._async.parts import LiteMember, Member, Sender, Traces
-from orbitmq.client._async.producer import Producer
-from orbitmq.client._async.requests import send_reply
-from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
-from orbitmq.client._async.transport import Dial, dial_socket
-from orbitmq.client._async.waiting_replies import WaitingReplies
+from orbitmq.client._async.sending.producer import Producer
+from orbitmq.client._async.sending.requests import send_reply
+from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
+from orbitmq.client.consuming.subscription import Subscription, subscribe
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
-from orbitmq.client.lite_options import LiteConsumerOptions
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
-from orbitmq.client.reply import Reply
+from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+from orbitmq.client.sending.reply import Reply
 from orbitmq.client.stored import StoredMessage
-from orbitmq.client.subscription import Subscription, subscribe
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits import CLIENT_GROUPS_MAX, CONSUMER_TOPICS_MAX
@@ -51,10 +51,10 @@ from orbitmq.protocol.names import (
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 if TYPE_CHECKING:  # what many programs never use is imported when it is asked for: a tenth of the import's time
-    from orbitmq.client._async.admin import Admin
-    from orbitmq.client._async.assignment_watch import AssignmentListener
-    from orbitmq.client._async.lite_pull import LiteConsumer
-    from orbitmq.client._async.pull_consumer import PullConsumer
+    from orbitmq.client._async.administration.admin import Admin
+    from orbitmq.client._async.pulling.assignment_watch import AssignmentListener
+    from orbitmq.client._async.pulling.lite_pull import LiteConsumer
+    from orbitmq.client._async.pulling.pull_consumer import PullConsumer
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
 """Producer group of `Client.send` and its relatives."""
@@ -108,7 +108,7 @@ class Client:
         self.tracer: Traces | None = None
         if self.options.trace:
             teller = Producer(self, TRACE_GROUP, ProducerOptions(idempotent=False))
-            from orbitmq.client._async.tracer import Tracer
+            from orbitmq.client._async.sending.tracer import Tracer
 
             self.tracer = Tracer(self, teller, self.options.trace_topic)
         self._producer_options = producer_options or ProducerOptions()
@@ -313,7 +313,7 @@ class Client:
         """Explicit pulls of chosen queues from chosen offsets, which `group` may store; nothing runs in the background."""
         self._check_open()
         _check_group(group, "pull consumer")
-        from orbitmq.client._async.pull_consumer import PullConsumer
+        from orbitmq.client._async.pulling.pull_consumer import PullConsumer
 
         return PullConsumer(self, group)
 
@@ -330,7 +330,7 @@ class Client:
         """
         self._check_open()
         _check_group(group, "lite consumer")
-        from orbitmq.client._async.lite_pull import LiteConsumer
+        from orbitmq.client._async.pulling.lite_pull import LiteConsumer
 
         return LiteConsumer(self, group, options or LiteConsumerOptions(), on_assignment)
 
@@ -338,7 +338,7 @@ class Client:
     def admin(self) -> Admin:
         """Administration of the cluster: topics, groups, look-ups."""
         if self._admin is None:
-            from orbitmq.client._async.admin import Admin
+            from orbitmq.client._async.administration.admin import Admin
 
             self._admin = Admin(self)
         return self._admin

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.client._async.network import Network
+from orbitmq.client._async.connecting.network import Network
+from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.parts import LiteMember, Member
-from orbitmq.client._async.routes import Routes
 from orbitmq.client._async.runtime import Lock, log
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData

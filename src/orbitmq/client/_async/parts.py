@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from orbitmq.client._async.delivery import ReceivedMessage
-from orbitmq.client._async.name_servers import NameServers
-from orbitmq.client._async.network import Network
-from orbitmq.client._async.offsets import GroupOffsets
-from orbitmq.client._async.owned_queue import Keeper, OwnedQueue
-from orbitmq.client._async.queue_locks import QueueLocks
-from orbitmq.client._async.routes import Routes
+from orbitmq.client._async.connecting.name_servers import NameServers
+from orbitmq.client._async.connecting.network import Network
+from orbitmq.client._async.connecting.routes import Routes
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
+from orbitmq.client._async.consuming.offsets import GroupOffsets
+from orbitmq.client._async.consuming.owned_queue import Keeper, OwnedQueue
+from orbitmq.client._async.consuming.queue_locks import QueueLocks
 from orbitmq.client._async.runtime import Tasks
-from orbitmq.client._async.waiting_replies import WaitingReplies
-from orbitmq.client.consume_statistics import ConsumeStatistics
+from orbitmq.client._async.sending.waiting_replies import WaitingReplies
+from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
+from orbitmq.client.consuming.pull_plan import Hold
+from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.message import Message, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions
-from orbitmq.client.outgoing import Outgoing
-from orbitmq.client.pull_plan import Hold
+from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
-from orbitmq.client.subscription import Subscription
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue

@@ -19,17 +19,17 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from orbitmq.client._async import client as source
-from orbitmq.client._sync.admin import Admin
-from orbitmq.client._sync.consumer import Consumer
+from orbitmq.client._sync.administration.admin import Admin
+from orbitmq.client._sync.consuming.consumer import Consumer
 from orbitmq.client._sync.handler_threads import listening
-from orbitmq.client._sync.lite_pull import LiteConsumer
 from orbitmq.client._sync.loop_thread import LoopThread
-from orbitmq.client._sync.producer import Producer
-from orbitmq.client._sync.pull_consumer import PullConsumer
-from orbitmq.client.lite_options import LiteConsumerOptions
+from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
+from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
+from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
-from orbitmq.client.reply import Reply
+from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+from orbitmq.client.sending.reply import Reply
 from orbitmq.client.stored import StoredMessage
 from orbitmq.protocol.remoting.bodies import MessageQueue
 

@@ -9,8 +9,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from orbitmq.client._async import delivery
-from orbitmq.client._async.delivery import Settlement
+from orbitmq.client._async.consuming import delivery
+from orbitmq.client._async.consuming.delivery import Settlement
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.stored import StoredMessage
 

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from orbitmq.client._async.delivery import ReceivedMessage
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.runtime import Tasks, log
 from orbitmq.errors import ClientError
 from orbitmq.limits import SYNC_ACK_DELAY_MS, SYNC_EXIT_WAIT_MS

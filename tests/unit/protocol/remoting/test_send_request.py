@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.outgoing import Outgoing, request_fields
+from orbitmq.client.sending.outgoing import Outgoing, request_fields
 from orbitmq.errors import ProtocolError
 from orbitmq.limits import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue

@@ -1,0 +1,108 @@
+"""Administration of running brokers and name servers: figures, settings, write permission, the table of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.client._async.administration.admin_calls import AdminCalls
+from orbitmq.protocol.java_properties import format_properties, read_properties
+from orbitmq.protocol.remoting.bodies import BrokerStatsData, KVTable
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+
+
+class BrokerAdmin(AdminCalls):
+    """Calls about brokers and name servers."""
+
+    async def broker_runtime(self, address: str) -> dict[str, str]:
+        """Figures of a running broker by name, as text."""
+        answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, doing="reading runtime figures")
+        return KVTable.decode(answer.body).table
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Settings of a running broker by name, as text."""
+        answer = await self._ask(address, RequestCode.GET_BROKER_CONFIG, doing="reading the configuration")
+        return read_properties(bytes(answer.body), where=f"configuration of {address}")
+
+    async def update_broker_config(self, address: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker; it keeps them over a restart. A refused key changes nothing."""
+        body = format_properties(changes.items()).encode()
+        await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body, doing="changing the configuration")
+
+    async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData | None:
+        """A broker's counter over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic; None without any traffic."""
+        answer = await self._ask(
+            address,
+            RequestCode.VIEW_BROKER_STATS_DATA,
+            {"statsName": name, "statsKey": key},
+            doing=f"reading {name} of {key!r}",
+            accept=(ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR),  # the second says: nothing counted
+        )
+        return BrokerStatsData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+    async def wipe_write_permission(self, broker: str) -> int:
+        """Take the topics of a broker (by name) out of the routes for sending, on every name server; how many there were."""
+        return await self._permission(RequestCode.WIPE_WRITE_PERM_OF_BROKER, broker, "wipeTopicCount")
+
+    async def add_write_permission(self, broker: str) -> int:
+        """Undo `wipe_write_permission`; how many topics can be sent to again."""
+        return await self._permission(RequestCode.ADD_WRITE_PERM_OF_BROKER, broker, "addTopicCount")
+
+    # --- name servers
+
+    async def name_server_config(self) -> dict[str, dict[str, str]]:
+        """Settings of every name server by its address."""
+        found: dict[str, dict[str, str]] = {}
+        for address in self._client.name_servers.choice:
+            answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, doing="reading the configuration")
+            found[address] = read_properties(bytes(answer.body), where=f"configuration of {address}")
+        return found
+
+    async def update_name_server_config(self, changes: Mapping[str, str]) -> None:
+        """Change settings of every name server."""
+        body = format_properties(changes.items()).encode()
+        await self._client.name_servers.request_all(
+            RequestCode.UPDATE_NAMESRV_CONFIG, body=body, doing="changing the configuration"
+        )
+
+    async def put_value(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value in the table of every name server."""
+        await self._client.name_servers.request_all(
+            RequestCode.PUT_KV_CONFIG,
+            {"namespace": namespace, "key": key, "value": value},
+            doing=f"writing {namespace}/{key}",
+        )
+
+    async def get_value(self, namespace: str, key: str) -> str | None:
+        """A value of the name servers' table, or None."""
+        answer = await self._client.name_servers.request(
+            RequestCode.GET_KV_CONFIG,
+            {"namespace": namespace, "key": key},
+            doing=f"reading {namespace}/{key}",
+            accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        )
+        return answer.fields.get("value") if answer.code == ResponseCode.SUCCESS else None
+
+    async def delete_value(self, namespace: str, key: str) -> None:
+        """Remove a value from the table of every name server. One that is not there is no error."""
+        await self._client.name_servers.request_all(
+            RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key}, doing=f"deleting {namespace}/{key}"
+        )
+
+    async def values(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace of the name servers' table."""
+        answer = await self._client.name_servers.request(
+            RequestCode.GET_KVLIST_BY_NAMESPACE,
+            {"namespace": namespace},
+            doing=f"reading namespace {namespace}",
+            accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        )
+        return dict(KVTable.decode(answer.body).table) if answer.code == ResponseCode.SUCCESS else {}
+
+    async def _permission(self, code: RequestCode, broker: str, field: str) -> int:
+        count = 0
+        for address in self._client.name_servers.choice:
+            answer = await self._ask(
+                address, code, {"brokerName": broker}, doing=f"changing the permission of {broker}"
+            )
+            count = max(count, answer.integer(field))
+        return count

@@ -1,0 +1,225 @@
+"""Sending dead letters again.
+
+Rules of this file
+1. One dead letter after another; the place is committed every second and at the end, and it never passes a letter that was not
+   settled. A run that was killed repeats what it had sent since: the broker recognises these and stores none of them twice.
+   RocketMQ's broker does not, and gets up to a second's worth of duplicates.
+2. A letter that can never be sent is counted, named and passed; whatever else fails ends the run, which can be started again.
+3. A dry run changes nothing, its place included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from orbitmq.client._async.administration.group_admin import GroupAdmin
+from orbitmq.client._async.parts import Context
+from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
+from orbitmq.client._async.sending.producer import Producer
+from orbitmq.client.options import ProducerOptions
+from orbitmq.client.redrive import (
+    PROGRESS_GROUP,
+    DeadLetters,
+    Redriven,
+    RedriveResult,
+    Refusal,
+    Span,
+    for_group,
+    once_of,
+    progress_group,
+    redriven,
+    span_of,
+    wait_ms,
+)
+from orbitmq.client.stored import StoredMessage
+from orbitmq.errors import ConfigurationError, MessageIllegalError, NotFoundError, RemoteError
+from orbitmq.protocol.names import DLQ_PREFIX, dlq_topic, retry_topic, topic_name_problem
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+COMMIT_MS: Final = 1_000
+"""How often the place is committed while a run goes on."""
+
+OnProgress = Callable[[RedriveResult], None]
+
+
+class Redrive:
+    """One run over the dead letters of a group. Made by `Admin.redrive`."""
+
+    def __init__(
+        self,
+        client: Context,
+        admin: GroupAdmin,
+        group: str,
+        selection: DeadLetters | None,
+        to_topic: str | None,
+        *,
+        only_group: bool,
+        rate: float | None,
+        max_count: int | None,
+        again: bool,
+        dry_run: bool,
+        on_progress: OnProgress | None,
+    ) -> None:
+        if rate is not None and not 0 < rate <= 1_000_000:
+            raise ConfigurationError(f"rate={rate}: must be more than 0 and at most 1000000 messages a second")
+        if max_count is not None and max_count < 1:
+            raise ConfigurationError(f"max_count={max_count}: must be at least 1")
+        problem = None if to_topic is None else topic_name_problem(to_topic)
+        if problem is not None or (to_topic or "").startswith(DLQ_PREFIX):
+            raise ConfigurationError(problem or f"to_topic={to_topic!r} is a dead-letter topic itself")
+        if only_group and to_topic is not None:
+            raise ConfigurationError("only_group and to_topic name two places to send to", remedy="give one of them")
+        self._client = client
+        self._admin = admin
+        self._group = group
+        self._selection = selection or DeadLetters()
+        self._to_topic = to_topic
+        self._only_group = only_group
+        self._rate = rate
+        self._left = max_count
+        self._run = str(client.clock.now_ms()) if again else None
+        self._progress = progress_group(selection, retry_topic(group) if only_group else to_topic)
+        self._on_progress = on_progress
+        self._known_topics: dict[str, bool] = {}
+        self._started_ms = 0
+        self.result = RedriveResult(group=group, dry_run=dry_run)
+
+    async def run(self) -> RedriveResult:
+        """The account when all is done. An error leaves what was done so far in `result`, and the place behind it."""
+        spans = await self._spans()
+        self.result.total = sum(span.end - span.begin for span in spans)
+        self._started_ms = monotonic_ms()
+        producer = Producer(self._client, PROGRESS_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000))
+        try:
+            for span in spans:
+                await self._redrive(span, producer)
+        finally:
+            await producer.close()
+        self.result.complete = self._left is None or self._left > 0 or self.result.looked_at == self.result.total
+        return self.result
+
+    async def _spans(self) -> list[Span]:
+        topic = dlq_topic(self._group)
+        route = await self._client.routes.find(topic)
+        if route is None:
+            raise NotFoundError(
+                f"group {self._group!r} has no dead letters: there is no topic {topic!r}",
+                remedy="check the name of the group: orbitmq group list",
+            )
+        if not route.subscribe_queues:
+            raise NotFoundError(
+                f"topic {topic!r} cannot be read",
+                remedy=f"give it the permission: orbitmq topic update {topic} --perm 6",
+            )
+        if self._only_group and not await self._exists(retry_topic(self._group)):
+            raise NotFoundError(
+                f"group {self._group!r} has no retry topic",
+                remedy="start a member of it: its broker makes the topic then",
+            )
+        return [await self._span(queue) for queue in route.subscribe_queues]
+
+    async def _span(self, queue: MessageQueue) -> Span:
+        admin, selection = self._admin, self._selection
+        first, end = await admin.min_offset(queue), await admin.max_offset(queue)
+        kept = None if self._run is not None else await admin.group_offset(self._progress, queue)
+        since = None if selection.since_ms is None else await admin.offset_by_time(queue, selection.since_ms)
+        until = None if selection.until_ms is None else await admin.offset_by_time(queue, selection.until_ms)
+        return span_of(queue, first, end, kept, since, until)
+
+    async def _redrive(self, span: Span, producer: Producer) -> None:
+        offset = committed = span.begin
+        committed_ms = monotonic_ms()
+        try:
+            while offset < span.end and not self._has_enough:
+                peeked = await self._admin.peek(span.queue, offset)
+                for message in peeked.messages:
+                    if message.queue_offset >= span.end or self._has_enough:
+                        break
+                    await self._settle(message, producer)
+                    offset = message.queue_offset + 1
+                    if monotonic_ms() - committed_ms >= COMMIT_MS:
+                        await self._commit(span.queue, offset)
+                        committed, committed_ms = offset, monotonic_ms()
+                else:
+                    offset = max(offset, min(peeked.next_offset, span.end))
+                    if not peeked.messages and peeked.next_offset <= offset < span.end:
+                        break  # retention took the rest, or the queue was made anew
+        finally:
+            if offset > committed:
+                await self._commit(span.queue, offset)
+
+    @property
+    def _has_enough(self) -> bool:
+        return self._left is not None and self._left <= 0
+
+    async def _settle(self, message: StoredMessage, producer: Producer) -> None:
+        """Redrive one dead letter, or pass it, or refuse it."""
+        if not self._selection.takes(message):
+            self.result.passed()
+        else:
+            await self._send(message, producer)
+        if self._on_progress is not None:
+            self._on_progress(self.result)
+
+    async def _send(self, message: StoredMessage, producer: Producer) -> None:
+        outgoing = redriven(message, self._to_topic)
+        if outgoing is None:
+            self._refuse(message, "it does not say which topic it came from; name one with to_topic")
+            return
+        if not self._only_group and not await self._exists(outgoing.topic):
+            self._refuse(
+                message, f"there is no topic {outgoing.topic!r} any more; create it, or name another with to_topic"
+            )
+            return
+        if not self.result.dry_run:
+            elapsed_ms = monotonic_ms() - self._started_ms
+            await sleep_ms(wait_ms(self.result.redriven, elapsed_ms, self._rate))
+            try:
+                await self._store(message, outgoing, producer)
+            except MessageIllegalError as error:
+                self._refuse(message, str(error))
+                return
+        self.result.sent(outgoing.topic)
+        if self._left is not None:
+            self._left -= 1
+
+    async def _store(self, message: StoredMessage, sent: Redriven, producer: Producer) -> None:
+        topic = retry_topic(self._group) if self._only_group else sent.topic
+        once = once_of(self._group, message, topic, self._run)
+        if self._only_group:
+            unique_id = self._client.unique_ids.next()
+            outgoing = for_group(self._group, sent, message.body, message.flag, unique_id)
+            await producer.send_prepared(outgoing, producer.options.send_timeout_ms, once)
+            return
+        await producer.send(
+            topic,
+            message.body,
+            tag=sent.tag,
+            key=sent.keys or None,
+            ordering_key=sent.ordering_key,
+            properties=sent.properties,
+            flag=message.flag,
+            once=once,
+        )
+
+    async def _exists(self, topic: str) -> bool:
+        known = self._known_topics.get(topic)
+        if known is None:
+            known = self._known_topics[topic] = await self._client.routes.find(topic) is not None
+        return known
+
+    def _refuse(self, message: StoredMessage, why: str) -> None:
+        self.result.refuse(Refusal(message.queue, message.queue_offset, message.message_id, why))
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+        if self.result.dry_run:
+            return
+        try:
+            await self._admin.commit_group_offset(self._progress, queue, offset)
+        except RemoteError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            await self._admin.create_group(self._progress, broker=queue.broker_name)
+            await self._admin.commit_group_offset(self._progress, queue, offset)

@@ -1,0 +1,162 @@
+"""Connections of one client: one per server address, made when needed and made again when lost.
+
+Rules of this file
+1. One caller dials an address, the others wait for the same connection; dialling counts against each caller's own time.
+2. Nothing is retried here, with one exception of the protocol: a server that answers GO_AWAY is about to stop, so the request goes
+   once more over a new connection, which a load balancer may lead elsewhere.
+3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
+from orbitmq.client._async.runtime import Lock, monotonic_ms
+from orbitmq.client.answers import remote_error
+from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Buffer, Command, request
+
+SUCCESS_ONLY: Container[int] = (ResponseCode.SUCCESS,)
+
+
+class Network:
+    """Calls by address.
+
+    on_connected: told the address after every successful dial, so that a broker hears of this client's groups at once.
+    """
+
+    def __init__(
+        self, dial: Dial, connect_timeout_ms: int, on_request: OnRequest, on_connected: Callable[[str], None]
+    ) -> None:
+        self._dial = dial
+        self._connect_timeout_ms = connect_timeout_ms
+        self._on_request = on_request
+        self._on_connected = on_connected
+        self._channels: dict[str, Channel] = {}
+        self._dialling: dict[str, Lock] = {}
+        self._closed = False
+
+    async def request(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        body: Buffer = b"",
+        *,
+        timeout_ms: int,
+        doing: str,
+        accept: Container[int] = SUCCESS_ONLY,
+    ) -> Command:
+        """The answer, if its code is among `accept`; else `RemoteError`, worded with `doing`."""
+        answer = await self.invoke(address, code, fields, body, timeout_ms=timeout_ms)
+        if answer.code not in accept:
+            raise remote_error(answer.code, answer.remark, address, doing)
+        return answer
+
+    async def invoke(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        body: Buffer = b"",
+        *,
+        timeout_ms: int,
+    ) -> Command:
+        """The answer of the server, whatever its code. `ConnectionLostError`, `RequestTimeoutError`."""
+        return await self.exchange(address, request(code, fields, body), timeout_ms)
+
+    async def exchange(self, address: str, command: Request, timeout_ms: int) -> Command:
+        """As `invoke`, for a request that was made elsewhere."""
+        channel = self._channels.get(address)
+        if channel is not None and not channel.closed:
+            answer = await channel.call(command, timeout_ms)
+            left_ms = timeout_ms
+        else:
+            deadline_ms = monotonic_ms() + timeout_ms
+            channel = await self._channel(address, timeout_ms)
+            left_ms = self._left_ms(deadline_ms, address, command.code, timeout_ms)
+            answer = await channel.call(command, left_ms)
+        if answer.code == ResponseCode.GO_AWAY:
+            if self._channels.get(address) is channel:
+                del self._channels[address]  # it finishes what it has; the server closes it
+            channel = await self._channel(address, left_ms)
+            answer = await channel.call(command, left_ms)
+        return answer
+
+    async def post(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        body: Buffer = b"",
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """Send a request that gets no answer; returns when it is written or buffered."""
+        deadline_ms = monotonic_ms() + timeout_ms
+        channel = await self._channel(address, timeout_ms)
+        left_ms = self._left_ms(deadline_ms, address, code, timeout_ms)
+        await channel.post(request(code, fields, body, oneway=True), left_ms)
+
+    async def connect(self, address: str, timeout_ms: int) -> None:
+        """Make sure that there is a connection."""
+        await self._channel(address, timeout_ms)
+
+    def forget(self, address: str, reason: str) -> None:
+        """Close the connection to a server that is in no route any more, unless a call waits for its answer."""
+        channel = self._channels.get(address)
+        if channel is not None and channel.in_flight_count == 0:
+            del self._channels[address]
+            self._dialling.pop(address, None)
+            channel.close(reason)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Servers with an open connection."""
+        return tuple(address for address, channel in self._channels.items() if not channel.closed)
+
+    def close(self) -> None:
+        """Close all connections; calls that still wait fail, later ones are refused."""
+        self._closed = True
+        for channel in self._channels.values():
+            channel.close("the client was closed")
+        self._channels.clear()
+
+    async def _channel(self, address: str, timeout_ms: int) -> Channel:
+        channel = self._channels.get(address)
+        if channel is not None and not channel.closed:
+            return channel
+        lock = self._dialling.setdefault(address, Lock())
+        async with lock:
+            channel = self._channels.get(address)
+            if channel is not None and not channel.closed:
+                return channel
+            if self._closed:
+                raise ConnectionLostError(
+                    f"no connection to {address}: the client is closed",
+                    request_sent=False,
+                    remedy="use it inside its with block",
+                )
+            dial_ms = min(timeout_ms, self._connect_timeout_ms)
+            channel = await self._dial(address, dial_ms, self._on_request, self._lost)
+            if self._closed:
+                channel.close("the client was closed")
+                raise ConnectionLostError(f"no connection to {address}: the client is closed", request_sent=False)
+            self._channels[address] = channel
+        self._on_connected(address)
+        return channel
+
+    def _lost(self, channel: Channel) -> None:
+        if self._channels.get(channel.address) is channel:
+            del self._channels[channel.address]
+
+    @staticmethod
+    def _left_ms(deadline_ms: int, address: str, code: int, timeout_ms: int) -> int:
+        left_ms = deadline_ms - monotonic_ms()
+        if left_ms <= 0:
+            raise RequestTimeoutError(
+                f"connecting to {address} took all of the {timeout_ms} ms of request {code}; nothing was sent"
+            )
+        return left_ms

@@ -1,0 +1,165 @@
+"""Routes of the topics in use, kept fresh.
+
+Rules of this file
+1. A topic is looked up when first needed and from then on refreshed by the client's timer; users of a route ask again each time.
+2. A refresh that fails or finds the topic gone keeps what is known: a name server that has just restarted knows nothing yet.
+3. Only a send may fall back to the template topic from which a broker creates unknown topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.client._async.connecting.name_servers import NameServers
+from orbitmq.client._async.runtime import Lock, log
+from orbitmq.client.route import MASTER_ID, Route, build_route
+from orbitmq.errors import ClientError, ProtocolError, RouteNotFoundError
+from orbitmq.limits import CLIENT_TOPICS_MAX
+from orbitmq.protocol.names import AUTO_CREATE_TOPIC
+from orbitmq.protocol.remoting.bodies import TopicRouteData
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+
+_FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
+
+
+class Routes:
+    """Routes by topic, and the addresses of all brokers in them.
+
+    on_changed: told the topic whenever a known route was replaced by a different one.
+    """
+
+    def __init__(self, name_servers: NameServers, on_changed: Callable[[str], None]) -> None:
+        self._name_servers = name_servers
+        self._on_changed = on_changed
+        self._routes: dict[str, Route] = {}
+        self._lookups: dict[str, Lock] = {}
+
+    def known(self, topic: str) -> Route | None:
+        return self._routes.get(topic)
+
+    async def find(self, topic: str) -> Route | None:
+        """The route, asked for if it is not known; None when the name servers do not know the topic."""
+        route = self._routes.get(topic)
+        if route is not None:
+            return route
+        lock = self._lookups.setdefault(topic, Lock())
+        try:
+            async with lock:
+                return self._routes.get(topic) or await self.refresh(topic)
+        finally:
+            self._lookups.pop(topic, None)
+
+    async def get(self, topic: str) -> Route:
+        """As `find`, but `RouteNotFoundError` instead of None."""
+        route = await self.find(topic)
+        if route is None:
+            raise RouteNotFoundError(
+                f"the name servers know no topic {topic!r}", remedy=f"create it: orbitmq topic create {topic}"
+            )
+        return route
+
+    async def for_sending(self, topic: str, queues_max: int) -> Route:
+        """A route with at least one writable queue.
+
+        For an unknown topic: the brokers that create topics on demand, with at most `queues_max` queues each.
+        """
+        route = self._routes.get(topic)
+        if route is not None and route.publish_queues:
+            return route
+        route = await self.find(topic)
+        if route is None:
+            data = await self._ask(AUTO_CREATE_TOPIC)
+            if data is None:
+                raise RouteNotFoundError(
+                    f"the name servers know no topic {topic!r}, and no broker creates topics on demand",
+                    remedy=f"create it: orbitmq topic create {topic}",
+                )
+            route = build_route(topic, data, queues_max=queues_max)
+            self._set(route)
+        if not route.publish_queues:
+            raise RouteNotFoundError(
+                f"topic {topic!r} has no writable queue on a broker with a master",
+                remedy="check the topic's permission and whether its master brokers run: orbitmq topic route",
+            )
+        return route
+
+    async def refresh(self, topic: str) -> Route | None:
+        """Ask for one topic now; None when the name servers do not know it. Errors are the caller's."""
+        data = await self._ask(topic)
+        if data is None:
+            return None
+        route = build_route(topic, data)
+        before = self._routes.get(topic)
+        self._set(route)
+        if before is not None and before != route:
+            self._on_changed(topic)
+        return route
+
+    async def refresh_all(self) -> None:
+        """Refresh every known topic; failures are logged and what is known stays."""
+        for topic in tuple(self._routes):
+            try:
+                await self.refresh(topic)
+            except ClientError as error:
+                log.warning("route of topic %s was not refreshed: %s", topic, error)
+                return  # the name servers do not answer; the timer asks again
+
+    def master(self, broker_name: str, topic: str | None = None) -> str | None:
+        """Address of a broker's master in any known route; in that of `topic` first."""
+        likely = self._routes.get(topic) if topic is not None else None
+        if likely is not None:
+            address = likely.master(broker_name)
+            if address is not None:
+                return address
+        for route in self._routes.values():
+            address = route.master(broker_name)
+            if address is not None:
+                return address
+        return None
+
+    def topic_on(self, broker_name: str) -> str | None:
+        """Some topic in use with a queue on this broker."""
+        for topic, route in self._routes.items():
+            if any(queue.broker_name == broker_name for queue in route.subscribe_queues):
+                return topic
+        return None
+
+    def reader(self, broker_name: str, wanted_id: int = MASTER_ID) -> str | None:
+        for route in self._routes.values():
+            address = route.reader(broker_name, wanted_id)
+            if address is not None:
+                return address
+        return None
+
+    def addresses(self, *, masters_only: bool = False) -> set[str]:
+        """Brokers of all known routes."""
+        found: set[str] = set()
+        for route in self._routes.values():
+            for members in route.brokers.values():
+                if not masters_only:
+                    found.update(members.values())
+                elif MASTER_ID in members:
+                    found.add(members[MASTER_ID])
+        return found
+
+    async def _ask(self, topic: str) -> TopicRouteData | None:
+        answer = await self._name_servers.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            {"topic": topic, "acceptStandardJsonOnly": "true"},
+            doing=f"looking up topic {topic!r}",
+            accept=_FOUND_OR_NOT,
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        try:
+            return TopicRouteData.decode(bytes(answer.body))
+        except ProtocolError as error:
+            raise ClientError(f"the name server's route of topic {topic!r} cannot be read: {error}") from error
+
+    def _set(self, route: Route) -> None:
+        if route.topic not in self._routes and len(self._routes) >= CLIENT_TOPICS_MAX:
+            raise ClientError(
+                f"this client uses {CLIENT_TOPICS_MAX} topics already; {route.topic!r} would be one more",
+                remedy="spread the topics over several clients",
+            )
+        self._routes[route.topic] = route

@@ -1,0 +1,464 @@
+"""Consuming messages as a member of a group.
+
+    async with client.consumer("billing", "orders", tags="created || paid") as consumer:
+        async for message in consumer:
+            ...
+            await message.ack()
+
+What happens to a message is exact:
+
+* delivered and acknowledged: done; the group's offset moves past it once all messages before it in the queue are settled.
+* `retry()`: the broker delivers it to the group again later, up to the group's maximum of attempts, then it is a dead letter.
+* not settled, and the `async with` block is left by an exception: taken as failed, sent back as `retry()` would.
+* not settled, and the block is left in any other way (end of the loop, `break`, cancellation): released. It is delivered again soon,
+  here or to another member, and does not count as an attempt. The same holds if the process dies.
+* not settled for `settle_timeout_ms` although the consumer goes on: sent back.
+
+So delivery is at least once: a program must be ready to see a message again. An orderly consumer sends nothing back by itself: a failed
+message is tried again in its place. A broadcasting consumer leaves failed messages behind. See `failures`.
+
+Rules of this file
+1. Messages come in no particular order between queues; within a queue in the order of their offsets, retries excepted.
+2. Errors of handlers never stop the consumer; errors of the consumer itself are raised to the program that iterates or runs it.
+3. A handler that never waits for anything lets the rest of the program run every `SLICE_MS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, Self
+
+from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
+from orbitmq.client._async.consuming.failures import BeginAgain, Failures, LeaveBehind, SendBack
+from orbitmq.client._async.consuming.feed import AnyFeed, Feed, OrderedFeed
+from orbitmq.client._async.consuming.group_check import GroupCheck
+from orbitmq.client._async.consuming.local_offsets import LocalOffsets
+from orbitmq.client._async.consuming.offsets import GroupOffsets
+from orbitmq.client._async.consuming.owned_queue import OwnedQueue
+from orbitmq.client._async.consuming.puller import pull_forever
+from orbitmq.client._async.consuming.queue_locks import QueueLocks
+from orbitmq.client._async.consuming.rebalance import Rebalance
+from orbitmq.client._async.parts import BatchHandler, Context, Handler
+from orbitmq.client._async.runtime import (
+    Cancelled,
+    Event,
+    Tasks,
+    let_others_run,
+    log,
+    monotonic_ms,
+    sleep_ms,
+    wait_event,
+)
+from orbitmq.client._async.sending.requests import send_reply
+from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
+from orbitmq.client.consuming.pull_plan import Hold, Unsettled, hold
+from orbitmq.client.consuming.subscription import Subscription
+from orbitmq.client.options import ConsumerOptions
+from orbitmq.errors import ClientError, ConfigurationError
+from orbitmq.limits import CONSUMER_CONCURRENCY_MAX
+from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageModel, MessageQueue
+
+SLICE_MS: Final = 5
+"""How long handlers that never wait may keep the event loop."""
+
+_STUCK_AT_ONCE: Final = 16
+_LOG_FAILURES_MS: Final = 1_000
+"""A handler that always fails is logged with its traceback once in this time; the failures between are counted."""
+
+
+class State(Enum):
+    NEW = "not started"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+class Consumer:
+    """A member of a consumer group. Made by `Client.consumer`; starts with its `async with` block and ends with it."""
+
+    def __init__(
+        self, client: Context, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
+    ) -> None:
+        self.client = client
+        self.traces = client.tracer is not None
+        self.group = group
+        self.subscriptions = dict(subscriptions)
+        self.options = options
+        self.offsets: GroupOffsets
+        if options.broadcasting:
+            self.offsets = LocalOffsets(client.network, client.routes, group, options, client.stable_id)
+        else:
+            self.offsets = GroupOffsets(client.network, client.routes, group, options)
+        self.statistics = ConsumeStatistics()
+        self.tasks = Tasks(f"consumer {group}", self._crashed)
+        self.handler: Handler | None = None
+        self.started_at_ms = 0
+        self.shared_waiters_count = 0
+        self.locks: QueueLocks | None = None
+        self._feed: AnyFeed
+        self._failures: Failures
+        if options.orderly:
+            self._feed = ordered = OrderedFeed()
+            self._failures = BeginAgain(self, ordered)
+            if not options.broadcasting:
+                self.locks = QueueLocks(client.network, client.routes, client.client_id, group)
+        else:
+            self._feed = Feed()
+            self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
+        self._rebalance = Rebalance(self)
+        self._check = GroupCheck(self, self._rebalance)
+        self._pausing = False
+        self._slice_ms = 0
+        self._stopping = False
+        self._stopped = Event()
+        self._state = State.NEW
+        self._failure: BaseException | None = None
+        self._failure_logged_ms: int | None = None
+        self._failures_unlogged_count = 0
+
+    # --- for programs
+
+    async def start(self) -> None:
+        """Join the group; `async with` does this. Topics that do not exist yet are waited for."""
+        if self._state is not State.NEW:
+            raise ClientError(
+                f"consumer {self.group!r} is {self._state.value}; it starts once", remedy="make a new one"
+            )
+        self._state = State.RUNNING
+        self.started_at_ms = self.client.clock.now_ms()
+        try:
+            self.offsets.open()
+            await self.client.consumer_started(self)
+            await self._rebalance.run()
+        except BaseException:
+            await self.close()
+            raise
+        self.tasks.spawn(self._rebalance.run_forever(), "rebalance")
+        self.tasks.spawn(self._persist_forever(), "offsets")
+        self.tasks.spawn(self._look_for_stuck_forever(), "stuck messages")
+        self.tasks.spawn(self._check.run_forever(), "check of the group")
+        if self.locks is not None:
+            self.tasks.spawn(self._rebalance.renew_locks_forever(), "queue locks")
+
+    def stop(self) -> None:
+        """Deliver nothing more: `async for` ends, `run` returns when its handlers have ended. Messages in hand can still be settled."""
+        if not self._stopping:
+            self._stopping = True
+            self._feed.idlers.wake_all()
+            self._stopped.set()
+
+    async def close(self, error: BaseException | None = None) -> None:
+        """Leave the group: settle what is in hand as the module says, write all offsets, give up locks, tell the brokers."""
+        self.stop()
+        if self._state is not State.RUNNING:
+            self._state = State.CLOSED
+            return
+        self._state = State.CLOSED
+        owned = tuple(self._rebalance.owned.values())
+        await self.tasks.close()
+        if isinstance(error, Exception) and not isinstance(error, Cancelled) and self._failures.sends_back:
+            await self._send_back_in_hand(owned)
+        for queue in owned:
+            self.note_progress(queue)
+        await self.offsets.persist_surely([queue.queue for queue in owned], self.client.options.close_timeout_ms)
+        for queue in owned:
+            queue.messages.drop()
+        self._rebalance.owned.clear()
+        await self.tasks.close()
+        if self.locks is not None:
+            await self.locks.unlock([queue.queue for queue in owned])
+        self.offsets.close()
+        await self.client.consumer_closed(self)
+
+    async def run(self, handler: Handler, *, concurrency: int = 20) -> None:
+        """Call `handler` for every message, up to `concurrency` of them at a time, until `stop` or `close`.
+
+        Raises what broke the consumer itself; errors of the handler are logged and the message is sent back.
+        """
+
+        await self._run(handler, lambda messages: handler(messages[0]), 1, concurrency)
+
+    async def run_batches(self, handler: BatchHandler, *, concurrency: int = 20) -> None:
+        """As `run`, with up to `ConsumerOptions.batch_messages_count` messages of one queue in each call, in the order of their offsets.
+
+        No call waits for more messages than there are. When the handler raises, all that it has not settled are sent back.
+        """
+
+        async def handle_one(message: ReceivedMessage) -> None:
+            await handler([message])
+
+        await self._run(handle_one, handler, self.options.batch_messages_count, concurrency)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if self._state is not State.RUNNING:
+            raise ClientError(f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its with block")
+        messages = await self._next(1)
+        if not messages:
+            self._raise_failure()
+            raise StopAsyncIteration
+        return messages[0]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(error)
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """Message queues this member owns at present."""
+        return tuple(self._rebalance.owned)
+
+    # --- for the queues
+
+    def ended(self, message: ReceivedMessage, took_ms: int, *, succeeded: bool) -> None:
+        if self.client.tracer is not None:
+            self.client.tracer.ended(self.group, message, took_ms, succeeded=succeeded)
+
+    def settled(self, owned: OwnedQueue) -> None:
+        if owned.waits_for is not None and self.hold(owned) is None:
+            owned.room.set()
+        if self.shared_waiters_count:
+            self._tell_shared_waiters()
+        self._feed.settled(owned)
+        if owned.leaving and not owned.in_hand_count:
+            self._rebalance.soon()
+
+    async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
+        return await self._failures.failed(owned, message, delay_level)
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None:
+        await send_reply(self.client, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
+
+    # --- for the rest of the client
+
+    @property
+    def owned(self) -> Mapping[MessageQueue, OwnedQueue]:
+        return self._rebalance.owned
+
+    @property
+    def unsettled_bytes(self) -> int:
+        return self._unsettled(self._rebalance.owned.values()).bytes_total
+
+    def pulling(self, owned: OwnedQueue) -> Coroutine[Any, Any, None]:
+        return pull_forever(self, owned)
+
+    def hold(self, owned: OwnedQueue) -> Hold | None:
+        messages, options = owned.messages, self.options
+        alone = Unsettled(len(messages), messages.bytes_total)
+        reason = hold(alone, messages.span(), alone, alone, options)
+        if reason is not None:
+            return reason  # the usual one, found without looking at the other queues
+        everything = self._rebalance.owned.values()
+        topic = alone
+        if options.topic_messages_max is not None or options.topic_bytes_max is not None:
+            topic = self._unsettled(each for each in everything if each.queue.topic == owned.queue.topic)
+        return hold(alone, 0, topic, self._unsettled(everything), options)
+
+    def deliver(self, owned: OwnedQueue, fresh: list[ReceivedMessage]) -> None:
+        self._feed.add(owned, fresh)
+
+    def note_progress(self, owned: OwnedQueue) -> None:
+        if not owned.messages.dropped:
+            self.offsets.table.advance(owned.queue, owned.messages.commit_offset())
+
+    def given_up(self, owned: OwnedQueue) -> None:
+        self._feed.forget(owned)
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            message_model=MessageModel.BROADCASTING if self.options.broadcasting else MessageModel.CLUSTERING,
+            consume_from_where=ConsumeFromWhere(self.options.consume_from.value),
+            subscription_data_set=[subscription.body() for subscription in self.subscriptions.values()],
+        )
+
+    def rebalance_soon(self) -> None:
+        self._rebalance.soon()
+
+    def broker_lost_us(self) -> None:
+        """A broker does not know this member, or not with these subscriptions: introduce it again, and look who else is there."""
+        self.client.heartbeat_soon()
+        self._check.soon()
+
+    def correct_offset(self, owned: OwnedQueue, offset: int) -> None:
+        """The broker says where to go on with a queue: take it anew from there."""
+        owned.messages.drop()
+        self.tasks.spawn(self.reset({owned.queue: offset}), f"correct {owned.name}")
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets with the queues among them that are owned; unsettled messages are forgotten."""
+        await self._rebalance.begin_again(offsets)
+
+    # --- inside
+
+    def _take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
+        """The next messages for the program. One that cannot be read never gets there: it goes to the dead letters."""
+        while messages := self._feed.take(count, now_ms):
+            for message in messages:
+                if message.problem is not None:
+                    break
+            else:
+                return messages
+            for message in messages:
+                if message.problem is not None:
+                    log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
+                    self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
+            if readable := [message for message in messages if message.problem is None]:
+                return readable
+        return []
+
+    async def _next(self, count: int) -> list[ReceivedMessage]:
+        """The next messages to begin; none when there will be none."""
+        while not self._stopping:
+            if not self._pausing:
+                now_ms = monotonic_ms()
+                if now_ms - self._slice_ms >= SLICE_MS:
+                    await self._pause()
+                    continue
+                messages = self._take(count, now_ms)
+                if messages:
+                    if self.client.tracer is not None:
+                        for message in messages:
+                            self.client.tracer.begun(self.group, message)
+                    return messages
+            await self._feed.idlers.wait()
+        return []
+
+    async def _pause(self) -> None:
+        """End a slice. Whoever else comes for messages meanwhile waits, so that all of them together keep to one slice a turn."""
+        self._pausing = True
+        try:
+            await let_others_run()
+        finally:
+            self._pausing = False
+            self._slice_ms = monotonic_ms()
+            self._feed.idlers.wake()
+
+    async def _run(self, one: Handler, handle: BatchHandler, count: int, concurrency: int) -> None:
+        if not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
+            raise ConfigurationError(f"concurrency={concurrency}: must be 1 to {CONSUMER_CONCURRENCY_MAX}")
+        if self.handler is not None:
+            raise ClientError(f"consumer {self.group!r} has a handler already", remedy="call run() once")
+        self.handler = one
+        workers = Tasks(f"handlers of {self.group}", self._crashed)
+        try:
+            running = [workers.spawn(self._work(handle, count), str(number)) for number in range(concurrency)]
+            for worker in running:
+                await worker.wait()
+        finally:
+            self.handler = None
+            await workers.close()
+        self._raise_failure()
+
+    async def _work(self, handle: BatchHandler, count: int) -> None:
+        while messages := await self._next(count):
+            try:
+                work = handle(messages)
+                if work is None:
+                    self._crashed(_plain_handler())
+                    return
+                await work
+            except Exception as error:
+                self._log_failure(error, messages)
+                for message in messages:
+                    if message.settlement is Settlement.PENDING:
+                        await message.retry()
+            else:
+                for message in messages:
+                    if message.settlement is Settlement.PENDING:
+                        message.settlement = Settlement.ACKED
+                        message.settler.ack(message)
+
+    def _log_failure(self, error: Exception, messages: list[ReceivedMessage]) -> None:
+        now_ms = monotonic_ms()
+        if self._failure_logged_ms is not None and now_ms - self._failure_logged_ms < _LOG_FAILURES_MS:
+            self._failures_unlogged_count += 1
+            return
+        unlogged, self._failures_unlogged_count = self._failures_unlogged_count, 0
+        self._failure_logged_ms = now_ms
+        log.error(
+            "handler of group %s failed on %r%s%s",
+            self.group,
+            messages[0],
+            f" and {len(messages) - 1} more" if len(messages) > 1 else "",
+            f"; {unlogged} failures before it were not logged" if unlogged else "",
+            exc_info=error,
+        )
+
+    @staticmethod
+    def _unsettled(queues: Iterable[OwnedQueue]) -> Unsettled:
+        messages_count = bytes_total = 0
+        for owned in queues:
+            messages_count += len(owned.messages)
+            bytes_total += owned.messages.bytes_total
+        return Unsettled(messages_count, bytes_total)
+
+    def _tell_shared_waiters(self) -> None:
+        for waiting in self._rebalance.owned.values():
+            if waiting.waits_for is not None and waiting.waits_for.is_shared:
+                waiting.room.set()
+
+    async def _send_back_in_hand(self, owned: Iterable[OwnedQueue]) -> None:
+        """Send back what the program began and did not settle, for as long as closing may take; the rest is released."""
+        deadline_ms = monotonic_ms() + self.client.options.close_timeout_ms
+        for queue in owned:
+            for message in queue.messages.started():
+                if message.settlement is Settlement.PENDING and monotonic_ms() < deadline_ms:
+                    await message.retry()
+
+    async def _persist_forever(self) -> None:
+        while True:
+            await sleep_ms(self.client.options.offset_persist_ms)
+            self.statistics.sample(monotonic_ms())
+            for owned in self._rebalance.owned.values():
+                self.note_progress(owned)
+            await self.offsets.persist()
+
+    async def _look_for_stuck_forever(self) -> None:
+        timeout_ms = self.options.settle_timeout_ms
+        period_ms = max(timeout_ms // 4, 250)
+        while not await wait_event(self._stopped, period_ms):
+            instant_ms = monotonic_ms() - timeout_ms
+            for owned in tuple(self._rebalance.owned.values()):
+                for message in owned.messages.started_before(instant_ms, _STUCK_AT_ONCE):
+                    if message.settlement is Settlement.PENDING:
+                        await self._failures.stuck(message, timeout_ms)
+
+    def _crashed(self, error: BaseException) -> None:
+        self._failure = error
+        self.stop()
+
+    def _raise_failure(self) -> None:
+        if isinstance(self._failure, ConfigurationError):
+            raise self._failure
+        if self._failure is not None:
+            raise ClientError(
+                f"consumer {self.group!r} stopped because of a defect: {self._failure!r}",
+                remedy="please report it with the traceback from the log",
+            ) from self._failure
+
+
+def _plain_handler() -> ConfigurationError:
+    return ConfigurationError(
+        "the handler returned None instead of something to wait for",
+        remedy="write it with async def; orbitmq.sync takes plain functions",
+    )
+
+
+async def _dead_letter(message: ReceivedMessage) -> None:
+    await message.dead_letter()

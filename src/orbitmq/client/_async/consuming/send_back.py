@@ -1,0 +1,100 @@
+"""Giving a message back to its broker, to be delivered to the group again.
+
+Rules of this file
+1. First the broker that holds the message is asked to re-queue its own copy. If that fails the message is sent anew to the group's
+   retry topic, to any broker. Only if both fail does the caller hear of it.
+2. The attempt count travels with the message, so that the dead-letter limit holds on either way.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
+from orbitmq.client._async.parts import Context
+from orbitmq.client._async.runtime import log
+from orbitmq.client.sending.outgoing import Outgoing
+from orbitmq.errors import ClientError
+from orbitmq.protocol.names import retry_topic
+from orbitmq.protocol.properties import Property, encode_properties
+from orbitmq.protocol.remoting.codes import RequestCode
+
+SEND_BACK_TIMEOUT_MS: Final = 5_000
+DEAD_LETTER_LEVEL: Final = -1
+
+
+async def send_back(
+    client: Context, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
+) -> bool:
+    """True when a broker has the message for another attempt; failures are logged."""
+    address = client.routes.master(message.queue.broker_name) or message.store_host
+    fields = {
+        "offset": str(message.physical_offset),
+        "group": group,
+        "delayLevel": str(delay_level),
+        "originMsgId": message.message_id,
+        "originTopic": message.topic,
+        "unitMode": "false",
+        "bname": message.queue.broker_name,
+    }
+    if max_attempts_count is not None:
+        fields["maxReconsumeTimes"] = str(max_attempts_count)
+    try:
+        await client.network.request(
+            address,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            fields,
+            timeout_ms=SEND_BACK_TIMEOUT_MS,
+            doing=f"sending message {message.message_id} back",
+        )
+        return True
+    except ClientError as error:
+        log.warning("message %s is sent to the retry topic anew because: %s", message.message_id, error)
+    return await send_copy(client, group, message, delay_level, max_attempts_count)
+
+
+async def send_copy(
+    client: Context, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
+) -> bool:
+    """As `send_back`, always by sending the message anew: what a broker re-queues has not the attempts that were counted here."""
+    try:
+        outgoing = retry_copy(group, message, delay_level, max_attempts_count)
+        await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
+        return True
+    except ClientError as error:
+        log.warning("message %s could not be sent back: %s", message.message_id, error)
+    return False
+
+
+def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None) -> Outgoing:
+    """The message as an ordinary one for the group's retry topic, its attempt counted.
+
+    A dead letter is a message whose attempts exceed their maximum: it gets the maximum 0. The body leaves as it came, in
+    its compressed form if it had one.
+    """
+    record = message.record
+    properties = dict(message.properties)
+    for name in (Property.TRAN_MSG, Property.RECONSUME_TIME, Property.MAX_RECONSUME_TIMES):
+        properties.pop(name, None)
+    properties[Property.RETRY_TOPIC] = message.topic
+    properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.offset_message_id)
+    level = delay_level if delay_level > 0 else 3 + message.reconsume_times
+    if delay_level == DEAD_LETTER_LEVEL:
+        properties.pop(Property.DELAY, None)
+        max_attempts_count = 0
+    else:
+        properties[Property.DELAY] = str(level)
+    return Outgoing(
+        retry_topic(group),
+        record.body,
+        encode_properties(properties).decode(),
+        (message.message_id,),
+        sys_flag=record.sys_flag & COMPRESSION_BITS,
+        flag=message.flag,
+        reconsume_times=message.reconsume_times + 1,
+        max_reconsume_times=max_attempts_count,
+    )
+
+
+COMPRESSION_BITS: Final = 0x701
+"""Of a record's flag only how its body is compressed holds for a copy; hosts and transaction state are its own."""

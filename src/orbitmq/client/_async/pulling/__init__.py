@@ -1,0 +1,1 @@
+"""Reading without the machinery of a group: explicit pulls and lite consumers."""

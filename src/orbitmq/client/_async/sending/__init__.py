@@ -1,0 +1,1 @@
+"""Sending: producers, their attempts and rooms, requests with replies, the trace of messages."""

@@ -1,0 +1,204 @@
+"""Sending messages.
+
+Rules of this file
+1. A send that returns a receipt was stored by a broker. One that raises `MessageIllegalError` never left; one that raises
+   `SendFailedError` says whether it may be stored all the same.
+2. What programs may say about a message is checked here; how it reaches a broker is `send_path`'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from orbitmq.client._async.parts import Context
+from orbitmq.client._async.runtime import monotonic_ms, offload
+from orbitmq.client._async.sending.batcher import Batcher
+from orbitmq.client._async.sending.requests import ask
+from orbitmq.client._async.sending.send_path import SendPath
+from orbitmq.client.message import Message, Once, SendReceipt, check_topic
+from orbitmq.client.options import Codec, ProducerOptions
+from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, prepare_batch
+from orbitmq.client.sending.reply import Reply
+from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+
+class Producer:
+    """Sends messages under a group name. Made by `Client.producer`; one producer serves any number of topics and tasks.
+
+    Cost of a send: one request and one answer; the call returns when the broker has answered.
+    """
+
+    def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
+        self._client = client
+        self._path = SendPath(client, group, options)
+        self._batcher = Batcher(client, self._path, options, f"producer {group}") if options.auto_batch_ms else None
+        self._closed = False
+        self.group = group
+        self.options = options
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        delay_level: int = 0,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        once: Once | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait until a broker has stored it.
+
+        The parameters from `tag` to `wait_stored` are those of `Message`. ordering_key: messages with the same key go to the
+        same queue and are consumed in the order in which their sends returned, as long as the topic keeps its queues.
+        queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable.
+        timeout_ms: for all attempts together, and for waiting until there is room; default `send_timeout_ms`.
+        """
+        message = Message(
+            body,
+            tag=tag,
+            key=key,
+            delay_level=delay_level,
+            properties=properties or {},
+            flag=flag,
+            wait_stored=wait_stored,
+        )
+        tracer = self._client.tracer
+        began_ms = 0 if tracer is None else monotonic_ms()
+        batcher = self._batcher
+        waits = batcher is not None and ordering_key is None and once is None and timeout_ms is None
+        if batcher is not None and waits and batcher.takes(topic, message):
+            self._check(topic, queue)
+            receipt = await batcher.send(topic, message, queue)
+        else:
+            outgoing = await self._prepare(topic, message, ordering_key, queue)
+            receipts = await self._path.store(
+                outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
+            )
+            receipt = receipts[0]
+        if tracer is not None:
+            tracer.sent(self.group, (message,), (receipt,), monotonic_ms() - began_ms)
+        return receipt
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        delay_level: int = 0,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        timeout_ms: int | None = None,
+    ) -> str:
+        """Hand one message to a broker's connection without asking for an answer; its unique id.
+
+        Nobody learns whether it was stored: for logs and metrics whose loss is acceptable. Errors before writing are raised.
+        """
+        message = Message(body, tag=tag, key=key, delay_level=delay_level, properties=properties or {}, flag=flag)
+        outgoing = await self._prepare(topic, message, ordering_key, queue)
+        await self._path.post(outgoing, ordering_key, queue, timeout_ms)
+        return outgoing.unique_ids[0]
+
+    async def request(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int = 3_000,
+    ) -> Reply:
+        """Send one message and wait for the reply of the program that consumes it.
+
+        timeout_ms: for everything. `RequestTimeoutError` when no reply came, though the request may have been handled; the errors
+        of `send` when it could not be sent.
+        """
+        self._check(topic)
+        message = Message(body, tag=tag, key=key, properties=properties or {})
+        return await ask(self._client, self._path, self.options, topic, message, timeout_ms)
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """Send messages as one request to one queue; a receipt for each, in order. They are stored together or not at all.
+
+        All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed.
+        """
+        self._check(topic, queue)
+        outgoing = prepare_batch(topic, messages, self._client.unique_ids, self.options.max_message_bytes)
+        tracer = self._client.tracer
+        began_ms = 0 if tracer is None else monotonic_ms()
+        receipts = await self._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        if tracer is not None:
+            tracer.sent(self.group, messages, receipts, monotonic_ms() - began_ms)
+        return receipts
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
+        self._check(topic)
+        return list(await self._path.queues(topic))
+
+    async def send_prepared(self, outgoing: Outgoing, timeout_ms: int, once: Once | None = None) -> SendReceipt:
+        """Send what another part of the client has built itself, such as a message for a retry topic."""
+        return (await self._path.store(outgoing, once=once, timeout_ms=timeout_ms))[0]
+
+    async def close(self) -> None:
+        """Take the group out of the heartbeats and tell the brokers. Sends that wait for an answer still get it."""
+        if not self._closed:
+            self._closed = True
+            if self._batcher is not None:
+                await self._batcher.close()
+            await self._path.close()
+            await self._client.producer_closed(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- inside
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientError(f"producer {self.group!r} is closed", remedy="make a new one with client.producer()")
+
+    def _check(self, topic: str, queue: MessageQueue | None = None) -> None:
+        self._check_open()
+        check_topic(topic)
+        if queue is not None and queue.topic != topic:
+            raise MessageIllegalError(
+                f"the queue {queue!r} belongs to topic {queue.topic!r}, the message to {topic!r}",
+                remedy="take a queue of `await producer.queues(topic)`",
+            )
+
+    async def _prepare(
+        self, topic: str, message: Message, ordering_key: str | None, queue: MessageQueue | None
+    ) -> Outgoing:
+        self._check(topic, queue)
+        options = self.options
+        outgoing = prepare(topic, message, self._client.unique_ids, options.max_message_bytes, ordering_key)
+        if len(outgoing.body) < options.compress_from_bytes or options.codec is Codec.NONE:
+            return outgoing
+        return await offload(len(outgoing.body), compressed, outgoing, options.codec)

@@ -1,0 +1,275 @@
+"""The way of one producer's messages to the brokers: room, queue, attempts.
+
+Rules of this file
+1. Room is taken before the first attempt and given back when the send has ended, however it ends.
+2. All attempts of a send share one time limit, one body and one unique id.
+3. A message that belongs to one queue (an ordering key, an explicit queue) is attempted once: a repeat behind later messages
+   would change their order, so it is the caller who decides. A message with a `Once` is repeated, on its own queue.
+4. After a failure that may have stored the message, an idempotent send goes to the same queue again, where the broker recognises
+   it; any other goes to another broker. A failure that certainly stored nothing always allows another broker.
+5. A broker that cannot remember more keys still gets the messages of producers that only wanted safe repeats.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from orbitmq.client._async.parts import Context
+from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
+from orbitmq.client._async.sending.broker_probes import BrokerProbes
+from orbitmq.client._async.sending.send_room import SendRoom
+from orbitmq.client.answers import remote_error
+from orbitmq.client.message import Once, SendReceipt, SendStatus
+from orbitmq.client.options import ProducerOptions
+from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, receipts, request_fields
+from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_key, elsewhere
+from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_help_elsewhere
+from orbitmq.client.sending.slow_brokers import SlowBrokers
+from orbitmq.client.sending.transient_scope import TransientScope, once_text
+from orbitmq.errors import ClientError, ConnectionLostError, RemoteError
+from orbitmq.limits import CLIENT_SEND_TEMPLATES_MAX
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.protocol.remoting.send_request import SendRequest, SendTemplate
+
+REPEAT_PAUSE_MS: Final = 100
+"""Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
+meets a broker that was restarted meanwhile."""
+
+
+class _Plan(NamedTuple):
+    """Where a message may go, and how a broker recognises its repeats.
+
+    once: encoded properties, empty when repeats are not recognised. epoch: of the producer's own scope; None when the program counts
+    itself.
+    """
+
+    ordering_key: str | None
+    queue: MessageQueue | None
+    once: str = ""
+    epoch: int | None = None
+
+    @property
+    def is_callers(self) -> bool:
+        """The program gave a `Once`."""
+        return bool(self.once) and self.epoch is None
+
+    @property
+    def attempted_once(self) -> bool:
+        return (self.ordering_key is not None or self.queue is not None) and not self.is_callers
+
+
+class SendPath:
+    """Sends for one producer. `selector` is the producer's own, or the default one."""
+
+    def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
+        self._client = client
+        self._group = group
+        self._options = options
+        self._room = SendRoom(options.in_flight_max, options.in_flight_bytes_max)
+        self._selector: Selector = options.selector or RoundRobin()
+        self._scope = TransientScope(secrets.token_urlsafe(9)) if options.idempotent else None
+        self._slow = SlowBrokers() if options.avoid_slow_brokers else None
+        self._probes = None if self._slow is None else BrokerProbes(client, self._slow, f"producer {group}")
+        self._templates: dict[str, SendTemplate] = {}
+
+    async def close(self) -> None:
+        if self._probes is not None:
+            await self._probes.close()
+
+    async def store(
+        self,
+        outgoing: Outgoing,
+        *,
+        ordering_key: str | None = None,
+        queue: MessageQueue | None = None,
+        once: Once | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """Until a broker has stored it: a receipt for each message. See `Producer.send` for the errors."""
+        limit_ms = timeout_ms or self._options.send_timeout_ms
+        started_ms = monotonic_ms()
+        size = len(outgoing.body)
+        if not self._room.enter_now(size):
+            await self._room.enter(size, limit_ms)
+        try:
+            if once is not None:
+                plan = _Plan(ordering_key or once.key, queue, once_text(once.scope, once.epoch, once.key))
+                return await self._attempts(outgoing, plan, started_ms, limit_ms)
+            scope = self._scope
+            if scope is None:
+                return await self._attempts(outgoing, _Plan(ordering_key, queue), started_ms, limit_ms)
+            epoch = scope.enter(started_ms)
+            try:
+                plan = _Plan(ordering_key, queue, scope.text, epoch)
+                return await self._attempts(outgoing, plan, started_ms, limit_ms)
+            finally:
+                scope.leave(epoch)
+        finally:
+            self._room.leave(size)
+
+    async def post(
+        self, outgoing: Outgoing, ordering_key: str | None, queue: MessageQueue | None, timeout_ms: int | None
+    ) -> None:
+        """Hand it to a broker's connection and ask for no answer."""
+        deadline_ms = monotonic_ms() + (timeout_ms or self._options.send_timeout_ms)
+        target = queue or await self._choose(outgoing.topic, ordering_key, None)
+        await self._client.network.post(
+            await self._address(target),
+            RequestCode.SEND_MESSAGE_V2,
+            self._fields(outgoing, target, ""),
+            outgoing.body,
+            timeout_ms=max(1, deadline_ms - monotonic_ms()),
+        )
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Queues that can be sent to; `RouteNotFoundError` when there is none."""
+        routes = self._client.routes
+        route = routes.known(topic)
+        if route is None or not route.publish_queues:
+            route = await routes.for_sending(topic, self._options.topic_queues_count)
+        return route.publish_queues
+
+    # --- attempts
+
+    async def _attempts(self, outgoing: Outgoing, plan: _Plan, started_ms: int, limit_ms: int) -> list[SendReceipt]:
+        options = self._options
+        retries_count = 0 if plan.attempted_once else options.retries_count
+        attempts = Attempts(retries_count, limit_ms, options.attempt_timeout_ms)
+        not_ok: list[SendReceipt] | None = None
+        queue, once = plan.queue, plan.once
+        while True:
+            target = queue or await self._choose(outgoing.topic, plan.ordering_key, attempts.last_broker)
+            left_ms = attempts.left_ms(monotonic_ms() - started_ms)
+            if left_ms is None:
+                break
+            try:
+                stored = await self._attempt(outgoing, target, once, left_ms, attempts.next_number)
+            except ClientError as error:
+                if once and not plan.is_callers and _is_refused_key(error) and not attempts.maybe_stored:
+                    log.debug("sending to %s without safe repeats: %s", target, error)
+                    once = ""  # nothing was stored, here or before; this attempt does not count
+                    continue
+                again = attempts.failed(target.broker_name, error)
+                if again and once and (plan.is_callers or may_have_stored(error)):
+                    queue = target
+                    again = plan.is_callers or self._is_remembered(plan, monotonic_ms() - started_ms)
+                if not again:
+                    break
+                if queue is not None:
+                    await self._pause(attempts, limit_ms - (monotonic_ms() - started_ms))
+            else:
+                status = stored[0].status
+                if status is SendStatus.SEND_OK or not options.retry_not_stored_ok:
+                    return stored
+                not_ok = stored
+                if not attempts.failed(target.broker_name, ClientError(f"stored, but {status.name}"), again=True):
+                    break
+        if not_ok is not None:
+            return not_ok
+        failure = attempts.give_up(outgoing.topic, monotonic_ms() - started_ms)
+        cause = attempts.failures[-1].error if attempts.failures else None
+        raise failure from (None if cause is failure else cause)
+
+    async def _attempt(
+        self, outgoing: Outgoing, queue: MessageQueue, once: str, timeout_ms: int, number: int
+    ) -> list[SendReceipt]:
+        began_ms = monotonic_ms() if self._slow is not None else 0
+        try:
+            address = await self._address(queue)
+            answer = await self._client.network.exchange(address, self._request(outgoing, queue, once), timeout_ms)
+            if answer.code not in STORED_CODES:
+                raise remote_error(answer.code, answer.remark, address, f"sending to topic {outgoing.topic!r}")
+        except ClientError as error:
+            if self._slow is not None and self._probes is not None:
+                now_ms = monotonic_ms()
+                if may_help_elsewhere(error):
+                    self._slow.failed(queue.broker_name, now_ms)
+                    self._probes.needed()
+                else:
+                    self._slow.succeeded(queue.broker_name, now_ms - began_ms, now_ms)
+            raise
+        if self._slow is not None:
+            now_ms = monotonic_ms()
+            self._slow.succeeded(queue.broker_name, now_ms - began_ms, now_ms)
+        return receipts(outgoing, queue, answer, number)
+
+    def _is_remembered(self, plan: _Plan, age_ms: int) -> bool:
+        """Whether a broker still knows a send of this age."""
+        return self._scope is None or plan.epoch is None or self._scope.may_repeat(plan.epoch, age_ms)
+
+    async def _pause(self, attempts: Attempts, left_ms: int) -> None:
+        pause_ms = REPEAT_PAUSE_MS if len(attempts.failures) == 1 else left_ms // 2
+        if 0 < pause_ms < left_ms:
+            await sleep_ms(pause_ms)
+
+    # --- one request
+
+    def _request(self, outgoing: Outgoing, queue: MessageQueue, once: str) -> Command | SendRequest:
+        if not outgoing.is_plain:
+            code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
+            return request(code, self._fields(outgoing, queue, once), outgoing.body)
+        template = self._templates.get(outgoing.topic)
+        if template is None:
+            if len(self._templates) >= CLIENT_SEND_TEMPLATES_MAX:
+                self._templates.clear()
+            template = SendTemplate(self._group, outgoing.topic, self._options.topic_queues_count)
+            self._templates[outgoing.topic] = template
+        return SendRequest(
+            template,
+            queue.queue_id,
+            queue.broker_name,
+            outgoing.properties + once,
+            outgoing.body,
+            outgoing.sys_flag,
+            self._client.clock.now_ms(),
+            outgoing.flag,
+        )
+
+    def _fields(self, outgoing: Outgoing, queue: MessageQueue, once: str) -> dict[str, str]:
+        return request_fields(
+            outgoing, queue, self._group, self._options.topic_queues_count, self._client.clock.now_ms(), once
+        )
+
+    async def _choose(self, topic: str, ordering_key: str | None, failed_broker: str | None) -> MessageQueue:
+        queues = await self.queues(topic)
+        selector = self._selector
+        if ordering_key is None:
+            if self._slow is not None:
+                queues = self._slow.preferred(queues, failed_broker, monotonic_ms())
+            elif failed_broker is not None:
+                queues = elsewhere(queues, failed_broker)
+        elif self._options.selector is None:
+            return choose_by_key(queues, ordering_key)
+        queue = selector(queues, ordering_key)
+        if self._options.selector is not None and queue not in queues:
+            raise ClientError(
+                f"the selector returned {queue!r}, which is none of the {len(queues)} queues of {topic!r} it was given",
+                remedy="return one of them",
+            )
+        return queue
+
+    async def _address(self, queue: MessageQueue) -> str:
+        routes = self._client.routes
+        address = routes.master(queue.broker_name, queue.topic)
+        if address is None:
+            await routes.refresh(queue.topic)
+            address = routes.master(queue.broker_name, queue.topic)
+        if address is None:
+            raise ConnectionLostError(
+                f"broker {queue.broker_name} of topic {queue.topic!r} has no master address",
+                request_sent=False,
+                remedy="its master is not registered at the name servers; check that it runs",
+            )
+        return address
+
+
+def _is_refused_key(error: ClientError) -> bool:
+    """The broker stored nothing because it keeps no more keys, or considers our epoch past."""
+    return isinstance(error, RemoteError) and error.code in (
+        ResponseCode.IDEMPOTENCE_FULL,
+        ResponseCode.STALE_EPOCH,
+    )

@@ -1,0 +1,69 @@
+"""Administration of running brokers and name servers: figures, settings, write permission, the table of keys and values.
+
+Written by scripts/generate_sync.py from src/orbitmq/client/_async/administration/broker_admin.py: change that file and run `make generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.client._async.administration import broker_admin as source
+from orbitmq.client._sync.administration.admin_calls import AdminCalls
+from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.protocol.remoting.bodies import BrokerStatsData
+
+
+class BrokerAdmin(AdminCalls):
+    """Calls about brokers and name servers."""
+
+    def __init__(self, twin: source.BrokerAdmin, loop_thread: LoopThread) -> None:
+        self._loop = loop_thread
+        self._twin: source.BrokerAdmin = twin
+
+    def broker_runtime(self, address: str) -> dict[str, str]:
+        """Figures of a running broker by name, as text."""
+        return self._loop.run(self._twin.broker_runtime(address))
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        """Settings of a running broker by name, as text."""
+        return self._loop.run(self._twin.broker_config(address))
+
+    def update_broker_config(self, address: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker; it keeps them over a restart. A refused key changes nothing."""
+        self._loop.run(self._twin.update_broker_config(address, changes))
+
+    def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData | None:
+        """A broker's counter over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic; None without any traffic."""
+        return self._loop.run(self._twin.broker_stats(address, name, key))
+
+    def wipe_write_permission(self, broker: str) -> int:
+        """Take the topics of a broker (by name) out of the routes for sending, on every name server; how many there were."""
+        return self._loop.run(self._twin.wipe_write_permission(broker))
+
+    def add_write_permission(self, broker: str) -> int:
+        """Undo `wipe_write_permission`; how many topics can be sent to again."""
+        return self._loop.run(self._twin.add_write_permission(broker))
+
+    def name_server_config(self) -> dict[str, dict[str, str]]:
+        """Settings of every name server by its address."""
+        return self._loop.run(self._twin.name_server_config())
+
+    def update_name_server_config(self, changes: Mapping[str, str]) -> None:
+        """Change settings of every name server."""
+        self._loop.run(self._twin.update_name_server_config(changes))
+
+    def put_value(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value in the table of every name server."""
+        self._loop.run(self._twin.put_value(namespace, key, value))
+
+    def get_value(self, namespace: str, key: str) -> str | None:
+        """A value of the name servers' table, or None."""
+        return self._loop.run(self._twin.get_value(namespace, key))
+
+    def delete_value(self, namespace: str, key: str) -> None:
+        """Remove a value from the table of every name server. One that is not there is no error."""
+        self._loop.run(self._twin.delete_value(namespace, key))
+
+    def values(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace of the name servers' table."""
+        return self._loop.run(self._twin.values(namespace))

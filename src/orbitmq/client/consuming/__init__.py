@@ -1,0 +1,1 @@
+"""Decisions of consuming without a network: shares, offsets, what may be pulled and what is unsettled."""

@@ -1,0 +1,1 @@
+"""Decisions of reading without a network: requests, cached polls, settings."""
