@@ -1,4 +1,4 @@
-"""Programs with our client as processes of their own: the example for threads, and what a client takes of memory."""
+"""Programs with our client as processes of their own: what a client takes of memory."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ def run(server: ServedProcess, program: str, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def test_the_example_for_threads(server: ServedProcess) -> None:
-    lines = run(server, "examples/threaded_worker.py", f"127.0.0.1:{server.name_port}").splitlines()
-    assert lines[0].startswith("40 jobs sent")
-    assert [line.split()[-1] for line in lines[1:]] == ["40", "4"]
 
 
 @pytest.mark.slow
