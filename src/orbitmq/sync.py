@@ -12,16 +12,16 @@ Written by scripts/generate_sync.py from src/orbitmq/__init__.py: change that fi
 
 from __future__ import annotations
 
-from orbitmq.client._async.delivery import Settlement
-from orbitmq.client._async.pull_consumer import Pulled, PulledBytes
-from orbitmq.client._sync.admin import Admin
+from orbitmq.client._async.consuming.delivery import Settlement
+from orbitmq.client._async.pulling.pull_consumer import Pulled, PulledBytes
+from orbitmq.client._sync.administration.admin import Admin
 from orbitmq.client._sync.client import Client, connect
-from orbitmq.client._sync.consumer import Consumer
-from orbitmq.client._sync.delivery import ReceivedMessage
-from orbitmq.client._sync.lite_pull import LiteConsumer
-from orbitmq.client._sync.producer import Producer
-from orbitmq.client._sync.pull_consumer import PullConsumer
-from orbitmq.client.allocation import (
+from orbitmq.client._sync.consuming.consumer import Consumer
+from orbitmq.client._sync.consuming.delivery import ReceivedMessage
+from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
+from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
+from orbitmq.client._sync.sending.producer import Producer
+from orbitmq.client.consuming.allocation import (
     AllocateAverage,
     AllocateCircle,
     AllocateConsistentHash,
@@ -29,14 +29,14 @@ from orbitmq.client.allocation import (
     AllocateMachineRoom,
     AllocateNearby,
 )
-from orbitmq.client.lite_options import LiteConsumerOptions
+from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
-from orbitmq.client.pull_plan import PullStatus
-from orbitmq.client.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
-from orbitmq.client.reply import Reply
+from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
+from orbitmq.client.sending.reply import Reply
+from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
 from orbitmq.client.stored import StoredMessage
-from orbitmq.client.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
