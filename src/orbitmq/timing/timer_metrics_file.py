@@ -1,0 +1,72 @@
+"""The file `config/timermetrics`: how many timer messages wait, by real topic.
+
+RocketMQ adds one when a message is linked and takes one off when its slot is read, keeps the sum in this file only, and
+lets it drift (cancellations that met nothing, crashes). What is read here is therefore what RocketMQ last believed;
+the exact numbers come from the timer log.
+
+Rules of this file
+1. Compact JSON in RocketMQ's order of members, ASCII only; topics keep their order.
+2. Saving is atomic and durable, and the previous content stays in `timermetrics.bak`. A file that cannot be read is an
+   error, never empty; missing is empty.
+
+Source: RocketMQ store format, `timermetrics`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from orbitmq.errors import ProtocolError, StoreDamagedError
+from orbitmq.protocol.remoting.bodies import TimerMetrics
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.files import Files
+
+TIMER_METRICS_FILE: Final = "timermetrics"
+
+
+class TimerMetricsFile:
+    """The table of one store and its backup."""
+
+    __slots__ = ("_file", "_files", "_path")
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._file = ConfigFile(files, path)
+
+    def load(self) -> TimerMetrics:
+        """Counts as last saved, from the backup when the file itself cannot be read; raises StoreDamagedError."""
+        table = self._file.load()
+        if table is None:
+            return TimerMetrics()
+        try:
+            return TimerMetrics.from_value(table)
+        except ProtocolError as error:
+            raise StoreDamagedError(
+                f"{self._path} does not hold counts by topic: {error}",
+                remedy="move it away; the counts are made again from the timer log",
+            ) from error
+
+    def save(self, metrics: TimerMetrics) -> None:
+        """Replace the table; durable on return. Blocks."""
+        self._files.make_dirs(self._path.parent)
+        self._files.write_atomic(self._path, encode_metrics(metrics), backup=True)
+
+
+def encode_metrics(metrics: TimerMetrics) -> bytes:
+    """The file's content."""
+    version = metrics.data_version
+    table = {
+        "dataVersion": {
+            "counter": version.counter,
+            "stateVersion": version.state_version,
+            "timestamp": version.timestamp,
+        },
+        "timingCount": {
+            topic: {"count": count.count, "timeStamp": count.time_stamp}
+            for topic, count in metrics.timing_count.items()
+        },
+    }
+    return json.dumps(table, separators=(",", ":")).encode()
