@@ -531,3 +531,6 @@ log file it is in comes to its end."""
 
 RECURRENCE_INSTANT_MS_MAX: Final = 250_246_627_200_000
 """There are no runs after this instant, 9900-01-01: calendars of the standard library end a hundred years later."""
+
+TIMER_DELIVER_MS_MAX: Final = 253_402_300_799_999
+"""Latest due time of a timer message, the last millisecond of the year 9999: calendars and columnar files know no later date."""
