@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from orbitmq.broker.idempotence import Idempotence
+from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import SCHEDULE_TOPIC
