@@ -179,6 +179,7 @@ class Session:
             "ORBITMQ_NAMESRV": self.address,
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "200",
+            "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",  # a reader has pytest and no plugins
         }
         self._terminals: dict[str, Terminal] = {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,16 @@ def test_what_a_page_shows_happens(
     page: Path, session: Session, golden_store: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(session.folder)
+    monkeypatch.syspath_prepend(session.folder)
+    before = set(sys.modules)
     if name(page) in BESIDE:
         BESIDE[name(page)](session.folder, golden_store)
-    play(blocks(page), session)
+    try:
+        play(blocks(page), session)
+    finally:  # a program of one page is none of the next
+        for module in set(sys.modules) - before:
+            if Path(getattr(sys.modules[module], "__file__", None) or "/").is_relative_to(session.folder):
+                del sys.modules[module]
 
 
 # --- the player -------------------------------------------------------------------------------------------------------
