@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
-from orbitmq.errors import MessageIllegalError
+from orbitmq.errors import MessageIllegalError, RecordError
 from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
@@ -86,6 +86,7 @@ class Once(msgspec.Struct, frozen=True):
             ("scope", self.scope, ONCE_SCOPE_BYTES_MAX),
             ("key", self.key, ONCE_KEY_BYTES_MAX),
         ):
+            _check_type(f"Once.{name}", text, str)
             if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > most:
                 raise MessageIllegalError(f"Once.{name} is blank or longer than {most} bytes")
             _check_text(f"Once.{name}", text)
@@ -94,6 +95,7 @@ class Once(msgspec.Struct, frozen=True):
                 f"Once.scope {self.scope!r} begins with '~', as scopes do that brokers may forget",
                 remedy="choose a name without it",
             )
+        _check_type("Once.epoch", self.epoch, int)
         if not 0 <= self.epoch < 2**63:
             raise MessageIllegalError(f"Once.epoch is {self.epoch}; epochs are numbers from 0 that fit 64 bits")
 
@@ -145,22 +147,46 @@ def check_message(message: Message, max_bytes: int) -> None:
             f"the message body has {len(body)} bytes, the producer allows {max_bytes}",
             remedy="send a reference to the data, or raise max_message_bytes here and maxMessageSize at the broker",
         )
-    if message.delay_level < 0:
-        raise MessageIllegalError(f"delay_level is {message.delay_level}; levels count from 1, and 0 means no delay")
+    if message.delay_level:
+        _check_type("delay_level", message.delay_level, int)
+        if message.delay_level < 0:
+            raise MessageIllegalError(
+                f"delay_level is {message.delay_level}; levels count from 1, and 0 means no delay"
+            )
+    if message.key is not None and not isinstance(message.key, str | Sequence):
+        raise MessageIllegalError(f"key is {message.key!r}", remedy="index keys are text, or several in a list")
     for key in message.keys:
+        _check_type("key", key, str)
         if not key or any(character.isspace() for character in key):
             raise MessageIllegalError(f"key {key!r} is empty or contains blanks, which separate keys in the index")
         _check_text("key", key)
     if message.tag is not None:
+        _check_type("tag", message.tag, str)
         if not message.tag.strip() or "||" in message.tag:
             raise MessageIllegalError(f"tag {message.tag!r} is blank or contains '||', which separates tags in filters")
         _check_text("tag", message.tag)
     for name, value in message.properties.items():
+        _check_type("the name of a property", name, str)
+        _check_type(f"the property {name!r}", value, str)
         problem = user_property_problem(name, value)
         if problem is not None:
             raise MessageIllegalError(
                 problem, remedy="reserved names have parameters of their own: tag, key, delay_level, ordering_key"
             )
+
+
+def check_ordering_key(ordering_key: str) -> None:
+    """Raise `MessageIllegalError` when this cannot be an ordering key."""
+    _check_type("ordering_key", ordering_key, str)
+    _check_text("ordering_key", ordering_key)
+
+
+def _check_type(what: str, value: object, wanted: type[str] | type[int]) -> None:
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        kind = "text" if wanted is str else "a whole number"
+        raise MessageIllegalError(
+            f"{what} is {value!r}; it has to be {kind}", remedy=f"convert it: {wanted.__name__}(...)"
+        )
 
 
 def _check_text(what: str, text: str) -> None:
@@ -184,8 +210,11 @@ def message_properties(message: Message, unique_id: str) -> dict[str, str]:
 
 
 def encoded_properties(properties: Mapping[str, str]) -> bytes:
-    """The wire form, or `MessageIllegalError` when it does not fit the record's length field."""
-    encoded = encode_properties(dict(properties))
+    """The wire form, or `MessageIllegalError` when there is none or it does not fit the record's length field."""
+    try:
+        encoded = encode_properties(properties)
+    except RecordError as error:
+        raise MessageIllegalError(str(error)) from error
     if len(encoded) > PROPERTIES_BYTES_MAX:
         raise MessageIllegalError(
             f"the properties take {len(encoded)} bytes encoded, a record holds {PROPERTIES_BYTES_MAX}",

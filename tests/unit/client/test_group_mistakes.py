@@ -276,14 +276,15 @@ def test_a_strategy_that_fails_keeps_what_is_owned_and_is_reported(
     run(test)
 
 
+@pytest.mark.parametrize("returned", [None, 5, True, "done"])
 def test_a_handler_that_is_not_asynchronous_is_refused_by_the_first_message(
-    run: Run, cluster: Cluster, broker: Broker
+    run: Run, cluster: Cluster, broker: Broker, returned: object
 ) -> None:
     broker.store("T", 0, b"x")
 
     async def test() -> None:
-        def plain(message: ReceivedMessage) -> None:
-            pass
+        def plain(message: ReceivedMessage) -> object:
+            return returned
 
         async with client(cluster) as mq, consumer(mq) as members:
             with pytest.raises(ConfigurationError, match="async def"):

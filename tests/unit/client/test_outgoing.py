@@ -71,6 +71,7 @@ def test_a_batch_is_one_body_with_an_id_for_each_message() -> None:
         ("T", [Message(b"a"), Message(b"")], "message 1"),
         ("T", [Message(b"a"), Message(b"b", wait_stored=False)], "wait_stored"),
         ("%RETRY%g", [Message(b"a")], "retry"),
+        ("T", [Message(b"a"), b"b"], r"message 1 of the batch is bytes \(give orbitmq.Message"),
         ("T", [Message(b"a" * 90), Message(b"b" * 90)], "split"),
     ],
 )

@@ -16,6 +16,7 @@ from orbitmq.client.sending.slow_brokers import PROBE_INTERVAL_MS
 from orbitmq.clock import ManualClock
 from orbitmq.errors import (
     ClientError,
+    ConfigurationError,
     MessageIllegalError,
     RemoteError,
     RequestTimeoutError,
@@ -55,6 +56,21 @@ def once_of(command: Command) -> tuple[str | None, str | None, str | None]:
 def late_flush(command: Command) -> Command:
     fields = {"msgId": "M", "queueId": command.text("e"), "queueOffset": "0"}
     return response(command, ResponseCode.FLUSH_DISK_TIMEOUT, fields=fields)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_a_time_limit_is_positive(run: Run, two: Cluster, timeout_ms: int) -> None:
+    async def test() -> None:
+        async with client(two) as mq:
+            for sending in (
+                mq.send("T", b"x", timeout_ms=timeout_ms),
+                mq.send_oneway("T", b"x", timeout_ms=timeout_ms),
+            ):
+                with pytest.raises(ConfigurationError, match=f"timeout_ms={timeout_ms}: must be at least 1"):
+                    await sending
+        assert asked(two) == []
+
+    run(test)
 
 
 # --- outcomes of one attempt: what comes next -----------------------------------------------------------------------

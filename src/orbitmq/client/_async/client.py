@@ -296,6 +296,11 @@ class Client:
         """
         self._check_open()
         _check_group(group, "consumer")
+        if not isinstance(topic, str) and tags != "*":
+            raise ConfigurationError(
+                f"tags={tags!r} beside several topics",
+                remedy="give each topic its tags: {'orders': 'paid', 'refunds': '*'}",
+            )
         expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
         if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
             raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(expressions)}")

@@ -37,6 +37,10 @@ def subscribe(topic: str, expression: str, version: int) -> Subscription:
     problem = topic_name_problem(topic)
     if problem is not None:
         raise ConfigurationError(f"cannot subscribe: {problem}")
+    if not isinstance(expression, str):
+        raise ConfigurationError(
+            f"tags={expression!r} is no text", remedy='join tags with "||", or use "*" for all messages'
+        )
     try:
         tag_filter = TagFilter.parse(expression.strip())
     except ProtocolError as error:

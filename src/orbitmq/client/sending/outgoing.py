@@ -16,6 +16,7 @@ from orbitmq.client.message import (
     SendReceipt,
     SendStatus,
     check_message,
+    check_ordering_key,
     encoded_properties,
     message_properties,
 )
@@ -83,6 +84,7 @@ def prepare(
     else:
         properties = message_properties(message, unique_id)
         if ordering_key is not None:
+            check_ordering_key(ordering_key)
             properties[Property.SHARDING_KEY] = ordering_key
         if reserved is not None:
             properties.update(reserved)
@@ -96,6 +98,11 @@ def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_b
         raise MessageIllegalError("the batch is empty", remedy="send at least one message")
     if topic.startswith(RETRY_PREFIX):
         raise MessageIllegalError(f"batches cannot go to the retry topic {topic!r}")
+    for number, message in enumerate(messages):
+        if not isinstance(message, Message):
+            raise MessageIllegalError(
+                f"message {number} of the batch is {type(message).__name__}", remedy="give orbitmq.Message(body, ...)"
+            )
     waits = messages[0].wait_stored
     items: list[BatchItem] = []
     unique_ids: list[str] = []

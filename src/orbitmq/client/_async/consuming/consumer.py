@@ -369,8 +369,8 @@ class Consumer:
         while messages := await self._next(count):
             try:
                 work = handle(messages)
-                if work is None:
-                    self._crashed(_plain_handler())
+                if not hasattr(work, "__await__"):
+                    self._crashed(_plain_handler(work))
                     return
                 await work
             except Exception as error:
@@ -453,9 +453,9 @@ class Consumer:
             ) from self._failure
 
 
-def _plain_handler() -> ConfigurationError:
+def _plain_handler(returned: object) -> ConfigurationError:
     return ConfigurationError(
-        "the handler returned None instead of something to wait for",
+        f"the handler returned {returned!r} instead of something to wait for",
         remedy="write it with async def; orbitmq.sync takes plain functions",
     )
 

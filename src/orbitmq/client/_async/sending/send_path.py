@@ -28,7 +28,7 @@ from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_
 from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_help_elsewhere
 from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text
-from orbitmq.errors import ClientError, ConnectionLostError, RemoteError
+from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, RemoteError
 from orbitmq.limits import CLIENT_SEND_TEMPLATES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -90,7 +90,7 @@ class SendPath:
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """Until a broker has stored it: a receipt for each message. See `Producer.send` for the errors."""
-        limit_ms = timeout_ms or self._options.send_timeout_ms
+        limit_ms = self._limit_ms(timeout_ms)
         started_ms = monotonic_ms()
         size = len(outgoing.body)
         if not self._room.enter_now(size):
@@ -115,7 +115,7 @@ class SendPath:
         self, outgoing: Outgoing, ordering_key: str | None, queue: MessageQueue | None, timeout_ms: int | None
     ) -> None:
         """Hand it to a broker's connection and ask for no answer."""
-        deadline_ms = monotonic_ms() + (timeout_ms or self._options.send_timeout_ms)
+        deadline_ms = monotonic_ms() + self._limit_ms(timeout_ms)
         target = queue or await self._choose(outgoing.topic, ordering_key, None)
         await self._client.network.post(
             await self._address(target),
@@ -132,6 +132,13 @@ class SendPath:
         if route is None or not route.publish_queues:
             route = await routes.for_sending(topic, self._options.topic_queues_count)
         return route.publish_queues
+
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self._options.send_timeout_ms
+        if timeout_ms <= 0:
+            raise ConfigurationError(f"timeout_ms={timeout_ms}: must be at least 1, or None for send_timeout_ms")
+        return timeout_ms
 
     # --- attempts
 
