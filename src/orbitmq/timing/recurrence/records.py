@@ -1,0 +1,101 @@
+"""Recurring messages as records: what is written when one changes, and what reading the records in their order gives.
+
+A record is JSON of version 1:
+
+* `{"version": 1, "kind": "defined", "recurring": {...}}`: created, replaced, paused or resumed; everything that is known.
+* `{"version": 1, "kind": "progressed", "name": ..., "generation": ..., "progress": {...}}`: after a turn; small, because it is
+  written for every run.
+* `{"version": 1, "kind": "deleted", "name": ..., "generation": ...}`.
+
+Rules of this file
+1. A field that older programs may ignore can be added to version 1; they ignore it. Whatever they would get wrong without it needs
+   version 2, which they refuse. A record that is moved is copied as bytes, so that no program drops fields it does not know.
+2. A record that cannot be read is reported with where it was; it is never taken for another.
+3. Reading applies records in their order and does not judge rules: a rule that is not usable any more is for its owner to show.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from orbitmq.errors import RecordError
+from orbitmq.timing.recurrence.state import Progress, Recurring
+
+VERSION: Final = 1
+
+
+class Defined(msgspec.Struct, frozen=True, tag_field="kind", tag="defined"):
+    version: int
+    recurring: Recurring
+
+
+class Progressed(msgspec.Struct, frozen=True, tag_field="kind", tag="progressed"):
+    version: int
+    name: str
+    generation: int
+    progress: Progress
+
+
+class Deleted(msgspec.Struct, frozen=True, tag_field="kind", tag="deleted"):
+    version: int
+    name: str
+    generation: int
+
+
+Record = Defined | Progressed | Deleted
+
+
+class _Head(msgspec.Struct):
+    version: int
+
+
+_DECODER: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
+
+
+def defined(recurring: Recurring) -> Defined:
+    return Defined(VERSION, recurring)
+
+
+def progressed(recurring: Recurring) -> Progressed:
+    return Progressed(VERSION, recurring.name, recurring.generation, recurring.progress)
+
+
+def deleted(recurring: Recurring) -> Deleted:
+    return Deleted(VERSION, recurring.name, recurring.generation)
+
+
+def encode(record: Record) -> bytes:
+    """The stored form, UTF-8. Four thirds of the body's length, and a few hundred bytes."""
+    return msgspec.json.encode(record)
+
+
+def decode(data: bytes, where: str) -> Record:
+    """The record of a stored form. RecordError, which says `where` it was, when it is none or of a newer version."""
+    try:
+        version = msgspec.json.decode(data, type=_Head).version
+        if version == VERSION:
+            return _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordError(
+            f"the record of a recurring message at {where} cannot be read: {error}",
+            remedy="define the recurring message again; the record stays as it is",
+        ) from error
+    raise RecordError(
+        f"the record of a recurring message at {where} has version {version}, this program knows version {VERSION}",
+        remedy="run the release of orbitmq that wrote it, or a later one",
+    )
+
+
+def replay(state: Recurring | None, record: Record) -> Recurring | None:
+    """What holds after one more record about the same name. A progress of a generation that was replaced changes nothing."""
+    match record:
+        case Defined():
+            return record.recurring
+        case Deleted():
+            return None
+        case Progressed():
+            if state is None or state.generation != record.generation:
+                return state
+            return msgspec.structs.replace(state, progress=record.progress)

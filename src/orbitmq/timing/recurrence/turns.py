@@ -1,0 +1,135 @@
+"""Which runs of a recurring message happen now, and which are left out.
+
+The timer engine sleeps until `next_due`, takes the turn, stores its runs as messages (a run's id is the unique key), and then
+writes the state that `settled` gives. A crash in between repeats the turn: before it stores a run again, the engine looks for
+the id among the messages stored since the last state, so each run is stored once.
+
+What the broker can know about the message before, for `Overlap.SKIP`: the offset that a consumer group has committed for its
+queue. That offset passes a message when it was acknowledged, and likewise when it was sent back for a retry or to the dead letters:
+it has been *taken*, not necessarily finished. Broadcasting groups commit nothing here, so for them every message waits for ever.
+
+Rules of this file
+1. A turn is worked out, not carried out: taking it twice gives the same ids.
+2. Every run is stored or named as left out, with the reason.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from orbitmq import limits
+from orbitmq.timing.recurrence.rule import CatchUp, Overlap
+from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
+from orbitmq.timing.recurrence.state import Place, Progress, Recurring, is_used_up
+
+
+class Previous(StrEnum):
+    """What the broker knows about the message of the run before."""
+
+    NONE = "none"
+    """There was none."""
+    TAKEN = "taken"
+    """The group has committed an offset beyond it."""
+    GONE = "gone"
+    """Retention has removed it, or its topic was deleted."""
+    WAITING = "waiting"
+    """It is there and the group's offset is not beyond it, or the group has never committed one."""
+
+
+class Reason(StrEnum):
+    """Why runs were left out."""
+
+    MISSED = "missed"
+    """They fell due while the broker was down or stalled, and the rule does not make up for them."""
+    OVERLAP = "overlap"
+    """The message of the run before waits."""
+
+
+class LeftOut(NamedTuple):
+    """The runs planned for from `first_ms` on and before `before_ms`. How many these are is not counted: it may be millions."""
+
+    reason: Reason
+    first_ms: int
+    before_ms: int
+
+
+class Turn(NamedTuple):
+    """What happens at one instant."""
+
+    runs: tuple[Occurrence, ...]
+    """To be stored, in this order."""
+    left_out: tuple[LeftOut, ...]
+    settled_ms: int
+
+
+def previous_of(progress: Progress, committed_offset: int | None, min_offset: int | None) -> Previous:
+    """What is known about the latest message, from the group's offset for its queue and the queue's lowest offset.
+
+    `committed_offset` is None where the group has none, `min_offset` where there is no such queue any more.
+    """
+    if progress.last is None:
+        return Previous.NONE
+    if committed_offset is not None and committed_offset > progress.last.queue_offset:
+        return Previous.TAKEN
+    if min_offset is None or min_offset > progress.last.queue_offset:
+        return Previous.GONE
+    return Previous.WAITING
+
+
+def next_due(recurring: Recurring, schedule: Schedule) -> int | None:
+    """When the next run happens, in ms; may be in the past. None while paused, and when there are no more runs."""
+    if recurring.paused or is_used_up(recurring):
+        return None
+    run = schedule.next(recurring.progress.settled_ms)
+    return None if run is None else run.at_ms
+
+
+def take_turn(recurring: Recurring, schedule: Schedule, now_ms: int, previous: Previous) -> Turn:
+    """What is due at `now_ms`. Nothing when it is called too early.
+
+    Cost: that of at most 3 * `catch_up_max` instants of the rule; of a few without `CatchUp.ALL`. It does not depend on how long
+    the broker was down.
+    """
+    rule, progress = recurring.rule, recurring.progress
+    due_ms = next_due(recurring, schedule)
+    if due_ms is None or due_ms > now_ms:
+        return Turn((), (), progress.settled_ms)
+    first = schedule.next(progress.settled_ms)
+    assert first is not None  # it was asked for just now
+    wanted_count = rule.catch_up_max if rule.catch_up is CatchUp.ALL else 1
+    runs = schedule.latest(progress.settled_ms, now_ms, wanted_count + 1)
+    if (
+        runs[-1].at_ms > now_ms
+    ):  # waits for its jitter; those before it do not, because jitter never reaches the next run
+        runs.pop()
+    runs = runs[-wanted_count:]
+    last = runs[-1]
+
+    left_out: list[LeftOut] = []
+    from_ms = runs[0].planned_ms
+    if rule.catch_up is CatchUp.NONE and now_ms - last.at_ms > limits.RECURRENCE_GRACE_MS:
+        from_ms, runs = last.planned_ms + 1, []
+    if first.planned_ms < from_ms:
+        left_out.append(LeftOut(Reason.MISSED, first.planned_ms, from_ms))
+    if runs and rule.overlap is Overlap.SKIP and previous is Previous.WAITING:
+        left_out.append(LeftOut(Reason.OVERLAP, from_ms, last.planned_ms + 1))
+        runs = []
+    if rule.count_max is not None:
+        runs = runs[: rule.count_max - progress.stored_count]
+    return Turn(tuple(runs), tuple(left_out), last.planned_ms)
+
+
+def settled(recurring: Recurring, turn: Turn, last: Place | None) -> Recurring:
+    """The state after a turn whose runs are stored; `last` is where the last of them is, None when there was none."""
+    progress = recurring.progress
+    return msgspec.structs.replace(
+        recurring,
+        progress=Progress(
+            settled_ms=turn.settled_ms,
+            stored_count=progress.stored_count + len(turn.runs),
+            last=last if turn.runs else progress.last,
+        ),
+    )
