@@ -262,7 +262,8 @@ def _text(docstring: str | None, names: Iterable[str]) -> str:
     """A docstring as Markdown: what it says of a name becomes an item of a list."""
     known, lines = set(names), []
     in_list = False
-    begins = re.compile(rf"(?<=[.;]) (?=(?:{'|'.join(sorted(known)) or '-'}): )")
+    word = rf"(?:{'|'.join(sorted(known)) or '-'})"
+    begins = re.compile(rf"(?<=[.;]) (?={word}(?:, {word})*: )")
     for line in begins.sub("\n", inspect.cleandoc(docstring or "")).splitlines():
         head = re.match(r"([a-z_]+(?:, [a-z_]+)*): ", line)
         if head and set(head[1].split(", ")) <= known:
