@@ -35,6 +35,7 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
+from orbitmq.telemetry.catalogue import ALL as CATALOGUE
 
 SNIPPET_LIMIT_S = 30
 
@@ -219,6 +220,30 @@ def test_described_lines_exist() -> None:
         if len(piece) > 3 and piece not in source
     ]
     assert gone == [], "change docs/operations.md with the line"
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+NO_METRICS = {
+    "rocketmq_rpc_latency",  # RocketMQ's, left out on purpose; pages say so
+    "orbitmq_warnings",  # an attribute in the reference of the API
+    "orbitmq_broker", "orbitmq_async_broker", "orbitmq_settings",  # fixtures for tests
+}  # fmt: skip
+
+
+def unknown_metrics(text: str) -> list[str]:
+    """Names in backticks that look like metrics and are none."""
+    known = {metric.name for metric in CATALOGUE} | NO_METRICS
+    known |= {f"{name}{end}" for name in known for end in ("_bucket", "_sum", "_count", "_total")}
+    named = re.findall(r"`((?:rocketmq|process|orbitmq(?!_sys_))_[a-z_]+)`", text)
+    return [each for each in named if each not in known and not each.endswith("_")]
+
+
+def test_metrics_that_documents_name_exist() -> None:
+    assert unknown_metrics("`orbitmq_store_writable` and `rocketmq_no_such_thing`") == ["rocketmq_no_such_thing"]
+    wrong = [f"{name(page)}: {each}" for page in PAGES for each in unknown_metrics(page.read_text(encoding="utf-8"))]
+    assert wrong == []
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
