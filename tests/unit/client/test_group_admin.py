@@ -17,8 +17,10 @@ from orbitmq.protocol.remoting.bodies import (
     ClusterInfo,
     ConsumerConnection,
     ConsumerRunningInfo,
+    ConsumeStats,
     KVTable,
     MessageQueue,
+    OffsetProgress,
     ProcessQueueInfo,
 )
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
@@ -55,6 +57,28 @@ def broker(cluster: Cluster) -> Broker:
 
 def client(cluster: Cluster) -> Client:
     return Client(NAME_SERVER, clock=ManualClock(), dial=cluster.dial)
+
+
+def test_messages_that_wait_for_their_first_retry_are_lag(run: Run, cluster: Cluster, broker: Broker) -> None:
+    """A broker lists topics by offsets, and a retry topic that nobody has read yet has none."""
+    retry = MessageQueue("%RETRY%g", "b-a", 0)
+
+    def progress(command: Command) -> Command:
+        topic = command.fields.get("topic")
+        table = {
+            None: {Q0: OffsetProgress(broker_offset=5, consumer_offset=5)},
+            "%RETRY%g": {retry: OffsetProgress(broker_offset=3, consumer_offset=0)},
+        }[topic]
+        return saying(ConsumeStats(offset_table=table))(command)
+
+    broker.script(RequestCode.GET_CONSUME_STATS, progress, progress)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            found = await mq.admin.group_progress("g")
+            assert {queue: at.broker_offset - at.consumer_offset for queue, at in found.items()} == {Q0: 0, retry: 3}
+
+    run(test)
 
 
 def test_a_plan_changes_nothing_and_says_what_would(run: Run, cluster: Cluster, broker: Broker) -> None:

@@ -82,17 +82,28 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
             await self.delete_topic(topic, cluster=cluster)
 
     async def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetProgress]:
-        """How far a group has come on each queue; `broker_offset - consumer_offset` is its lag."""
+        """How far a group has come on each queue; `broker_offset - consumer_offset` is its lag.
+
+        Without a topic: those of which a broker has an offset of the group, and its retry topic in any case. What waits there before
+        a member has read it would be missing otherwise.
+        """
         progress: dict[MessageQueue, OffsetProgress] = {}
+        for target in await self.masters():
+            found = await self._progress(target, group, topic)
+            retry = retry_topic(group)
+            if topic is None and all(queue.topic != retry for queue in found):
+                found |= await self._progress(target, group, retry)
+            progress.update(found)
+        return dict(sorted(progress.items()))
+
+    async def _progress(self, target: Broker, group: str, topic: str | None) -> dict[MessageQueue, OffsetProgress]:
         fields = {"consumerGroup": group}
         if topic is not None:
             fields["topic"] = topic
-        for target in await self.masters():
-            answer = await self._ask(
-                target.address, RequestCode.GET_CONSUME_STATS, fields, doing=f"reading the progress of group {group!r}"
-            )
-            progress.update(ConsumeStats.decode(answer.body).offset_table)
-        return dict(sorted(progress.items()))
+        answer = await self._ask(
+            target.address, RequestCode.GET_CONSUME_STATS, fields, doing=f"reading the progress of group {group!r}"
+        )
+        return ConsumeStats.decode(answer.body).offset_table
 
     async def group_connections(self, group: str) -> ConsumerConnection | None:
         """Connected members of a consumer group and their subscriptions; None when nobody is online.

@@ -58,7 +58,11 @@ class GroupAdmin(BrokerAdmin, TopicAdmin, LookUp):
         self._loop.run(self._twin.delete_group(group, clean_offsets=clean_offsets, cluster=cluster))
 
     def group_progress(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetProgress]:
-        """How far a group has come on each queue; `broker_offset - consumer_offset` is its lag."""
+        """How far a group has come on each queue; `broker_offset - consumer_offset` is its lag.
+
+        Without a topic: those of which a broker has an offset of the group, and its retry topic in any case. What waits there before
+        a member has read it would be missing otherwise.
+        """
         return self._loop.run(self._twin.group_progress(group, topic))
 
     def group_connections(self, group: str) -> ConsumerConnection | None:
