@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-from orbitmq.broker import idempotence
-from orbitmq.broker.idempotence import Idempotence
-from orbitmq.broker.once_memory import OnceMemory
+from orbitmq.broker.once import idempotence
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.memory import OnceMemory
 from orbitmq.protocol.records import check_record
 from orbitmq.store import recovery
 from orbitmq.store.commit_log import CommitLog

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from orbitmq.broker.idempotence import Idempotence
-from orbitmq.broker.once import Once, once_in_log, read_once
-from orbitmq.broker.once_memory import Place, unpack
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.identity import TRANSIENT_PREFIX, Once, once_in_log, read_once
+from orbitmq.broker.once.memory import Place, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
@@ -345,12 +345,15 @@ def check_repeats(running: Running, promises: Promises) -> None:
 
 def check_repeat(running: Running, promises: Promises, key: str) -> None:
     once, physical_offset = promises.once[key]
+    outdated = sum(epoch > once.epoch for epoch in promises.epochs[once.scope]) >= 2
     try:
         (place,) = running.idempotence.admit([once], running.clock.now_ms())
     except Refusal as refusal:
-        if sum(epoch > once.epoch for epoch in promises.epochs[once.scope]) < 2:
+        if not outdated:
             raise Broken(f"the repeat of {key} is refused: {refusal.remark}") from refusal
         return
+    if place is None and outdated and once.scope.startswith(TRANSIENT_PREFIX):
+        return  # nobody repeats a send of a transient scope that late: it would be a copy
     if place is None:
         raise Broken(f"the repeat of {key}, {once}, would be stored a second time")
     if place.physical_offset != physical_offset:

@@ -13,8 +13,8 @@ from rig.drivers import Event, java_driver
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
 import orbitmq
-from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.consuming.offsets_file import offsets_folder
+from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 
 pytestmark = pytest.mark.java
 

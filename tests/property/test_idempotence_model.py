@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.broker.idempotence import Idempotence
-from orbitmq.broker.once import Once, read_once
-from orbitmq.broker.once_memory import OnceBounds, OnceMemory, Place
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.identity import Once, read_once
+from orbitmq.broker.once.memory import OnceBounds, OnceMemory, Place
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.testing.little_store import LittleStore

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.idempotence import Idempotence
+from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.ids import pack_host

@@ -28,10 +28,10 @@ import msgspec
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.idempotence import Idempotence
 from orbitmq.broker.message_properties import TIMERS, BrokerProperties, is_true, waits_for_flush
-from orbitmq.broker.once import Once, sort_out
-from orbitmq.broker.once_memory import Place
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.identity import Once, sort_out
+from orbitmq.broker.once.memory import Place
 from orbitmq.broker.plain_admission import PlainAdmission
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing

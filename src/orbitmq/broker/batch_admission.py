@@ -25,7 +25,7 @@ from orbitmq.broker.admission import (
     topic_too_long,
 )
 from orbitmq.broker.message_properties import NEEDS_THOUGHT, is_true, waits_for_flush
-from orbitmq.broker.once import ONCE_NAMES, Once, is_copy, read_once, sort_out
+from orbitmq.broker.once.identity import ONCE_NAMES, Once, is_copy, read_once, sort_out
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
 from orbitmq.errors import RecordError

@@ -22,24 +22,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from orbitmq.broker.administration import Administration
+from orbitmq.broker.administration.processors import Administration
+from orbitmq.broker.administration.queries import QueryProcessor
 from orbitmq.broker.admission import Admission
-from orbitmq.broker.change_times import ChangeTimes
 from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.counting.change_times import ChangeTimes
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.idempotence import Idempotence
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
 from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.broker.pull import PullProcessor
-from orbitmq.broker.queries import QueryProcessor
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TableFile, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines

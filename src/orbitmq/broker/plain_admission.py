@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.message_properties import NEEDS_THOUGHT, BrokerProperties, is_true
-from orbitmq.broker.once import ONCE_NAMES, is_copy, read_once
+from orbitmq.broker.once.identity import ONCE_NAMES, is_copy, read_once
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings

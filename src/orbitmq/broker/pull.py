@@ -18,12 +18,12 @@ from functools import lru_cache
 import msgspec
 
 from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.long_poll import LongPolls
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import READ, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError

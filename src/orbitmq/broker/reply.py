@@ -19,10 +19,10 @@ from typing import Final
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.ids import encode_offset_id, host_text

@@ -17,12 +17,12 @@ from functools import partial
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
-from orbitmq.broker.once import Once
-from orbitmq.broker.once_memory import Place
+from orbitmq.broker.counting.statistics import LATENCY_MASK, Statistics
+from orbitmq.broker.once.identity import Once
+from orbitmq.broker.once.memory import Place
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import LATENCY_MASK, Statistics
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.names import SCHEDULE_TOPIC

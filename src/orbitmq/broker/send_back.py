@@ -17,11 +17,11 @@ import random
 from collections.abc import Callable
 
 from orbitmq.broker.admission import MAX_RECONSUME_TIMES_SINCE, Admission, broker_not_writable
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.once import without_once
+from orbitmq.broker.once.identity import without_once
 from orbitmq.broker.refusal import Refusal, group_missing
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import WRITE, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError

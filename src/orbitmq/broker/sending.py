@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from orbitmq.broker.once import Once
-from orbitmq.broker.once_memory import Place
+from orbitmq.broker.once.identity import Once
+from orbitmq.broker.once.memory import Place
 from orbitmq.store.message import NewMessage
 
 

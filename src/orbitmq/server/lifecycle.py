@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.idempotence import Idempotence
-from orbitmq.broker.once_memory import OnceBounds
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.memory import OnceBounds
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, StoreError

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.idempotence import Idempotence
-from orbitmq.broker.once_memory import OnceBounds
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.memory import OnceBounds
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.ids import pack_host

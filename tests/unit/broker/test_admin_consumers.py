@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker import admin_consumers
-from orbitmq.broker.admin_consumers import ANSWER_WAIT_MS, STATUS_WAIT_MS
+from orbitmq.broker.administration import consumers as admin_consumers
+from orbitmq.broker.administration.consumers import ANSWER_WAIT_MS, STATUS_WAIT_MS
 from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.remoting.bodies import ConsumerStatusBody, MessageQueue
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker import admin_progress
-from orbitmq.broker.admin_progress import AHEAD
+from orbitmq.broker.administration import progress as admin_progress
+from orbitmq.broker.administration.progress import AHEAD
 from orbitmq.protocol.remoting.bodies import (
     ConsumeStats,
     ConsumeStatsList,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker.change_times import ChangeTimes
+from orbitmq.broker.counting.change_times import ChangeTimes
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode

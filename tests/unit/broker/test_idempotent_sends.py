@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.once_memory import OnceBounds
+from orbitmq.broker.once.memory import OnceBounds
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode

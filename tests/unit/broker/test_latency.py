@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from orbitmq.broker.latency import SPAN_NS, Latency
+from orbitmq.broker.counting.latency import SPAN_NS, Latency
 
 US, MS = 1_000, 1_000_000
 

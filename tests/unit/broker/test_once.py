@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orbitmq.broker.once import Once, digest_of, once_in_log, sort_out
+from orbitmq.broker.once.identity import Once, digest_of, once_in_log, sort_out
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.store.dispatch import Dispatched
 

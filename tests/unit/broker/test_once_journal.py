@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.broker.once import Once, read_once
-from orbitmq.broker.once_journal import (
+from orbitmq.broker.once.identity import Once, read_once
+from orbitmq.broker.once.journal import (
     JOURNAL_FILE,
     KeysBlock,
     PositionBlock,
@@ -20,7 +20,7 @@ from orbitmq.broker.once_journal import (
     encode_position,
     entry_of,
 )
-from orbitmq.broker.once_memory import Place, pack
+from orbitmq.broker.once.memory import Place, pack
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
 from orbitmq.testing.faults import Call, RecordingFiles

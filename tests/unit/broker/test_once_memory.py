@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker.once import Once
-from orbitmq.broker.once_memory import (
+from orbitmq.broker.once.identity import Once
+from orbitmq.broker.once.memory import (
     KEY_BYTES,
     SCOPE_BYTES,
     TABLE_KEYS,

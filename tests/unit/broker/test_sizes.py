@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.broker.sizes import SIZE_BOUNDS, SizeTable
-from orbitmq.broker.traffic import OTHERS
+from orbitmq.broker.counting.sizes import SIZE_BOUNDS, SizeTable
+from orbitmq.broker.counting.traffic import OTHERS
 from orbitmq.limits import STATISTIC_NAMES_MAX
 
 

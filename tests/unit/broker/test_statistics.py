@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from orbitmq.broker.statistics import LATENCY_SAMPLE, Mornings, Statistics
+from orbitmq.broker.counting.statistics import LATENCY_SAMPLE, Mornings, Statistics
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, KVTable
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from orbitmq.broker import traffic
-from orbitmq.broker.traffic import DAY, HOUR, MINUTE, OTHERS, STEP_NS, WINDOWS, Counter, Traffic, Window
+from orbitmq.broker.counting import traffic
+from orbitmq.broker.counting.traffic import DAY, HOUR, MINUTE, OTHERS, STEP_NS, WINDOWS, Counter, Traffic, Window
 
 S = 1_000_000_000
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from orbitmq.broker.admin_broker import BrokerAdminProcessor
-from orbitmq.broker.admin_consumers import ConsumerQuestions
-from orbitmq.broker.admin_groups import GroupAdminProcessor
-from orbitmq.broker.admin_progress import ProgressProcessor
-from orbitmq.broker.admin_statistics import StatisticsProcessor
-from orbitmq.broker.admin_topics import TopicAdminProcessor
-from orbitmq.broker.admin_upkeep import UpkeepProcessor
+from orbitmq.broker.administration.broker import BrokerAdminProcessor
+from orbitmq.broker.administration.consumers import ConsumerQuestions
+from orbitmq.broker.administration.groups import GroupAdminProcessor
+from orbitmq.broker.administration.progress import ProgressProcessor
+from orbitmq.broker.administration.statistics import StatisticsProcessor
+from orbitmq.broker.administration.topics import TopicAdminProcessor
+from orbitmq.broker.administration.upkeep import UpkeepProcessor
 from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import host_text

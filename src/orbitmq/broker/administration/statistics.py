@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orbitmq.broker.counting.statistics import Statistics
+from orbitmq.broker.counting.traffic import DAY, HOUR, MINUTE, Counter, Sum, Traffic, Window
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
-from orbitmq.broker.traffic import DAY, HOUR, MINUTE, Counter, Sum, Traffic, Window
 from orbitmq.clock import Clock
 from orbitmq.protocol.remoting.bodies import BrokerStatsData, StatsItem
 from orbitmq.protocol.remoting.commands import ResponseCode

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member, endpoint
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing
-from orbitmq.broker.statistics import Statistics
 from orbitmq.protocol.remoting.bodies import (
     ClientConnection,
     ConsumerConnection,

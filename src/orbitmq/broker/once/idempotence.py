@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from orbitmq.broker.once import ONCE_MARK, Once, once_in_log
-from orbitmq.broker.once_journal import (
+from orbitmq.broker.once.identity import ONCE_MARK, Once, once_in_log
+from orbitmq.broker.once.journal import (
     JOURNAL_FILE,
     MAGIC,
     KeysBlock,
@@ -30,7 +30,7 @@ from orbitmq.broker.once_journal import (
     encode_position,
     entry_of,
 )
-from orbitmq.broker.once_memory import EpochKeys, OnceBounds, OnceMemory, Place, pack, unpack
+from orbitmq.broker.once.memory import EpochKeys, OnceBounds, OnceMemory, Place, pack, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.broker.traffic import OTHERS
+from orbitmq.broker.counting.traffic import OTHERS
 from orbitmq.histogram import Buckets
 from orbitmq.limits import STATISTIC_NAMES_MAX
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from orbitmq.broker.clients import ClientRegistry
+from orbitmq.broker.counting.statistics import Statistics
+from orbitmq.broker.counting.traffic import MINUTE
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
-from orbitmq.broker.traffic import MINUTE
 from orbitmq.clock import Clock
 from orbitmq.limits import CONSUME_STATS_QUEUES_MAX
 from orbitmq.protocol.names import retry_topic

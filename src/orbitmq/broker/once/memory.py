@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from orbitmq.broker.once import TRANSIENT_PREFIX, Once
+from orbitmq.broker.once.identity import TRANSIENT_PREFIX, Once
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits import ONCE_KEYS_PER_EPOCH_MAX, ONCE_MEMORY_BYTES_MAX, ONCE_SCOPES_MAX, ONCE_TRANSIENT_IDLE_MS
 from orbitmq.protocol.remoting.commands import ResponseCode

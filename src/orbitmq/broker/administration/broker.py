@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtectedKeyError

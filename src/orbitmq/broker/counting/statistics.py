@@ -19,9 +19,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from orbitmq.broker.latency import Latency
-from orbitmq.broker.sizes import Sizes, SizeTable
-from orbitmq.broker.traffic import STEP_NS, Counter, Traffic
+from orbitmq.broker.counting.latency import Latency
+from orbitmq.broker.counting.sizes import Sizes, SizeTable
+from orbitmq.broker.counting.traffic import STEP_NS, Counter, Traffic
 
 SAMPLE_NS: Final = 10_000_000_000
 WINDOWS_NS: Final = (10_000_000_000, 60_000_000_000, 600_000_000_000)

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orbitmq.broker.attributes import parse_attributes
+from orbitmq.broker.counting.statistics import Statistics
+from orbitmq.broker.counting.traffic import MINUTE
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.statistics import Statistics
 from orbitmq.broker.topics import TopicTable
-from orbitmq.broker.traffic import MINUTE
 from orbitmq.clock import Clock
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.remoting.bodies import (

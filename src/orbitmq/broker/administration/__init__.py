@@ -1,0 +1,1 @@
+"""Requests of administration, one module for each thing they are about."""

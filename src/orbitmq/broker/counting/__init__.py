@@ -1,0 +1,1 @@
+"""What is counted: traffic by minute, hour and day, latencies, sizes, ages."""
