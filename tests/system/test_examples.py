@@ -34,8 +34,12 @@ PRINTS = {
 }
 """What each prints, as a pattern."""
 
-ELSEWHERE = {"replay": "test_replay_example.py", "order_timeout": "test_demo.py"}
-"""Those that take arguments of their own, or longer."""
+ELSEWHERE = {
+    "replay": "test_replay_example.py",
+    "order_timeout": "test_demo.py",
+    "test_order_timeout": "test_embedded_example.py",
+}
+"""Those that take arguments of their own or longer, or are projects."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,7 @@ def quick_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPro
 
 
 def test_every_example_is_run() -> None:
-    found = {path.stem for path in EXAMPLES.iterdir() if path.suffix == ".py" or (path / "story.py").exists()}
+    found = {path.stem for path in EXAMPLES.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
     assert found - {"__init__"} == set(PRINTS) | set(ELSEWHERE)
     assert all((Path(__file__).with_name(name)).exists() for name in ELSEWHERE.values())
 

@@ -39,6 +39,8 @@ LINE_LIMIT_S: Final = 30.0
 PORTS: Final = ("9876", "10911", "5557")
 SHORT_LEVELS: Final = " ".join(["1s"] * 18)
 ANY: Final = "..."
+PYTEST: Final = "-p no:asyncio -p no:cacheprovider -p no:orbitmq -p orbitmq.testing.plugin"
+"""A reader has pytest with our plugin and no other; ours by name, so that it is this one where the installed entry points are older."""
 FORMS: Final = (
     (r"\b[0-9A-F]{32}\b", "<id>"),
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?Z?", "<time>"),
@@ -179,7 +181,7 @@ class Session:
             "ORBITMQ_NAMESRV": self.address,
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "200",
-            "PYTEST_ADDOPTS": "-p no:asyncio -p no:cacheprovider",  # a reader has pytest and no plugins
+            "PYTEST_ADDOPTS": PYTEST,
         }
         self._terminals: dict[str, Terminal] = {}
 
