@@ -91,3 +91,13 @@ def test_owner_leaves(polls, released):
     polls.release_all()
     assert released == ["b"]
     assert polls._by_owner == {}
+
+
+def test_who_waits_at_a_queue(polls):
+    hold(polls, "a")
+    hold(polls, "b")
+    hold(polls, "elsewhere", queue_id=1)
+    assert polls.waiting("T", 0) == ["a", "b"]
+    assert polls.waiting("T", 2) == []
+    polls.arrived("T", 0, 1, 0)
+    assert polls.waiting("T", 0) == []

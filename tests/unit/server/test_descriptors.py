@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from orbitmq.limits import DESCRIPTORS_MAX
-from orbitmq.server.descriptors import FILES_MIN, ConnectionRoom, raise_descriptor_limit
+from orbitmq.server.descriptors import FILES_MIN, ConnectionRoom, descriptor_limit, raise_descriptor_limit
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,9 @@ def test_room_is_taken_and_given_back() -> None:
     assert [room.take() for _ in range(3)] == [True, True, False]
     room.give_back()
     assert room.take()
+
+
+def test_the_limit_of_a_server_inside_another_program_is_what_that_has() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert 0 < descriptor_limit() <= DESCRIPTORS_MAX
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before

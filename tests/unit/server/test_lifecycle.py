@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.clock import SystemClock
 from orbitmq.errors import PortTakenError, StoreDamagedError, StoreError, StoreLockedError
+from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.files import OsFiles
+from orbitmq.store.message import NewMessage
 from orbitmq.testing.faults import Call, RecordingFiles
 
 SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500")
@@ -167,3 +171,69 @@ class NoPeer:
     """A connection that nothing is sent to."""
 
     address = ("127.0.0.1", 1)
+
+
+async def test_port_0_takes_a_free_port_and_announces_it(tmp_path: Path) -> None:
+    process = ServerProcess(settings_of(tmp_path / "data", 0))
+    await process.start()
+    assert process.broker is not None
+    port = process.broker.port
+    assert port > 0
+    assert process.broker.listener.address == ("127.0.0.1", port)
+    assert process.broker.identity.address == f"127.0.0.1:{port}"
+    assert process.broker.registrar.registered != {}
+    await process.stop()
+
+
+async def test_a_server_inside_a_program_may_leave_the_second_port_alone(tmp_path: Path) -> None:
+    process = ServerProcess(settings_of(tmp_path / "data", 0), second_port=False)
+    await process.start()
+    assert process.broker is not None
+    with pytest.raises(RuntimeError, match="not listening"):
+        _ = process.broker.second.address
+    await process.stop()
+
+
+async def test_a_killed_server_saves_nothing_and_gives_everything_back(tmp_path: Path) -> None:
+    process = ServerProcess(settings_of(tmp_path / "data", 0))
+    await process.start()
+    assert process.broker is not None
+    port = process.broker.port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    process.broker.broker.topics.ensure_dead_letter("readers")
+    await process.kill()
+    assert await reader.read() == b"", "the connection broke"
+    writer.close()
+    assert (tmp_path / "data" / "abort").exists(), "as after a crash"
+    assert "readers" not in (tmp_path / "data" / "config" / "topics.json").read_text(), (
+        "it waited for the end of a turn"
+    )
+    again = ServerProcess(settings_of(tmp_path / "data", port))
+    await again.start()  # neither the lock nor the port is still held
+    await again.stop()
+
+
+async def test_a_moved_clock_is_looked_at_at_once(tmp_path: Path) -> None:
+    class Calendar(SystemClock):
+        def now_ms(self) -> int:
+            return now_ms
+
+    now_ms = 1_700_000_000_000
+    process = ServerProcess(settings_of(tmp_path / "data", 0), clock=Calendar())
+    await process.start()
+    assert process.broker is not None
+    store, release = process.broker.store, process.broker.release
+    store.append(NewMessage("SCHEDULE_TOPIC_XXXX", 0, b"x", encode_properties(DELAYED), tags_code=now_ms + 60_000))
+    store.commit()
+    assert release.next_due_ms == now_ms + 60_000
+    now_ms += 60_000
+    process.clock_moved()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert store.max_offset("T", 0) == 1
+    assert release.pending_count == 0
+    assert not release.is_releasing
+    await process.stop()
+
+
+DELAYED = {"REAL_TOPIC": "T", "REAL_QID": "0", "DELAY": "1"}

@@ -140,3 +140,28 @@ async def test_a_late_timer_tells_that_something_held_the_loop(caplog: pytest.Lo
     turn.timer_ran(400_000_000)
     assert (turn.delays_us.count, turn.delays_us.total, turn.stalls) == (2, 402_000, 1)
     assert "the event loop was held for 400 ms" in caplog.text
+
+
+async def test_an_idle_turn_has_left_nothing_behind() -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+    assert turn.is_idle
+    turn.mark_dirty(Recorder(log, "a"))
+    assert not turn.is_idle
+    turn.run()
+    assert turn.is_idle
+    turn.schedule()
+    assert not turn.is_idle
+    await asyncio.sleep(0)
+    assert turn.is_idle
+
+
+async def test_an_abandoned_turn_never_ends() -> None:
+    log: list[str] = []
+    turn = Turn(asyncio.get_running_loop())
+    turn.add(lambda: log.append("store"))
+    turn.mark_dirty(Recorder(log, "a"))
+    turn.abandon()
+    turn.run()
+    await asyncio.sleep(0)
+    assert log == []

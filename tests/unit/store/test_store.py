@@ -451,3 +451,15 @@ def test_messages_without_an_index(tmp_path: Path) -> None:
 
 def test_settings_are_values(little: LittleStore) -> None:
     assert msgspec.structs.replace(little.store.settings) == little.store.settings
+
+
+def test_an_abandoned_store_is_as_after_a_kill(little: LittleStore, tmp_path: Path) -> None:
+    little.send(body=b"written")
+    little.append(body=b"only in memory")
+    little.store.abandon()
+    assert (tmp_path / "abort").exists()
+    with pytest.raises(StoreUnwritableError):
+        little.append()
+    again = LittleStore(tmp_path)
+    again.worker.close()
+    assert again.bodies() == [b"written"]

@@ -509,3 +509,24 @@ def test_a_full_disk_under_the_offset_file_stops_nothing(
     assert "offsets of the delay levels were not saved" in caplog.text
     assert little.store.writable
     assert little.statuses == [PutStatus.PUT_OK]
+
+
+# --- looking at what is pending -------------------------------------------------------------------------------------
+
+
+def test_pending_units_are_those_not_delivered_with_their_due_times(little: LittleStore, clock: ManualClock) -> None:
+    start = clock.now_ms()
+    little.send(body=b"a", level=1)
+    little.send(body=b"b", level=3)
+    little.send(body=b"c", level=3)
+    little.advance(1_000)
+    assert little.bodies() == [b"a"]
+    pending = list(little.release.pending_units())
+    assert [(level, due_ms - start) for level, _, due_ms in pending] == [(3, 5_000), (3, 5_000)]
+    assert [physical for _, physical, _ in pending] == [unit[0] for unit in units_of(little, level=3)]
+
+
+def units_of(little: LittleStore, level: int) -> list[tuple[int, int, int]]:
+    queue = little.store.queues.get(SCHEDULE_TOPIC, level - 1)
+    assert queue is not None
+    return list(queue.scan(0, queue.max_offset))
