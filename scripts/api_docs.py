@@ -18,6 +18,7 @@ import msgspec
 from sync_sources import ATTRIBUTES, INTERNAL
 
 import orbitmq
+from orbitmq import testing
 from orbitmq.client import admin as administration
 
 TARGET = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
@@ -90,9 +91,18 @@ SECTIONS: Final = (
     Section("Administration", "`Client.admin` is an `Admin`.", ("Admin",)),
 )
 
-ADMINISTRATION: Final = "Their parameters and results are importable from `orbitmq.client.admin`."
+MORE: Final = (
+    ("Their parameters and results are importable from `orbitmq.client.admin`.", administration, ()),
+    (
+        "## Testing\n\nImportable from `orbitmq.testing`; how to use it: [test-your-timeouts.md](../howto/test-your-timeouts.md)."
+        " `SyncEmbeddedBroker`, which `EmbeddedBroker.sync` makes, has the same calls without `async`.",
+        testing,
+        ("SyncEmbeddedBroker",),
+    ),
+)
+"""What is public elsewhere: an introduction, the module, and which of its names stand in the introduction."""
 
-MADE_BY_PROGRAMS: Final = {"connect", "RoundRobin", "RandomQueue", "MachineRoom"}
+MADE_BY_PROGRAMS: Final = {"connect", "EmbeddedBroker", "RoundRobin", "RandomQueue", "MachineRoom"}
 """Functions, and classes that programs make and that are no structs."""
 
 WRITTEN_BY_HAND: Final = {"Selector", "Trace"}
@@ -114,9 +124,10 @@ def render() -> str:
         if section.introduction:
             parts.append(f"{section.introduction}\n")
         parts += [_entry(name, getattr(orbitmq, name)) for name in section.names if name not in WRITTEN_BY_HAND]
-    parts.append(f"{ADMINISTRATION}\n")
-    more = sorted(name for name in administration.__all__ if name not in orbitmq.__all__)
-    parts += [_entry(name, getattr(administration, name)) for name in more]
+    for introduction, module, left_out in MORE:
+        parts.append(f"{introduction}\n")
+        more = sorted(name for name in module.__all__ if name not in orbitmq.__all__ and name not in left_out)
+        parts += [_entry(name, getattr(module, name)) for name in more]
     return "\n".join(parts)
 
 
@@ -139,6 +150,7 @@ def _entry(name: str, item: Any) -> str:
     elif name in MADE_BY_PROGRAMS:
         parts.append(_code(_signature(name, item.__init__).replace(" -> None", "")))
     known = [field for field, _, _ in fields] + [found for found, _ in _members(name, item)]
+    known += _parameters(item.__init__) if name in MADE_BY_PROGRAMS else []
     if item.__doc__:
         parts.append(_text(item.__doc__, known))
     attributes = [_attribute(found, member) for found, member in _members(name, item) if isinstance(member, property)]
