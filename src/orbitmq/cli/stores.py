@@ -47,18 +47,22 @@ class What(StrEnum):
     INDEX = "index"
     CHECKPOINT = "checkpoint"
     MARK = "mark"
+    TIMERWHEEL = "timerwheel"
+    TIMERLOG = "timerlog"
+    TIMERCHECK = "timercheck"
 
 
 @app.command(cls=OutputCommand)
 def check(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> None:
-    """Check a store: every record, consume queue unit and index entry against the commit log."""
+    """Check a store: every record, consume queue unit, index entry and pending timer against the commit log."""
     import msgspec
 
     from orbitmq.store.check import check_store
     from orbitmq.store.files import OsFiles
+    from orbitmq.timing.timer_check import check_timers
 
     _expect_store(directory, commit_log)
-    report = check_store(directory, OsFiles(), commit_log=commit_log)
+    report = check_store(directory, OsFiles(), commit_log=commit_log, timers=check_timers)
     if chosen_output() is Output.JSON:
         print_json(msgspec.to_builtins(report))
     else:
@@ -69,21 +73,26 @@ def check(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> N
 
 @app.command(cls=OutputCommand)
 def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> None:
-    """Show what a store holds: files, messages of each queue, pending delay levels."""
+    """Show what a store holds: files, messages of each queue, pending delay levels and timers."""
     import msgspec
 
     from orbitmq.cli.instants import instant
+    from orbitmq.clock import SystemClock
     from orbitmq.store.files import OsFiles
     from orbitmq.store.stat import stat_store
+    from orbitmq.timing.timer_stat import stat_timers
 
     _expect_store(directory, commit_log)
     facts: dict[str, Any] = msgspec.to_builtins(stat_store(directory, OsFiles(), commit_log=commit_log))
+    timers = msgspec.to_builtins(stat_timers(directory, OsFiles(), SystemClock().now_ms(), commit_log=commit_log))
+    facts["timers"] = timers
     facts["closed_orderly"] = not (directory / "abort").exists()
     facts["bytes_on_disk"] = sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
     if chosen_output() is Output.JSON:
         show_record(facts)
         return
     queues, levels = facts.pop("queues"), facts.pop("levels")
+    del facts["timers"]
     show_record(facts)
     note("")
     for queue in queues:
@@ -96,6 +105,22 @@ def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> No
             level["first_due"] = instant(level["first_due_ms"] or 0)
             level["last_due"] = instant(level["last_due_ms"] or 0)
         show_rows(levels, columns=("level", "next_offset", "max_offset", "pending_count", "first_due", "last_due"))
+    if timers is not None:
+        note("")
+        _show_timers(timers)
+
+
+def _show_timers(timers: dict[str, Any]) -> None:
+    from orbitmq.cli.instants import instant
+
+    due = timers.pop("due")
+    for name in ("read_time", "first_due", "last_due"):
+        timers[name] = instant(timers.pop(f"{name}_ms") or 0)
+    show_record({f"timer_{name}": value for name, value in timers.items()})
+    note("")
+    rows = [{"due_within_s": "overdue", "count": timers["overdue_count"]}]
+    rows += [{"due_within_s": bucket["within_s"] or "later", "count": bucket["count"]} for bucket in due]
+    show_rows(rows, columns=("due_within_s", "count"))
 
 
 @app.command(cls=OutputCommand)
@@ -104,13 +129,16 @@ def dump(
     what: Annotated[What, typer.Option("--what", help="Part of the store.")] = What.RECORDS,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.", show_default=False)] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue.", show_default=False)] = None,
-    begin: Annotated[int, typer.Option("--from", min=0, help="Physical offset; of units the queue offset.")] = 0,
+    begin: Annotated[
+        int, typer.Option("--from", min=0, help="Physical offset; of units the queue offset, of timers position or ms.")
+    ] = 0,
     count: Annotated[int | None, typer.Option("--count", min=1, help="At most so many.", show_default=False)] = None,
     commit_log: CommitLogOption = None,
 ) -> None:
     """Print what stands in the files, one line each; ends with 1 when there is damage among it."""
     from orbitmq.store import dump as dumps
     from orbitmq.store.files import OsFiles
+    from orbitmq.timing import timer_dump as timer_dumps
 
     _expect_store(directory, commit_log)
     files = OsFiles()
@@ -131,6 +159,12 @@ def dump(
         case What.MARK:
             mark = dumps.dump_mark(files, directory)
             items = [] if mark is None else [mark]
+        case What.TIMERWHEEL:
+            items = timer_dumps.dump_timer_wheel(files, directory, since_ms=begin)
+        case What.TIMERLOG:
+            items = timer_dumps.dump_timer_log(files, directory, start=begin)
+        case What.TIMERCHECK:
+            items = [timer_dumps.dump_timer_checkpoint(files, directory)]
     _print_items(items, count)
 
 

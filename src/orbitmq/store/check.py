@@ -22,7 +22,7 @@ from orbitmq.limits import CHECK_FINDINGS_MAX
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
-from orbitmq.store.check_derived import IndexCheck, QueueCheck
+from orbitmq.store.check_derived import IndexCheck, QueueCheck, Sink
 from orbitmq.store.checkpoint import CHECKPOINT_BYTES, Checkpoint, read_checkpoint
 from orbitmq.store.config_files import ConfigFile, parse_table
 from orbitmq.store.dispatch import Dispatched
@@ -106,22 +106,33 @@ class _Sink:
             self._report.notes.append(self._finding(path, message))
 
 
+TimerCheck = Callable[[Path, Files, Path, Sink, bool], None]
+"""(root, files, folder of the commit log, where to report, whether the store crashed): checks the timer files."""
+
+
 def check_store(
-    root: Path, files: Files, *, commit_log: Path | None = None, progress: Progress | None = None
+    root: Path,
+    files: Files,
+    *,
+    commit_log: Path | None = None,
+    progress: Progress | None = None,
+    timers: TimerCheck | None = None,
 ) -> CheckReport:
     """Read the whole store and compare everything with everything. Reads only.
 
     `commit_log` is its folder when it does not lie in the store; `progress(bytes_done, bytes_in_all)` is called about
-    once per MiB of log. Raises `FileNotFoundError` when `root` is no directory.
+    once per MiB of log. Without `timers` (`orbitmq.timing.timer_check.check_timers`) timer files are not looked into.
+    Raises `FileNotFoundError` when `root` is no directory.
     """
     if not files.is_dir(root):
         raise FileNotFoundError(f"{root} is not a directory")
-    return _Check(root, files, commit_log or root / "commitlog").run(progress)
+    return _Check(root, files, commit_log or root / "commitlog", timers).run(progress)
 
 
 class _Check:
-    def __init__(self, root: Path, files: Files, log_directory: Path) -> None:
+    def __init__(self, root: Path, files: Files, log_directory: Path, timers: TimerCheck | None) -> None:
         self._root = root
+        self._timers = timers
         self._files = files
         self._log_directory = log_directory
         self._report = CheckReport(str(root))
@@ -320,13 +331,12 @@ class _Check:
                 report(path, message)
 
     def _check_timers(self) -> None:
-        wheel = self._root / "timerwheel"
-        if self._files.exists(wheel):
-            self._sink.note(wheel, f"timer wheel of {self._files.file_size(wheel)} bytes, not checked")
-        log = self._sequence(self._root / "timerlog")
-        if log.files:
-            size = log.files[0].size
-            self._sink.note(self._root / "timerlog", f"{len(log.files)} files of {size} bytes, content not checked")
+        if self._timers is not None:
+            self._timers(self._root, self._files, self._log_directory, self._sink, self._report.crashed)
+            return
+        for path in (self._root / "timerwheel", self._root / "timerlog"):
+            if self._files.exists(path):
+                self._sink.note(path, "not checked")
 
 
 _TIMES: Final = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")

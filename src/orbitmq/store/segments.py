@@ -23,12 +23,15 @@ NAME_DIGITS = 20
 class Segment:
     """One file: bytes `base` to `base + size` of its sequence."""
 
-    __slots__ = ("_file", "_files", "_view", "base", "dirty", "path", "size", "unsynced_name")
+    __slots__ = ("_file", "_files", "_view", "_writable", "base", "dirty", "path", "size", "unsynced_name")
 
-    def __init__(self, files: Files, path: Path, base: int, size: int, file: File | None = None) -> None:
+    def __init__(
+        self, files: Files, path: Path, base: int, size: int, file: File | None = None, *, writable: bool = True
+    ) -> None:
         self._files = files
         self._file = file
         self._view: memoryview | None = None
+        self._writable = writable
         self.path = path
         self.base = base
         self.size = size
@@ -44,7 +47,7 @@ class Segment:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self._files.open(self.path)
+            self._file = self._files.open(self.path, writable=self._writable)
         return self._file
 
     @property
@@ -66,10 +69,21 @@ class Segment:
 class SegmentSequence:
     """The segments of one directory, in order of their offsets, without gaps."""
 
-    __slots__ = ("_by_number", "_directory_made", "_files", "_leftover", "directory", "segment_size", "segments")
+    __slots__ = (
+        "_by_number",
+        "_directory_made",
+        "_files",
+        "_leftover",
+        "_writable",
+        "directory",
+        "segment_size",
+        "segments",
+    )
 
-    def __init__(self, files: Files, directory: Path, segment_size: int) -> None:
+    def __init__(self, files: Files, directory: Path, segment_size: int, *, writable: bool = True) -> None:
+        """With `writable` false the files are opened for reading; nothing that changes them may be called then."""
         self._files = files
+        self._writable = writable
         self.directory = directory
         self.segment_size = segment_size
         self.segments: list[Segment] = []
@@ -104,7 +118,7 @@ class SegmentSequence:
                 raise StoreDamagedError(f"{path} does not follow {self.segments[-1].path.name}: files are missing")
             if base % size:
                 raise StoreDamagedError(f"{path} does not start at a multiple of the file size {size}")
-            self._add(Segment(self._files, path, base, size))
+            self._add(Segment(self._files, path, base, size, writable=self._writable))
 
     def remove_leftover(self) -> None:
         """Remove the empty last file that `load` met."""

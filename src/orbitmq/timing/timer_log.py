@@ -70,10 +70,11 @@ class TimerLog:
 
     __slots__ = ("_sequence", "_tail", "_written", "end", "file_bytes")
 
-    def __init__(self, files: Files, directory: Path, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, files: Files, directory: Path, file_bytes: int = FILE_BYTES, *, writable: bool = True) -> None:
+        """`writable` false: for inspection. `load` and everything that reads work on files that may not be written."""
         if file_bytes < FILE_BYTES_MIN:
             raise ValueError(f"a timer log file of {file_bytes} bytes is too small for one unit ({FILE_BYTES_MIN})")
-        self._sequence = SegmentSequence(files, directory, file_bytes)
+        self._sequence = SegmentSequence(files, directory, file_bytes, writable=writable)
         self._tail = bytearray()
         self._written = 0
         self.file_bytes = file_bytes
