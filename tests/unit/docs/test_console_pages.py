@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import console_session
 import pytest
 from console_session import MismatchError, Session, matches, steps
 from doc_pages import Block, blocks, name, pages_with
@@ -93,6 +94,7 @@ def page(tmp_path: Path, text: str) -> list[Block]:
         ("```console\n$ orbitmq topic list --no-such-option\n```\n", "the page ends before"),
         ("```console\n$ orbitmq topic list --no-such-option\n...\n```\n", "exit code 2"),
         ("```python one.py\nprint(1)\n```\n\n```console\n$ python one.py\n2\n```\n", "page.md:6"),
+        ("```console\n$ curl --no-such-option\nanswer\n```\n", "the page shows"),
         ("```console terminal 2\n$ sleep 100\n^C\n```\n", "exit code"),
     ],
 )
@@ -100,6 +102,7 @@ def test_a_page_that_shows_something_else_is_noticed(
     text: str, complaint: str, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "serve", lambda: None)
+    monkeypatch.setattr(console_session, "LOOK_AGAIN_S", 0.2)
     with pytest.raises(MismatchError, match=complaint):
         play(page(tmp_path, text), session)
 
@@ -111,6 +114,16 @@ def test_terminals_go_on_beside_each_other(session: Session, tmp_path: Path, mon
         f"```python stays.py\n{program}```\n\n```console terminal 2\n$ python stays.py\nbegun\n```\n\n"
         "```console\n$ echo meanwhile\nmeanwhile\n```\n\n```console terminal 2\n^C\n$ echo again\nagain\n```\n"
     )
+    play(page(tmp_path, text), session)
+
+
+def test_a_look_that_comes_too_early_is_repeated(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "serve", lambda: None)
+    program = "import pathlib, time\ntime.sleep(0.5)\npathlib.Path('later').write_text('here\\n')\n"
+    look = f"$ curl -s file://{session.folder}/later\nhere\n"
+    text = f"```python late.py\n{program}```\n\n```console terminal 2\n$ python late.py\n```\n\n```console\n{look}```\n"
     play(page(tmp_path, text), session)
 
 
