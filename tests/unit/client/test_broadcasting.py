@@ -98,6 +98,23 @@ def test_a_member_goes_on_where_its_file_says(
     run(test)
 
 
+def test_what_comes_while_a_member_is_away_is_not_skipped(
+    run: Run, cluster: Cluster, broker: Broker, tmp_path: Path
+) -> None:
+    """A member that began at the end and got nothing there goes on from that end, not from a later one."""
+    options = ConsumerOptions(broadcasting=True, offsets_folder=str(tmp_path))
+    broker.store("T", 0, b"before")
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq, options):
+            await asyncio.sleep(1)
+        broker.store("T", 0, b"while it was away")
+        async with client(cluster) as mq, consumer(mq, options) as members:
+            assert (await anext(members)).body == b"while it was away"
+
+    run(test)
+
+
 def test_the_file_is_written_while_consuming(
     run: Run, cluster: Cluster, broker: Broker, options: ConsumerOptions, tmp_path: Path
 ) -> None:

@@ -416,13 +416,26 @@ def test_automatic_commit_covers_earlier_polls_only(run: Run, cluster: Cluster, 
             await consumer.assign([QUEUE])
             await consumer.poll(max_messages=2)
             await asyncio.sleep(6)
-            assert ("g", "T", 0) not in broker.offsets, "what is in hand is not finished"
+            assert broker.offsets["g", "T", 0] == 0, "what is in hand is not finished"
             await consumer.poll(max_messages=2)
-            assert ("g", "T", 0) not in broker.offsets, "written by the timer, not by the poll"
+            assert broker.offsets["g", "T", 0] == 0, "written by the timer, not by the poll"
             await asyncio.sleep(6)
             assert broker.offsets["g", "T", 0] == 2
             await consumer.poll(max_messages=2)
         assert broker.offsets["g", "T", 0] == 4, "the end writes what earlier polls gave, not what is in hand"
+
+    run(test)
+
+
+def test_a_group_that_began_at_the_end_skips_nothing_later(run: Run, cluster: Cluster, broker: Broker) -> None:
+    fill(broker, 6)
+
+    async def test() -> None:
+        for expected in ([], [6, 7]):
+            async with client(cluster) as mq, mq.lite_consumer("g") as consumer:
+                await consumer.assign([QUEUE])
+                assert [message.queue_offset for message in await consumer.poll(1_000)] == expected
+            fill(broker, 2)
 
     run(test)
 

@@ -14,7 +14,7 @@ OTHER = MessageQueue("T", "a", 1)
 
 def started(offset: int = 5) -> OffsetTable:
     table = OffsetTable()
-    table.start(QUEUE, offset)
+    table.start(QUEUE, offset, is_stored=True)
     return table
 
 
@@ -45,14 +45,22 @@ def test_a_frozen_offset_may_go_back_and_stays() -> None:
     table.advance(QUEUE, 100)
     assert table.changed([QUEUE]) == {QUEUE: 2}
     table.remove(QUEUE)
-    table.start(QUEUE, 2)
+    table.start(QUEUE, 2, is_stored=True)
     table.advance(QUEUE, 3)
     assert table.get(QUEUE) == 3
 
 
+def test_a_start_that_nobody_has_stored_is_to_be_written() -> None:
+    table = OffsetTable()
+    table.start(QUEUE, 5, is_stored=False)
+    assert table.changed() == {QUEUE: 5}
+    table.written(QUEUE, 5)
+    assert table.changed() == {}
+
+
 def test_offsets_by_topic() -> None:
     table = started()
-    table.start(MessageQueue("U", "a", 0), 1)
+    table.start(MessageQueue("U", "a", 0), 1, is_stored=True)
     assert table.of_topic("T") == {QUEUE: 5}
 
 

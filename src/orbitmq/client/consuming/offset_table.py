@@ -29,11 +29,15 @@ class OffsetTable:
     def get(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 
-    def start(self, queue: MessageQueue, offset: int) -> None:
-        """A newly owned queue begins at `offset`, which the broker knows or will learn from the first commit."""
+    def start(self, queue: MessageQueue, offset: int, *, is_stored: bool) -> None:
+        """A newly owned queue begins at `offset`. One that is not stored is to be written though nothing was consumed: what comes while
+        the group is away would be skipped if its next start looked for the end of the queue again."""
         self._offsets[queue] = offset
         self._frozen.discard(queue)
-        self._changed.discard(queue)
+        if is_stored:
+            self._changed.discard(queue)
+        else:
+            self._changed.add(queue)
 
     def advance(self, queue: MessageQueue, offset: int) -> None:
         """Progress; ignored for a queue that is not owned or is frozen, and when it would go back."""

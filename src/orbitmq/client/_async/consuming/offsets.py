@@ -42,11 +42,11 @@ class GroupOffsets:
 
     async def start(self, queue: MessageQueue) -> int:
         """Where to begin on a queue just taken; the table knows it afterwards. Errors mean: do not take it now."""
-        offset = await self._stored(queue)
+        stored = offset = await self._stored(queue)
         if offset is None:
             lookup = start_lookup(self._options.consume_from, retry_topic=queue.topic.startswith(RETRY_PREFIX))
             offset = await self._look_up(queue, lookup)
-        self.table.start(queue, offset)
+        self.table.start(queue, offset, is_stored=stored is not None)
         return offset
 
     async def persist(self) -> None:

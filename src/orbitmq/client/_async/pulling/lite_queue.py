@@ -71,9 +71,9 @@ class LiteQueues:
 
     # --- taking and leaving queues
 
-    def add(self, queue: MessageQueue, offset: int) -> LiteQueue:
+    def add(self, queue: MessageQueue, offset: int, *, is_stored: bool) -> LiteQueue:
         owned = self.owned[queue] = LiteQueue(queue, offset)
-        self.offsets.start(queue, offset)
+        self.offsets.start(queue, offset, is_stored=is_stored or not self._options.auto_commit)
         self.changed.set()
         return owned
 

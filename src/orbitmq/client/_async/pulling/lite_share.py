@@ -161,11 +161,13 @@ class LiteShare:
                 continue
             options = consumer.options
             try:
-                offset = await consumer.reader.start_offset(queue, options.consume_from, options.from_timestamp_ms)
+                offset, is_stored = await consumer.reader.start_offset(
+                    queue, options.consume_from, options.from_timestamp_ms
+                )
             except ClientError as error:
                 log.warning("queue %s is not read yet: %s", queue_name(queue), error)
                 complete = False
             else:
                 if not self._stopped:
-                    self.begin(consumer.queues.add(queue, offset))
+                    self.begin(consumer.queues.add(queue, offset, is_stored=is_stored))
         return complete

@@ -85,20 +85,20 @@ class QueueReader:
             doing=f"committing offset {offset} of group {self.group!r} on {queue_name(queue)}",
         )
 
-    async def start_offset(self, queue: MessageQueue, consume_from: ConsumeFrom, from_timestamp_ms: int | None) -> int:
-        """Where the group goes on with a queue: at its stored offset, else where the policy says."""
-        stored = await self._stored(
-            queue, {}
-        )  # brokers say 0 for a young queue, so that its first messages are not skipped
+    async def start_offset(
+        self, queue: MessageQueue, consume_from: ConsumeFrom, from_timestamp_ms: int | None
+    ) -> tuple[int, bool]:
+        """Where the group goes on with a queue: at its stored offset, else where the policy says; and whether it is stored."""
+        stored = await self._stored(queue, {})  # brokers say 0 for a young queue: its first messages are not skipped
         if stored is not None:
-            return stored
+            return stored, True
         match start_lookup(consume_from, retry_topic=queue.topic.startswith(RETRY_PREFIX)):
             case Lookup.ZERO:
-                return 0
+                return 0, False
             case Lookup.MAX:
-                return await self.max_offset(queue)
+                return await self.max_offset(queue), False
             case Lookup.BY_TIME:
-                return await self.offset_at(queue, from_timestamp_ms or 0)
+                return await self.offset_at(queue, from_timestamp_ms or 0), False
 
     async def write_changed(
         self, table: OffsetTable, queues: Iterable[MessageQueue] | None = None, *, timeout_ms: int | None = None
