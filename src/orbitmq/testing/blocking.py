@@ -18,21 +18,25 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
+from orbitmq.client import Client as AsyncClient
 from orbitmq.client import ClientOptions, ProducerOptions, StoredMessage
 from orbitmq.errors import OrbitError
+from orbitmq.protocol.names import dlq_topic
 from orbitmq.sync import Client
+from orbitmq.testing.clock import NO_TIME, YEAR, VirtualClock, as_datetime, as_ms, whole_ms
 from orbitmq.testing.contents import PendingMessage
-from orbitmq.testing.embedded import NO_TIME, YEAR, EmbeddedBroker
+from orbitmq.testing.server import EmbeddedServer, Patience
 from orbitmq.testing.thread import ServerThread
 
 
 class SyncEmbeddedBroker:
-    """An `EmbeddedBroker` on a thread of its own, with blocking calls. Made by `EmbeddedBroker.sync`."""
+    """What `EmbeddedBroker` is, on a thread of its own, with blocking calls. Made by `EmbeddedBroker.sync`."""
 
     def __init__(
         self, *, now: datetime | None = None, data: Path | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
-        self._broker = EmbeddedBroker(now=now, data=data, settings=settings)
+        self._clock = VirtualClock(None if now is None else as_ms(now))
+        self._server = EmbeddedServer(self._clock, data, settings or {})
         self._running: ServerThread | None = None
 
     def __enter__(self) -> SyncEmbeddedBroker:
@@ -48,7 +52,7 @@ class SyncEmbeddedBroker:
         """Start serving; what `with` does first."""
         thread = self._running = ServerThread()
         try:
-            thread.call(self._broker.start())
+            thread.call(self._server.open())
         except BaseException:
             self._running = None
             thread.stop()
@@ -58,7 +62,7 @@ class SyncEmbeddedBroker:
         """Stop in order."""
         thread, self._running = self._thread, None
         try:
-            thread.call(self._broker.close())
+            thread.call(self._server.close())
         finally:
             thread.stop()
 
@@ -71,62 +75,66 @@ class SyncEmbeddedBroker:
     @property
     def address(self) -> str:
         """`host:port` of the name server."""
-        return self._broker.address
+        return self._server.address
 
     @property
     def data(self) -> Path:
         """Directory of the store."""
-        return self._broker.data
+        return self._server.directory
 
     @property
     def now(self) -> datetime:
         """What the virtual clock shows, in UTC."""
-        return self._broker.now
+        return as_datetime(self._clock.now_ms())
 
     def connect(
         self, *, options: ClientOptions | None = None, producer_options: ProducerOptions | None = None
     ) -> Client:
         """A synchronous client of this broker that goes by its clock."""
-        return Client(self._broker.connect(options=options, producer_options=producer_options))
+        return Client(AsyncClient(self.address, options=options, producer_options=producer_options, clock=self._clock))
 
     def advance(self, by: timedelta, *, groups: Collection[str] = ()) -> None:
         """See `EmbeddedBroker.advance`."""
-        self._thread.call(self._broker.advance(by, groups=groups))
+        self._thread.call(self._server.advance_to(self._clock.now_ms() + whole_ms(by), groups))
 
     def advance_to(self, at: datetime, *, groups: Collection[str] = ()) -> None:
         """See `EmbeddedBroker.advance_to`."""
-        self._thread.call(self._broker.advance_to(at, groups=groups))
+        self._thread.call(self._server.advance_to(as_ms(at), groups))
 
     def run_until(
         self, condition: Callable[[], bool], *, within: timedelta = YEAR, groups: Collection[str] = ()
     ) -> None:
-        """See `EmbeddedBroker.run_until`; the condition is asked on the broker's thread and must not block."""
-        self._thread.call(self._broker.run_until(condition, within=within, groups=groups))
+        """See `EmbeddedBroker.run_until`; the condition is asked on this thread."""
+        server, thread = self._server, self._thread
+        end_ms, patience = self._clock.now_ms() + whole_ms(within), Patience()
+        thread.call(server.settle(groups))
+        while not condition():
+            thread.call(server.look_on(end_ms, groups, patience))
 
     def consumed(self, *groups: str) -> None:
         """See `EmbeddedBroker.consumed`."""
-        self._thread.call(self._broker.consumed(*groups))
+        self._thread.call(self._server.settle(groups))
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """See `EmbeddedBroker.messages`."""
-        return self._thread.call(self._broker.messages(topic))
+        return self._thread.do(lambda: self._server.messages(topic))
 
     def dead_letters(self, group: str) -> list[StoredMessage]:
         """See `EmbeddedBroker.dead_letters`."""
-        return self._thread.call(self._broker.dead_letters(group))
+        return self.messages(dlq_topic(group))
 
     def pending(self, topic: str | None = None) -> list[PendingMessage]:
         """See `EmbeddedBroker.pending`."""
-        return self._thread.call(self._broker.pending(topic))
+        return self._thread.do(lambda: self._server.pending(topic))
 
     def restart(self, *, down: timedelta = NO_TIME) -> None:
         """See `EmbeddedBroker.restart`."""
-        self._thread.call(self._broker.restart(down=down))
+        self._thread.call(self._server.restart(whole_ms(down)))
 
     def crash(self, *, down: timedelta = NO_TIME) -> None:
         """See `EmbeddedBroker.crash`."""
-        self._thread.call(self._broker.crash(down=down))
+        self._thread.call(self._server.crash(whole_ms(down)))
 
     def fail_disk(self, error: int = errno.ENOSPC) -> AbstractContextManager[None]:
         """See `EmbeddedBroker.fail_disk`."""
-        return self._broker.fail_disk(error)
+        return self._server.fail_disk(error)

@@ -14,6 +14,8 @@ from typing import Final
 from orbitmq.clock import SystemClock
 
 MS: Final = timedelta(milliseconds=1)
+YEAR: Final = timedelta(days=365)
+NO_TIME: Final = timedelta(0)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _system = SystemClock()

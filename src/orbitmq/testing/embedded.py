@@ -26,7 +26,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
@@ -34,24 +33,19 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbitmq.client import Client, ClientOptions, ProducerOptions, StoredMessage
-from orbitmq.clock import SystemClock
-from orbitmq.limits import EMBEDDED_REST_MS
 from orbitmq.protocol.names import dlq_topic
-from orbitmq.testing.clock import VirtualClock, as_datetime, as_ms, whole_ms
+from orbitmq.testing.clock import NO_TIME, YEAR, VirtualClock, as_datetime, as_ms, whole_ms
 from orbitmq.testing.contents import PendingMessage
-from orbitmq.testing.server import EmbeddedServer, EmbeddedTimeoutError
-from orbitmq.testing.thread import ServerThread
+from orbitmq.testing.server import EmbeddedServer, Patience
+from orbitmq.testing.thread import ServerThread, called
 
 if TYPE_CHECKING:
     from orbitmq.testing.blocking import SyncEmbeddedBroker
 
 R = TypeVar("R")
-
-YEAR: Final = timedelta(days=365)
-NO_TIME: Final = timedelta(0)
 
 
 class EmbeddedBroker:
@@ -178,20 +172,10 @@ class EmbeddedBroker:
         Raises EmbeddedTimeoutError when it does not hold by then.
         """
         end_ms = self._clock.now_ms() + whole_ms(within)
-        system = SystemClock()
-        idle_since_ns: int | None = None
+        patience = Patience()
         await self._run(self._server.settle(groups))
         while not await _holds(condition):
-            if await self._run(self._server.step(end_ms, groups)):
-                idle_since_ns = None
-                continue
-            idle_since_ns = idle_since_ns or system.monotonic_ns()
-            if system.monotonic_ns() - idle_since_ns > EMBEDDED_REST_MS * 1_000_000:
-                raise EmbeddedTimeoutError(
-                    f"the condition does not hold at {self.now}, and nothing is due up to {as_datetime(end_ms)}",
-                    remedy="look at broker.pending(), or allow more time with within=",
-                )
-            await asyncio.sleep(0.001)
+            await self._run(self._server.look_on(end_ms, groups, patience))
 
     async def consumed(self, *groups: str) -> None:
         """Wait, in real time, until these groups have dealt with everything visible; the clock stands still.
@@ -204,7 +188,7 @@ class EmbeddedBroker:
 
     async def messages(self, topic: str) -> list[StoredMessage]:
         """Everything visible in a topic, in the order of storing, consumed or not. Empty for a topic that does not exist."""
-        return await self._run(_called(lambda: self._server.messages(topic)))
+        return await self._run(called(lambda: self._server.messages(topic)))
 
     async def dead_letters(self, group: str) -> list[StoredMessage]:
         """What the group has given up, in order."""
@@ -212,8 +196,7 @@ class EmbeddedBroker:
 
     async def pending(self, topic: str | None = None) -> list[PendingMessage]:
         """What waits for its time, by due time; of one topic, or of all. Retries wait for topic `%RETRY%` + group."""
-        waiting = await self._run(_called(self._server.pending))
-        return waiting if topic is None else [message for message in waiting if message.topic == topic]
+        return await self._run(called(lambda: self._server.pending(topic)))
 
     # --- faults -----------------------------------------------------------------------------------------------------
 
@@ -238,10 +221,6 @@ class EmbeddedBroker:
         `restart` or `crash`.
         """
         return self._server.fail_disk(error)
-
-
-async def _called(function: Callable[[], R]) -> R:
-    return function()
 
 
 async def _holds(condition: Callable[[], bool | Awaitable[bool]]) -> bool:

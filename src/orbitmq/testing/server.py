@@ -50,6 +50,20 @@ class EmbeddedTimeoutError(OrbitError, TimeoutError):
     """What a test waits for did not come about: rest, the end of a group's work, or a condition."""
 
 
+class Patience:
+    """Real time in which something has to happen."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self._until_ns = _system.monotonic_ns() + EMBEDDED_REST_MS * 1_000_000
+
+    @property
+    def is_over(self) -> bool:
+        return _system.monotonic_ns() > self._until_ns
+
+
 class EmbeddedServer:
     """The server of one embedded broker, over its restarts."""
 
@@ -180,6 +194,20 @@ class EmbeddedServer:
         await self._move(due_ms, groups)
         return True
 
+    async def look_on(self, end_ms: int, groups: Collection[str], patience: Patience) -> None:
+        """One step of the search for a condition that does not hold yet: to the next due instant up to `end_ms`; when there
+        is none, a millisecond of real time, and EmbeddedTimeoutError when that was too often."""
+        if await self.step(end_ms, groups):
+            patience.renew()
+        elif patience.is_over:
+            raise EmbeddedTimeoutError(
+                f"the condition does not hold at {as_datetime(self.clock.now_ms())}, and nothing is due up to "
+                f"{as_datetime(end_ms)}",
+                remedy="look at broker.pending(), or allow more time with within=",
+            )
+        else:
+            await asyncio.sleep(0.001)
+
     async def _move(self, target_ms: int, groups: Collection[str]) -> bool:
         """From rest to the next due instant, or to `target_ms` when none comes before it: then the answer is False."""
         due_ms = self.next_due_ms
@@ -211,12 +239,12 @@ class EmbeddedServer:
 
     async def _until(self, reached: Callable[[], bool], problem: str) -> None:
         """Let the loop turn until `reached()`; a loop that has nothing to do is not kept busy for long."""
-        deadline_ns = _system.monotonic_ns() + EMBEDDED_REST_MS * 1_000_000
+        patience = Patience()
         spins = 0
         while not reached():
             spins += 1
             await asyncio.sleep(0 if spins <= EMBEDDED_REST_SPINS else 0.001)
-            if _system.monotonic_ns() > deadline_ns:
+            if patience.is_over:
                 raise EmbeddedTimeoutError(
                     f"{problem} within {EMBEDDED_REST_MS} ms",
                     remedy="look at its log; a clock that was moved this far may be waiting for a slow disk",
@@ -224,10 +252,10 @@ class EmbeddedServer:
 
     async def consumed(self, groups: Collection[str]) -> None:
         """Until every one of these groups has consumed all that is visible. Raises EmbeddedTimeoutError, which says what is left."""
-        deadline_ns = _system.monotonic_ns() + EMBEDDED_REST_MS * 1_000_000
+        patience = Patience()
         pause_s = 0.0
         while (left := await self._left(groups)) is not None:
-            if _system.monotonic_ns() > deadline_ns:
+            if patience.is_over:
                 raise EmbeddedTimeoutError(
                     f"after {EMBEDDED_REST_MS} ms of real time {left}",
                     remedy="let its handlers finish, or do not wait for the group",
@@ -252,9 +280,10 @@ class EmbeddedServer:
         role = self._broker
         return visible(role.store, topic, role.identity.name)
 
-    def pending(self) -> list[PendingMessage]:
+    def pending(self, topic: str | None) -> list[PendingMessage]:
         role = self._broker
-        return waiting(role.store, role.release)
+        every = waiting(role.store, role.release)
+        return every if topic is None else [message for message in every if message.topic == topic]
 
     # --- faults -----------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from orbitmq.errors import OrbitError
 
 R = TypeVar("R")
 
@@ -32,13 +34,24 @@ class ServerThread:
             self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run `work` on the loop and block until it ends; its result or its error."""
+        """Run `work` on the loop and block until it ends; its result or its error. OrbitError on the thread itself, which would
+        wait for ever."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise OrbitError(
+                "a blocking call on the embedded broker's own thread would wait for itself",
+                remedy="call it from the test's thread",
+            )
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         except BaseException:
             running.cancel()  # an interruption of this thread; otherwise it has ended
             raise
+
+    def do(self, function: Callable[[], R]) -> R:
+        """Call a plain function on the thread."""
+        return self.call(called(function))
 
     async def awaited(self, work: Coroutine[Any, Any, R]) -> R:
         """As `call`, for code on a loop of its own."""
@@ -47,3 +60,8 @@ class ServerThread:
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+
+async def called(function: Callable[[], R]) -> R:
+    """A plain function as work for a loop."""
+    return function()

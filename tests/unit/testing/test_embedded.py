@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -257,7 +258,7 @@ async def test_run_until_stops_at_the_first_instant_at_which_the_condition_holds
 async def test_a_condition_that_never_holds_is_an_error_and_the_clock_stays_where_it_was(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbitmq.testing.embedded.EMBEDDED_REST_MS", 20)
+    monkeypatch.setattr(embedded_server, "EMBEDDED_REST_MS", 20)
     async with broker.connect() as mq:
         await mq.send("orders", b"x", delay_level=LEVEL_1S)
         await mq.send("orders", b"x", delay_level=LEVEL_2H)
@@ -452,3 +453,50 @@ def test_it_runs_on_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario())
+
+
+# --- other loops and threads ------------------------------------------------------------------------------------------
+
+
+def test_the_synchronous_form_does_the_same() -> None:
+    with EmbeddedBroker.sync(now=START) as broker, broker.connect() as mq:
+        mq.send("orders", b"1", delay_level=LEVEL_30M)
+        mq.send("orders", b"2", delay_level=LEVEL_2H)
+        assert [message.body for message in broker.pending("orders")] == [b"1", b"2"]
+        broker.run_until(lambda: len(broker.messages("orders")) == 1)
+        assert broker.now == START + 30 * MINUTE
+        with broker.fail_disk():
+            broker.advance_to(START + 2 * HOUR)
+            assert len(broker.messages("orders")) == 1
+        broker.advance(SECOND)
+        assert len(broker.messages("orders")) == 2
+        broker.crash()
+        broker.restart(down=HOUR)
+        assert broker.now == START + 3 * HOUR + SECOND
+        assert [message.body for message in broker.messages("orders")] == [b"1", b"2"]
+        assert broker.dead_letters("readers") == []
+    with pytest.raises(OrbitError, match="not running"):
+        broker.messages("orders")
+
+
+def test_a_broker_on_a_thread_serves_loops_that_come_and_go() -> None:
+    async def sends(broker: EmbeddedBroker) -> None:
+        async with broker.connect() as mq:
+            await mq.send("orders", b"x", delay_level=LEVEL_30M)
+
+    async def looks(broker: EmbeddedBroker) -> None:
+        await broker.run_until(lambda: broker.now == START + 30 * MINUTE)
+        assert await bodies(broker, "orders") == [b"x"]
+
+    with EmbeddedBroker.on_thread(now=START) as broker:
+        asyncio.run(sends(broker))
+        asyncio.run(looks(broker))
+
+
+def test_a_start_that_fails_ends_its_thread() -> None:
+    before = threading.active_count()
+    with pytest.raises(ConfigurationError), EmbeddedBroker.sync(settings={"nonsense": "1"}):
+        pass
+    with pytest.raises(ConfigurationError), EmbeddedBroker.on_thread(settings={"nonsense": "1"}):
+        pass
+    assert threading.active_count() == before
