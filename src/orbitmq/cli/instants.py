@@ -44,10 +44,10 @@ def parse_span_ms(option: str, text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
-def parse_instant_ms(option: str, text: str, now_ms: int) -> int:
+def parse_instant_ms(option: str, text: str, now_ms: int, zone: datetime.tzinfo | None = None) -> int:
     """Milliseconds since the epoch of `2024-05-01T12:00:00Z`, of milliseconds as they are, or of a span before now (`10m`).
 
-    An instant without a zone is local time. `BadParameter`.
+    An instant without an offset is local time of `zone`, or of this machine. `BadParameter`.
     """
     text = text.strip()
     if text == "now":
@@ -57,7 +57,10 @@ def parse_instant_ms(option: str, text: str, now_ms: int) -> int:
     if _SPAN.fullmatch(text):
         return max(0, now_ms - parse_span_ms(option, text))
     try:
-        return int(datetime.datetime.fromisoformat(text).timestamp() * 1000)
+        moment = datetime.datetime.fromisoformat(text)
+        if moment.tzinfo is None and zone is not None:
+            moment = moment.replace(tzinfo=zone)
+        return int(moment.timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise typer.BadParameter(
             f"{option} {text!r} is no instant such as 2024-05-01T12:00:00Z, 1714564800000 (ms), 10m (ago) or now"

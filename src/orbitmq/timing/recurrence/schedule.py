@@ -82,10 +82,10 @@ class Schedule:
         if until_ms <= after_ms:
             return []
         planned = self._times.latest(after_ms, until_ms, limit)
+        found_count = len(planned)
         if self._jitter_ms and planned:
             planned += islice(self._times.after(planned[-1]), 1)  # how far the last one may be put off
-            return list(islice(self._runs(iter(planned)), limit))
-        return list(self._runs(iter(planned)))
+        return list(islice(self._runs(iter(planned)), found_count))
 
     def jitter_bound_ms(self, planned_ms: int, next_planned_ms: int | None) -> int:
         """The longest time by which a run may be put off."""
