@@ -134,6 +134,25 @@ def test_the_file_is_written_while_consuming(
     run(test)
 
 
+def test_many_failures_are_one_line_a_second(
+    run: Run, cluster: Cluster, broker: Broker, options: ConsumerOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(60):
+        broker.store("T", 0, b"%d" % number)
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq, options) as members:
+            for number in range(60):
+                assert not await (await anext(members)).retry()
+                if number == 49:
+                    await asyncio.sleep(2)
+        said = [record.getMessage() for record in caplog.records if "does not come again" in record.getMessage()]
+        assert len(said) == 2
+        assert "nor do 49 before it that were not logged" in said[1]
+
+    run(test)
+
+
 def test_a_failed_message_is_counted_and_left_behind(
     run: Run, cluster: Cluster, broker: Broker, options: ConsumerOptions, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client.addresses import NameServerChoice
 from orbitmq.errors import ConnectionLostError, RemoteError, RouteNotFoundError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import response
 
 Run = Callable[[Callable[[], object]], None]
 CODE = RequestCode.GET_MAX_OFFSET
@@ -193,6 +194,24 @@ def test_a_refresh_reports_changes_and_keeps_what_it_cannot_learn(run: Run, clus
         cluster.name_server.stop()
         await found.refresh_all()
         assert len((await found.get("T")).publish_queues) == 8
+
+    run(test)
+
+
+def test_a_route_that_cannot_be_read_keeps_no_other_from_its_refresh(run: Run, cluster: Cluster) -> None:
+    cluster.add_topic("U", queues=1)
+
+    async def test() -> None:
+        changed: list[str] = []
+        found = routes(cluster, changed)
+        await found.get("T")
+        await found.get("U")
+        cluster.add_topic("U", queues=2)
+        cluster.name_server.script(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda command: response(command, ResponseCode.SUCCESS, body=b"[")
+        )
+        await found.refresh_all()
+        assert changed == ["U"]
 
     run(test)
 

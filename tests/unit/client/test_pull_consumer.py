@@ -208,6 +208,8 @@ def test_misuse_is_refused_before_anything_is_sent(reading: Reading, broker: Bro
             await reader.pull_raw(QUEUE, 0, max_bytes=0)
         with pytest.raises(ConfigurationError, match="offsets count from 0"):
             await reader.commit(QUEUE, -1)
+        with pytest.raises(ConfigurationError, match="fit 64 bits"):
+            await reader.commit(QUEUE, 2**63)
         await reader.close()
         with pytest.raises(ClientError, match="closed"):
             await reader.pull(QUEUE, 0)

@@ -22,6 +22,9 @@ from orbitmq.limits import CLIENT_OFFLOAD_BYTES
 
 log = logging.getLogger("orbitmq.client")
 
+SELDOM_MS: Final = 1_000
+"""What happens with every message is logged once in this time."""
+
 Event = asyncio.Event
 Lock = asyncio.Lock
 Cancelled: Final = asyncio.CancelledError
@@ -58,6 +61,24 @@ async def offload(size: int, function: Callable[P, R], /, *args: P.args, **kwarg
     if size < CLIENT_OFFLOAD_BYTES:
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+class Seldom:
+    """Lets one of many equal log lines through in `SELDOM_MS` and counts the others."""
+
+    def __init__(self) -> None:
+        self._last_ms: int | None = None
+        self._left_out_count = 0
+
+    def due(self) -> int | None:
+        """How many were left out before this one, which may be logged; None when it is to be left out as well."""
+        now_ms = monotonic_ms()
+        if self._last_ms is not None and now_ms - self._last_ms < SELDOM_MS:
+            self._left_out_count += 1
+            return None
+        left_out_count, self._left_out_count = self._left_out_count, 0
+        self._last_ms = now_ms
+        return left_out_count
 
 
 async def let_others_run() -> None:

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.runtime import Lock, log
 from orbitmq.client.route import MASTER_ID, Route, build_route
-from orbitmq.errors import ClientError, ProtocolError, RouteNotFoundError
+from orbitmq.errors import (
+    ClientError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
 from orbitmq.limits import CLIENT_TOPICS_MAX
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.bodies import TopicRouteData
@@ -102,7 +108,8 @@ class Routes:
                 await self.refresh(topic)
             except ClientError as error:
                 log.warning("route of topic %s was not refreshed: %s", topic, error)
-                return  # the name servers do not answer; the timer asks again
+                if isinstance(error, ConnectionLostError | RequestTimeoutError):
+                    return  # the name servers do not answer; the timer asks again
 
     def master(self, broker_name: str, topic: str | None = None) -> str | None:
         """Address of a broker's master in any known route; in that of `topic` first."""

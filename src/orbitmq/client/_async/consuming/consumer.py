@@ -44,6 +44,7 @@ from orbitmq.client._async.parts import BatchHandler, Context, Handler
 from orbitmq.client._async.runtime import (
     Cancelled,
     Event,
+    Seldom,
     Tasks,
     let_others_run,
     log,
@@ -64,8 +65,6 @@ SLICE_MS: Final = 5
 """How long handlers that never wait may keep the event loop."""
 
 _STUCK_AT_ONCE: Final = 16
-_LOG_FAILURES_MS: Final = 1_000
-"""A handler that always fails is logged with its traceback once in this time; the failures between are counted."""
 
 
 class State(Enum):
@@ -114,8 +113,7 @@ class Consumer:
         self._stopped = Event()
         self._state = State.NEW
         self._failure: BaseException | None = None
-        self._failure_logged_ms: int | None = None
-        self._failures_unlogged_count = 0
+        self._handler_failures = Seldom()
 
     # --- for programs
 
@@ -385,12 +383,9 @@ class Consumer:
                         message.settler.ack(message)
 
     def _log_failure(self, error: Exception, messages: list[ReceivedMessage]) -> None:
-        now_ms = monotonic_ms()
-        if self._failure_logged_ms is not None and now_ms - self._failure_logged_ms < _LOG_FAILURES_MS:
-            self._failures_unlogged_count += 1
+        unlogged = self._handler_failures.due()
+        if unlogged is None:
             return
-        unlogged, self._failures_unlogged_count = self._failures_unlogged_count, 0
-        self._failure_logged_ms = now_ms
         log.error(
             "handler of group %s failed on %r%s%s",
             self.group,

@@ -20,7 +20,7 @@ from orbitmq.client._async.consuming.feed import AnyFeed, OrderedFeed
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
 from orbitmq.client._async.consuming.send_back import DEAD_LETTER_LEVEL, send_back, send_copy
 from orbitmq.client._async.parts import Member
-from orbitmq.client._async.runtime import log, sleep_ms
+from orbitmq.client._async.runtime import Seldom, log, sleep_ms
 
 LOCAL_RETRY_MS: Final = 5_000
 """Pause before a message that no broker took back is delivered here once more."""
@@ -116,9 +116,17 @@ class LeaveBehind:
 
     def __init__(self, consumer: Member) -> None:
         self._consumer = consumer
+        self._left_behind = Seldom()
 
     async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
-        log.warning("%r failed in broadcasting group %s; it does not come again", message, self._consumer.group)
+        unlogged = self._left_behind.due()
+        if unlogged is not None:
+            log.warning(
+                "%r failed in broadcasting group %s; it does not come again%s",
+                message,
+                self._consumer.group,
+                f", nor do {unlogged} before it that were not logged" if unlogged else "",
+            )
         owned.fail(message)
         return False
 

@@ -332,8 +332,10 @@ class LiteConsumer:
             }
         for queue, offset in offsets.items():
             self._assigned(queue)
-            if offset < 0:
-                raise ConfigurationError(f"offset {offset} of {queue_name(queue)}: offsets count from 0")
+            if not 0 <= offset < 2**63:
+                raise ConfigurationError(
+                    f"offset {offset} of {queue_name(queue)}: offsets count from 0 and fit 64 bits"
+                )
         for queue, offset in offsets.items():
             await self.reader.commit(queue, offset)
             self.queues.offsets.put(queue, offset)

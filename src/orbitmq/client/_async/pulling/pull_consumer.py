@@ -182,9 +182,10 @@ class PullConsumer:
 
 
 def _check_offset(queue: MessageQueue, offset: int) -> None:
-    if offset < 0:
+    if not 0 <= offset < 2**63:
         raise ConfigurationError(
-            f"offset {offset} of {queue_name(queue)}: offsets count from 0", remedy="ask min_offset() for the oldest"
+            f"offset {offset} of {queue_name(queue)}: offsets count from 0 and fit 64 bits",
+            remedy="ask min_offset() for the oldest",
         )
 
 
