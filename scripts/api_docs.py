@@ -6,11 +6,14 @@ section. Signatures are taken from the code, texts from its docstrings; nothing 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -140,7 +143,12 @@ def _entry(name: str, item: Any) -> str:
     parts = [f"### {name}\n"]
     fields: list[tuple[str, str, Any]] = []
     if issubclass(item, Enum):
-        parts.append(_code("\n".join(f"{name}.{member.name}" for member in item)))
+        definition = _definition(item)
+        if text := ast.get_docstring(definition):
+            parts.append(_text(text, ()))
+        cases = _cases(item, definition)
+        parts.append("\n".join(f"* `{name}.{member}`{text and f': {text}'}" for member, text in cases) + "\n")
+        return "\n".join(parts)
     elif issubclass(item, msgspec.Struct):
         fields = _struct_fields(item)
         parts.append(_code(_struct(name, item, fields)))
@@ -150,6 +158,7 @@ def _entry(name: str, item: Any) -> str:
     elif name in MADE_BY_PROGRAMS:
         parts.append(_code(_signature(name, item.__init__).replace(" -> None", "")))
     known = [field for field, _, _ in fields] + [found for found, _ in _members(name, item)]
+    known += [slot for home in item.__mro__ for slot in vars(home).get("__slots__", ())]
     known += _parameters(item.__init__) if name in MADE_BY_PROGRAMS else []
     if item.__doc__:
         parts.append(_text(item.__doc__, known))
@@ -178,6 +187,23 @@ def _members(name: str, item: type) -> Iterator[tuple[str, Any]]:
             is_method = inspect.isfunction(member) or isinstance(member, classmethod | staticmethod)
             if isinstance(member, property) or (is_method and getattr(member, "__doc__", None)):
                 yield found, member
+
+
+def _definition(item: type) -> ast.ClassDef:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(item))).body
+    assert isinstance(definition, ast.ClassDef)
+    return definition
+
+
+def _cases(item: type[Enum], definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Members of an enumeration, each with the text that follows it in the source."""
+    texts: dict[str, str] = {}
+    for before, node in pairwise(definition.body):
+        match before, node:
+            case ast.Assign(targets=[ast.Name(id=member)]), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[member] = " ".join(text.split())
+    for each in item:
+        yield each.name, texts.get(each.name, "")
 
 
 def _attribute(name: str, member: property) -> str:
