@@ -55,7 +55,7 @@ class NameServers:
         raise ConnectionLostError(
             f"no name server answered while {doing}: {'; '.join(failures)}",
             request_sent=False,
-            remedy="check the addresses given to connect() and that a name server runs there",
+            remedy="check the addresses of the name servers, and that one runs there",
         )
 
     async def _ask(
