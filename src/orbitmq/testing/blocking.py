@@ -25,7 +25,7 @@ from orbitmq.protocol.names import dlq_topic
 from orbitmq.sync import Client
 from orbitmq.testing.clock import NO_TIME, YEAR, VirtualClock, as_datetime, as_ms, whole_ms
 from orbitmq.testing.contents import PendingMessage
-from orbitmq.testing.server import EmbeddedServer, Patience
+from orbitmq.testing.server import PATIENCE, EmbeddedServer
 from orbitmq.testing.thread import ServerThread
 
 
@@ -33,10 +33,15 @@ class SyncEmbeddedBroker:
     """What `EmbeddedBroker` is, on a thread of its own, with blocking calls. Made by `EmbeddedBroker.sync`."""
 
     def __init__(
-        self, *, now: datetime | None = None, data: Path | None = None, settings: Mapping[str, str] | None = None
+        self,
+        *,
+        now: datetime | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        patience: timedelta = PATIENCE,
     ) -> None:
         self._clock = VirtualClock(None if now is None else as_ms(now))
-        self._server = EmbeddedServer(self._clock, data, settings or {})
+        self._server = EmbeddedServer(self._clock, data, settings or {}, patience)
         self._running: ServerThread | None = None
 
     def __enter__(self) -> SyncEmbeddedBroker:
@@ -106,7 +111,7 @@ class SyncEmbeddedBroker:
     ) -> None:
         """See `EmbeddedBroker.run_until`; the condition is asked on this thread."""
         server, thread = self._server, self._thread
-        end_ms, patience = self._clock.now_ms() + whole_ms(within), Patience()
+        end_ms, patience = self._clock.now_ms() + whole_ms(within), server.patience()
         thread.call(server.settle(groups))
         while not condition():
             thread.call(server.look_on(end_ms, groups, patience))

@@ -58,7 +58,8 @@ def _unread(broker: Broker, online: ConsumerGroup) -> str | None:
             if missing:
                 return (
                     f"group {online.name!r} is not waiting at queue {queue_id} of {topic!r}: it reads it still, has stopped "
-                    "reading because too much is in hand, or has not heard of the topic yet"
+                    "reading because too much is in hand, or has not heard of the topic yet, which takes a Java client up "
+                    "to 50 s after the topic was made"
                 )
     return None
 

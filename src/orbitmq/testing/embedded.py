@@ -39,7 +39,7 @@ from orbitmq.client import Client, ClientOptions, ProducerOptions, StoredMessage
 from orbitmq.protocol.names import dlq_topic
 from orbitmq.testing.clock import NO_TIME, YEAR, VirtualClock, as_datetime, as_ms, whole_ms
 from orbitmq.testing.contents import PendingMessage
-from orbitmq.testing.server import EmbeddedServer, Patience
+from orbitmq.testing.server import PATIENCE, EmbeddedServer
 from orbitmq.testing.thread import ServerThread, called
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class EmbeddedBroker:
     now: what the virtual clock shows first; the machine's time when it is not given.
     data: directory of the store, kept at the end; otherwise a temporary one, removed at the end.
     settings: broker and name server keys and values, as in a configuration file. Files are small; otherwise RocketMQ's defaults.
+    patience: real time for the broker to come to rest, a group to finish, or a condition to hold, once nothing else moves.
 
     It shares the loop it is entered on, asyncio's or uvloop's. Costs about 10 ms of CPU to start and stop. Several may run in
     one process.
@@ -65,28 +66,37 @@ class EmbeddedBroker:
         now: datetime | None = None,
         data: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        patience: timedelta = PATIENCE,
     ) -> None:
         self._clock = VirtualClock(None if now is None else as_ms(now))
-        self._server = EmbeddedServer(self._clock, data, settings or {})
+        self._server = EmbeddedServer(self._clock, data, settings or {}, patience)
         self._thread: ServerThread | None = None
 
     @staticmethod
     def sync(
-        *, now: datetime | None = None, data: Path | None = None, settings: Mapping[str, str] | None = None
+        *,
+        now: datetime | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        patience: timedelta = PATIENCE,
     ) -> SyncEmbeddedBroker:
         """The same for plain tests, used with `with`; it runs on a thread of its own."""
         from orbitmq.testing.blocking import SyncEmbeddedBroker
 
-        return SyncEmbeddedBroker(now=now, data=data, settings=settings)
+        return SyncEmbeddedBroker(now=now, data=data, settings=settings, patience=patience)
 
     @staticmethod
     @contextmanager
     def on_thread(
-        *, now: datetime | None = None, data: Path | None = None, settings: Mapping[str, str] | None = None
+        *,
+        now: datetime | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        patience: timedelta = PATIENCE,
     ) -> Iterator[EmbeddedBroker]:
         """An `EmbeddedBroker` on a thread and loop of its own, used with plain `with` and awaited from any loop: it serves on
         while a test's loop is blocked, and outlives loops. Conditions of `run_until` are asked on the caller's loop."""
-        broker = EmbeddedBroker(now=now, data=data, settings=settings)
+        broker = EmbeddedBroker(now=now, data=data, settings=settings, patience=patience)
         thread = ServerThread()
         try:
             thread.call(broker.start())
@@ -149,7 +159,7 @@ class EmbeddedBroker:
 
         groups: consumer groups that have to deal with everything visible at each instant before the clock goes on. They
         must be connected push consumers with handlers that end.
-        Raises EmbeddedTimeoutError, which says what is left, when that takes more than 10 s of real time at one instant. A
+        Raises EmbeddedTimeoutError, which says what is left, when that takes longer than `patience` at one instant. A
         millisecond of CPU or less per instant, however long the time between two.
         """
         await self._run(self._server.advance_to(self._clock.now_ms() + whole_ms(by), groups))
@@ -168,11 +178,11 @@ class EmbeddedBroker:
         """Move the clock from due instant to due instant until the condition holds; it is asked at each, on this loop.
 
         The clock stays at the first instant at which it held. Name the groups whose handlers bring it about: without
-        them the clock may be ahead of a handler. When nothing is due any more the condition gets 10 s of real time.
+        them the clock may be ahead of a handler. When nothing is due any more the condition gets `patience`.
         Raises EmbeddedTimeoutError when it does not hold by then.
         """
         end_ms = self._clock.now_ms() + whole_ms(within)
-        patience = Patience()
+        patience = self._server.patience()
         await self._run(self._server.settle(groups))
         while not await _holds(condition):
             await self._run(self._server.look_on(end_ms, groups, patience))
@@ -180,7 +190,7 @@ class EmbeddedBroker:
     async def consumed(self, *groups: str) -> None:
         """Wait, in real time, until these groups have dealt with everything visible; the clock stands still.
 
-        Raises EmbeddedTimeoutError, which says what is left, after 10 s.
+        Raises EmbeddedTimeoutError, which says what is left, after `patience`.
         """
         await self._run(self._server.settle(groups))
 

@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ from orbitmq.limits import EMBEDDED_REST_MS, EMBEDDED_REST_SPINS
 from orbitmq.server.lifecycle import BrokerRole, ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.writability import SPACE
-from orbitmq.testing.clock import VirtualClock, as_datetime
+from orbitmq.testing.clock import VirtualClock, as_datetime, whole_ms
 from orbitmq.testing.consumed import left_to_do
 from orbitmq.testing.contents import PendingMessage, visible, waiting
 from orbitmq.testing.disk import EmbeddedFiles
@@ -43,6 +44,8 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """Beside RocketMQ's defaults: no third port, and files that cost a test nothing to make."""
 
+PATIENCE: Final = timedelta(milliseconds=EMBEDDED_REST_MS)
+
 _system = SystemClock()
 
 
@@ -53,11 +56,12 @@ class EmbeddedTimeoutError(OrbitError, TimeoutError):
 class Patience:
     """Real time in which something has to happen."""
 
-    def __init__(self) -> None:
+    def __init__(self, length_ms: int) -> None:
+        self.length_ms = length_ms
         self.renew()
 
     def renew(self) -> None:
-        self._until_ns = _system.monotonic_ns() + EMBEDDED_REST_MS * 1_000_000
+        self._until_ns = _system.monotonic_ns() + self.length_ms * 1_000_000
 
     @property
     def is_over(self) -> bool:
@@ -67,8 +71,11 @@ class Patience:
 class EmbeddedServer:
     """The server of one embedded broker, over its restarts."""
 
-    def __init__(self, clock: VirtualClock, data: Path | None, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, clock: VirtualClock, data: Path | None, settings: Mapping[str, str], patience: timedelta = PATIENCE
+    ) -> None:
         self.clock = clock
+        self._patience_ms = whole_ms(patience)
         self._given = data
         self._given_settings = {**SETTINGS, **settings}
         self._ports = (0, 0)
@@ -169,6 +176,10 @@ class EmbeddedServer:
         """When the next pending message is due; None when none is pending."""
         return min((due for work in self._broker.due_work if (due := work.next_due_ms) is not None), default=None)
 
+    def patience(self) -> Patience:
+        """Real time for one thing to happen."""
+        return Patience(self._patience_ms)
+
     async def settle(self, groups: Collection[str]) -> None:
         """Until the server is at rest and the groups have consumed what is visible, all at the clock's present time."""
         await self.come_to_rest()
@@ -239,25 +250,25 @@ class EmbeddedServer:
 
     async def _until(self, reached: Callable[[], bool], problem: str) -> None:
         """Let the loop turn until `reached()`; a loop that has nothing to do is not kept busy for long."""
-        patience = Patience()
+        patience = self.patience()
         spins = 0
         while not reached():
             spins += 1
             await asyncio.sleep(0 if spins <= EMBEDDED_REST_SPINS else 0.001)
             if patience.is_over:
                 raise EmbeddedTimeoutError(
-                    f"{problem} within {EMBEDDED_REST_MS} ms",
+                    f"{problem} within {patience.length_ms} ms",
                     remedy="look at its log; a clock that was moved this far may be waiting for a slow disk",
                 )
 
     async def consumed(self, groups: Collection[str]) -> None:
         """Until every one of these groups has consumed all that is visible. Raises EmbeddedTimeoutError, which says what is left."""
-        patience = Patience()
+        patience = self.patience()
         pause_s = 0.0
         while (left := await self._left(groups)) is not None:
             if patience.is_over:
                 raise EmbeddedTimeoutError(
-                    f"after {EMBEDDED_REST_MS} ms of real time {left}",
+                    f"after {patience.length_ms} ms of real time {left}",
                     remedy="let its handlers finish, or do not wait for the group",
                 )
             await asyncio.sleep(pause_s)

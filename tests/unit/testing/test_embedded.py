@@ -16,7 +16,6 @@ import orbitmq
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, OrbitError, SendFailedError
 from orbitmq.testing import EmbeddedBroker, EmbeddedTimeoutError
-from orbitmq.testing import server as embedded_server
 from orbitmq.testing.consumed import left_to_do
 
 START = datetime(2030, 5, 17, 8, 30, tzinfo=UTC)
@@ -198,7 +197,7 @@ async def test_retries_and_dead_letters_come_at_their_virtual_times(broker: Embe
 async def test_waiting_for_a_group_says_what_it_has_not_done(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_server, "EMBEDDED_REST_MS", 100)
+    monkeypatch.setattr(broker._server, "_patience_ms", 100)
     released = asyncio.Event()
 
     async def handler(message: orbitmq.ReceivedMessage) -> None:
@@ -215,8 +214,8 @@ async def test_waiting_for_a_group_says_what_it_has_not_done(
             await broker.run_until(in_hand, within=timedelta(0))
             with pytest.raises(EmbeddedTimeoutError, match=r"1 messages of queue \d of 'orders' in hand"):
                 await broker.consumed("readers")
-            released.set()
             monkeypatch.undo()
+            released.set()
             await broker.consumed("readers")
 
 
@@ -236,6 +235,12 @@ async def test_messages_that_a_filter_passes_over_are_dealt_with(broker: Embedde
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
     assert seen == [b"paid"]
+
+
+async def test_how_long_to_wait_is_the_tests_choice() -> None:
+    async with EmbeddedBroker(patience=timedelta(milliseconds=50)) as broker:
+        with pytest.raises(EmbeddedTimeoutError, match="after 50 ms of real time no member"):
+            await broker.consumed("readers")
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
@@ -258,7 +263,7 @@ async def test_run_until_stops_at_the_first_instant_at_which_the_condition_holds
 async def test_a_condition_that_never_holds_is_an_error_and_the_clock_stays_where_it_was(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_server, "EMBEDDED_REST_MS", 20)
+    monkeypatch.setattr(broker._server, "_patience_ms", 50)
     async with broker.connect() as mq:
         await mq.send("orders", b"x", delay_level=LEVEL_1S)
         await mq.send("orders", b"x", delay_level=LEVEL_2H)
