@@ -54,7 +54,8 @@ class EmbeddedBroker:
     now: what the virtual clock shows first; the machine's time when it is not given.
     data: directory of the store, kept at the end; otherwise a temporary one, removed at the end.
     settings: broker and name server keys and values, as in a configuration file. Files are small; otherwise RocketMQ's defaults.
-    patience: real time for the broker to come to rest, a group to finish, or a condition to hold, once nothing else moves.
+    patience: real time for the broker to come to rest, a group to finish, or a condition to hold, once nothing else moves;
+        10 s when it is not given.
 
     It shares the loop it is entered on, asyncio's or uvloop's. Costs about 10 ms of CPU to start and stop. Several may run in
     one process.
