@@ -120,7 +120,8 @@ class TimerWheel:
     def get(self, time_ms: int) -> Slot:
         """The slot of a time; `EMPTY` when the place is used by another time or by none."""
         number = time_ms // self.precision_ms
-        found = self.head_at(number % self.slot_count)
+        index = number % self.slot_count
+        found = self._waiting.get(index) or SLOT.unpack_from(self.stored_slots(), index * SLOT_BYTES)
         return Slot(*found) if found[_NUMBER] == number > 0 and found[_LAST] >= 0 else EMPTY
 
     def put(self, time_ms: int, first: int, last: int, unit_count: int) -> None:
@@ -128,18 +129,13 @@ class TimerWheel:
         number = time_ms // self.precision_ms
         self._waiting[number % self.slot_count] = [number, first, last, unit_count, self.get(time_ms).magic]
 
-    def head_at(self, index: int) -> list[int]:
-        """What stands at a place (a slot number modulo `slot_count`), whatever number it carries, as a list in file order.
-
-        For linking in batches, which must not change the list unless it is one of `heads_to_change`.
-        """
-        waiting = self._waiting.get(index)
-        if waiting is not None:
-            return waiting
+    def stored_slots(self) -> mmap.mmap:
+        """The slots as they stand in the file, to be read by place; those of `heads_to_change` are newer. Valid until
+        `clear`."""
         view = self._view
         if view is None:
             view = self._view = self._file.map_read()
-        return list(SLOT.unpack_from(view, index * SLOT_BYTES))
+        return view
 
     def heads_to_change(self) -> dict[int, list[int]]:
         """Slots that wait for `write`, by their place (number modulo `slot_count`), as lists in file order. For linking
