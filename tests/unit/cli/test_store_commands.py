@@ -79,6 +79,40 @@ def test_dump_of_the_other_parts(orbitmq: Run, golden_store: Golden) -> None:
     assert orbitmq("store", "dump", root, "--what", "mark").out == "", "RocketMQ writes no recovery mark"
 
 
+def test_timer_files(orbitmq: Run, golden_store: Golden) -> None:
+    root, expected = golden_store("timer-far")
+    before = snapshot(root)
+    dumped = orbitmq("store", "dump", root, "--what", "timercheck", "-o", "json")
+    assert json.loads(dumped.out) == expected["timerCheckpoint"]
+    units = [
+        json.loads(line) for line in orbitmq("store", "dump", root, "--what", "timerlog", "-o", "json").out.splitlines()
+    ]
+    assert [unit["kind"] for unit in units].count("unit") == 158
+    wheel = orbitmq("store", "dump", root, "--what", "timerwheel", "--count", "3")
+    assert (wheel.code, len(wheel.out.splitlines())) == (0, 3)
+    facts = json.loads(orbitmq("store", "stat", root, "-o", "json").out)["timers"]
+    pending, cancelled = expected["pendingTimers"], expected["cancelledTimers"]
+    assert isinstance(pending, list)
+    assert isinstance(cancelled, list)
+    assert (facts["pending_count"], facts["cancelled_count"]) == (len(pending), len(cancelled))
+    assert sum(bucket["count"] for bucket in facts["due"]) + facts["overdue_count"] == len(pending)
+    table = orbitmq("store", "stat", root)
+    assert "timer_pending_count" in table.out
+    assert "due within s" in table.out
+    assert orbitmq("store", "check", root).code == 0
+    assert snapshot(root) == before
+
+
+def test_a_damaged_timer_log(orbitmq: Run, golden_store: Golden) -> None:
+    root, _ = golden_store("timer-far")
+    with (root / "timerlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(156 + 40)
+        file.write(b"xxxx")
+    ran = orbitmq("store", "check", root)
+    assert ran.code == 1
+    assert "its topic hash is not that of VecT" in ran.err
+
+
 def test_damage_in_a_dump_is_shown_and_is_exit_code_1(orbitmq: Run, golden_store: Golden) -> None:
     root, _ = golden_store("plain-clean")
     first = min((root / "commitlog").iterdir())
