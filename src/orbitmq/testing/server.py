@@ -83,6 +83,7 @@ class EmbeddedServer:
         self._data: Path | None = None
         self._process: ServerProcess | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_moving = False
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -118,7 +119,12 @@ class EmbeddedServer:
         assert process.broker is not None
         self._ports = (process.nameserver.listener.address[1], process.broker.port)
         self._process = process
-        await self.come_to_rest()
+        try:
+            await self.come_to_rest()
+        except BaseException:
+            self._process = None
+            await process.stop()
+            raise
 
     def _settings(self) -> ServerSettings:
         name_port, broker_port = self._ports
@@ -129,19 +135,37 @@ class EmbeddedServer:
         )
 
     async def restart(self, down_ms: int) -> None:
-        """Stop in order, let the clock go on by `down_ms`, start again: what fell due meanwhile is delivered then."""
-        process, self._process = self._running(), None
-        await process.stop()
-        await self._start_after(down_ms)
+        """Stop in order, let the clock go on by `down_ms`, start again: what fell due meanwhile is delivered then. A disk that
+        fails is sound from here on."""
+        with self._moving():
+            process, self._process = self._running(), None
+            self.files.failing = None
+            await process.stop()
+            await self._start_after(down_ms)
 
     async def crash(self, down_ms: int) -> None:
         """As `restart` after the end that `kill -9` gives a process."""
-        process, self._process = self._running(), None
-        await process.kill()
-        await self._start_after(down_ms)
+        with self._moving():
+            process, self._process = self._running(), None
+            await process.kill()
+            self.files.failing = None
+            await self._start_after(down_ms)
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Only one at a time moves the clock or ends the server."""
+        if self._is_moving:
+            raise OrbitError(
+                "the embedded broker's clock is being moved already",
+                remedy="await one move after the other; a handler that is waited for cannot move it",
+            )
+        self._is_moving = True
+        try:
+            yield
+        finally:
+            self._is_moving = False
 
     async def _start_after(self, down_ms: int) -> None:
-        self.files.failing = None
         self.clock.move_to(self.clock.now_ms() + down_ms)
         await self._start()
 
@@ -192,18 +216,20 @@ class EmbeddedServer:
         self._running()
         if target_ms < self.clock.now_ms():
             raise ValueError(f"the virtual clock shows {as_datetime(self.clock.now_ms())} and is not set back")
-        await self.settle(groups)
-        while await self._move(target_ms, groups):
-            pass
+        with self._moving():
+            await self.settle(groups)
+            while await self._move(target_ms, groups):
+                pass
 
     async def step(self, target_ms: int, groups: Collection[str]) -> bool:
         """To the next due instant; False, and nothing has moved, when none comes up to `target_ms`."""
-        await self.settle(groups)
-        due_ms = self.next_due_ms
-        if due_ms is None or not self.clock.now_ms() < due_ms <= target_ms:
-            return False
-        await self._move(due_ms, groups)
-        return True
+        with self._moving():
+            await self.settle(groups)
+            due_ms = self.next_due_ms
+            if due_ms is None or not self.clock.now_ms() < due_ms <= target_ms:
+                return False
+            await self._move(due_ms, groups)
+            return True
 
     async def look_on(self, end_ms: int, groups: Collection[str], patience: Patience) -> None:
         """One step of the search for a condition that does not hold yet: to the next due instant up to `end_ms`; when there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,6 +74,25 @@ async def test_the_clock_stands_still_by_itself(broker: EmbeddedBroker) -> None:
 
 
 async def test_every_message_is_stored_at_its_own_due_time_however_far_the_clock_goes(broker: EmbeddedBroker) -> None:
+    await stored_at_their_due_times(broker)
+
+
+async def test_a_clock_that_jumps_over_due_times_would_be_noticed(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted mistake: to the target at once."""
+
+    async def jump(target_ms: int, groups: Collection[str]) -> bool:
+        broker._clock.move_to(target_ms)
+        await broker._server.settle(groups)
+        return False
+
+    monkeypatch.setattr(broker._server, "_move", jump)
+    with pytest.raises(AssertionError):
+        await stored_at_their_due_times(broker)
+
+
+async def stored_at_their_due_times(broker: EmbeddedBroker) -> None:
     async with broker.connect() as mq:
         for level, body in ((LEVEL_2H, b"2h"), (LEVEL_1S, b"1s"), (LEVEL_30M, b"30m"), (LEVEL_1S, b"1s again")):
             await mq.send("orders", body, delay_level=level)
@@ -109,6 +128,16 @@ async def test_advance_to_goes_to_an_instant_and_never_back(broker: EmbeddedBrok
         await broker.advance_to(datetime(2031, 1, 1))
     with pytest.raises(ValueError, match="forward only"):
         await broker.advance(-SECOND)
+
+
+async def test_two_moves_at_a_time_are_refused(broker: EmbeddedBroker) -> None:
+    async with broker.connect() as mq:
+        await mq.send("orders", b"x", delay_level=LEVEL_1S)
+        first, second = await asyncio.gather(broker.advance(HOUR), broker.advance(DAY), return_exceptions=True)
+    assert first is None
+    assert isinstance(second, OrbitError)
+    assert "being moved already" in str(second)
+    assert broker.now == START + HOUR
 
 
 async def test_a_client_of_the_broker_writes_its_time(broker: EmbeddedBroker) -> None:
@@ -388,6 +417,14 @@ async def test_a_broken_disk_stays_broken_until_the_broker_starts_again(broker: 
         await broker.crash()
         await mq.send("orders", b"taken")
     assert await bodies(broker, "orders") == [b"kept", b"taken"]
+
+
+async def test_a_restart_replaces_a_disk_that_fails(broker: EmbeddedBroker) -> None:
+    async with broker.connect() as mq:
+        with broker.fail_disk(errno.EIO):
+            await broker.restart()
+        await mq.send("orders", b"taken")
+    assert await bodies(broker, "orders") == [b"taken"]
 
 
 # --- life -------------------------------------------------------------------------------------------------------------
