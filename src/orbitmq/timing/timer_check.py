@@ -173,21 +173,16 @@ class _Check:
         timers = self._timers
         wheel, log = timers.wheel, timers.log
         begin = max(0, timers.checkpoint.last_timer_log_flush_pos - log.file_bytes)
-        behind = lost = 0
+        behind = 0
         for unit in log.scan():
             if missing[unit.slot_ms] > 0:
                 last = wheel.get(unit.slot_ms).last if wheel is not None else -1
-                if unit.position > last and unit.position >= begin:
-                    behind += 1
-                elif unit.position > last:
-                    lost += 1
+                behind += unit.position > last and unit.position >= begin
         if behind:
             self._sink.note(timers.wheel_path, f"{behind} units are not in the wheel yet; recovery links them")
-        unreachable = missing.total() - behind
-        if unreachable > 0:
-            self._sink.find(
-                timers.wheel_path, f"{unreachable} units that wait are in no chain, {lost} of them behind it"
-            )
+        lost = missing.total() - behind
+        if lost > 0:
+            self._sink.find(timers.wheel_path, f"{lost} units that wait are in no chain")
 
     # --- checkpoint ---------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def test_a_unit_that_names_itself(store: Path) -> None:
 
 def test_a_chain_that_leaves_units_out(store: Path) -> None:
     write_unit(store, 6136, struct.pack(">q", -1), 4)
-    assert findings(store) == ["timerwheel: 11 units that wait are in no chain, 0 of them behind it"]
+    assert findings(store) == ["timerwheel: 11 units that wait are in no chain"]
 
 
 def test_a_damaged_unit_cuts_the_log_short(store: Path) -> None:

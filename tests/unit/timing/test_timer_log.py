@@ -302,3 +302,24 @@ def test_a_filler_is_no_unit(wheel: TimerWheel, tmp_path: Path) -> None:
     assert log.end == 312 + 52
     assert log.walk(260, S).end is ChainEnd.BROKEN
     assert TimerLog(FILES, log.directory, log.file_bytes).load() == 312 + 52
+
+
+@pytest.mark.parametrize("count", [5, 10])
+def test_a_position_in_or_at_a_filler_is_a_place_to_go_on_from(wheel: TimerWheel, log: TimerLog, count: int) -> None:
+    link(wheel, log, W, [of_slot(S, number) for number in range(count)])
+    position = settle(wheel, log)
+    link(wheel, log, W, [of_slot(S, 99)])
+    log.write()
+    again = TimerLog(FILES, log.directory, SMALL)
+    assert again.load(position) == log.end
+    assert [unit.physical_offset for unit in again.scan(position)] == [count - 1, 99]
+    assert [unit.physical_offset for unit in again.scan(log.end - UNIT_BYTES)] == [99]
+    assert list(again.scan(log.end)) == []
+
+
+def test_a_position_behind_lost_units_is_not_believed(wheel: TimerWheel, log: TimerLog) -> None:
+    link(wheel, log, W, [of_slot(S, number) for number in range(8)])
+    log.write()
+    position = log.end
+    overwrite(log, SMALL + 52, bytes(104))
+    assert TimerLog(FILES, log.directory, SMALL).load(position) == SMALL + 52
