@@ -295,6 +295,25 @@ def test_a_handler_that_is_not_asynchronous_is_refused_by_the_first_message(
     run(test)
 
 
+def test_a_broker_that_takes_nothing_back_fills_no_log(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(50):
+        broker.store("T", 0, b"%d" % number)
+    for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2):
+        broker.script(code, *[ResponseCode.MESSAGE_ILLEGAL] * 50)
+
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq) as members:
+            for _ in range(50):
+                assert await (await anext(members)).retry()
+            assert warnings(caplog, "could not be sent back and comes again here") == 1
+            await asyncio.sleep(6)
+            assert (await anext(members)).reconsume_times == 1
+
+    run(test)
+
+
 def test_a_handler_that_always_fails_sends_everything_back_and_logs_little(
     run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,10 +52,12 @@ class SendBack:
     def __init__(self, consumer: Member, feed: AnyFeed) -> None:
         self._consumer = consumer
         self._feed = feed
+        self._troubles = Seldom()
 
     async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
         consumer = self._consumer
-        if await send_back(consumer.client, consumer.group, message, delay_level, consumer.options.max_attempts_count):
+        maximum = consumer.options.max_attempts_count
+        if await send_back(consumer.client, consumer.group, message, delay_level, maximum, self._troubles):
             return owned.fail(message)
         again = message.again()
         if owned.messages.replace(message, again):
@@ -80,17 +82,18 @@ class BeginAgain:
     def __init__(self, consumer: Member, feed: OrderedFeed) -> None:
         self._consumer = consumer
         self._feed = feed
+        self._troubles = Seldom()
 
     async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
         consumer = self._consumer
         options = consumer.options
         maximum = options.max_attempts_count
         if delay_level == DEAD_LETTER_LEVEL:
-            if await send_back(consumer.client, consumer.group, message, delay_level, maximum):
+            if await send_back(consumer.client, consumer.group, message, delay_level, maximum, self._troubles):
                 return owned.fail(message)
         elif not options.broadcasting and maximum is not None and message.reconsume_times >= maximum:
             log.warning("%r failed %d times; group %s gives it up", message, maximum + 1, consumer.group)
-            if await send_copy(consumer.client, consumer.group, message, delay_level, maximum):
+            if await send_copy(consumer.client, consumer.group, message, delay_level, maximum, self._troubles):
                 return owned.fail(message)
         if owned.messages.replace(message, message.again()):
             owned.statistics.failed(0)

@@ -12,7 +12,7 @@ from typing import Final
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.parts import Context
-from orbitmq.client._async.runtime import log
+from orbitmq.client._async.runtime import Seldom, log
 from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.errors import ClientError
 from orbitmq.protocol.names import retry_topic
@@ -24,9 +24,14 @@ DEAD_LETTER_LEVEL: Final = -1
 
 
 async def send_back(
-    client: Context, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
+    client: Context,
+    group: str,
+    message: ReceivedMessage,
+    delay_level: int,
+    max_attempts_count: int | None,
+    troubles: Seldom,
 ) -> bool:
-    """True when a broker has the message for another attempt; failures are logged."""
+    """True when a broker has the message for another attempt; failures are logged, as seldom as `troubles` says."""
     address = client.routes.master(message.queue.broker_name) or message.store_host
     fields = {
         "offset": str(message.physical_offset),
@@ -49,12 +54,20 @@ async def send_back(
         )
         return True
     except ClientError as error:
-        log.warning("message %s is sent to the retry topic anew because: %s", message.message_id, error)
-    return await send_copy(client, group, message, delay_level, max_attempts_count)
+        refusal = error
+    if not await send_copy(client, group, message, delay_level, max_attempts_count, troubles):
+        return False
+    _say(troubles, "message %s was sent to the retry topic anew because: %s%s", message, refusal)
+    return True
 
 
 async def send_copy(
-    client: Context, group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None
+    client: Context,
+    group: str,
+    message: ReceivedMessage,
+    delay_level: int,
+    max_attempts_count: int | None,
+    troubles: Seldom,
 ) -> bool:
     """As `send_back`, always by sending the message anew: what a broker re-queues has not the attempts that were counted here."""
     try:
@@ -62,8 +75,15 @@ async def send_copy(
         await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
         return True
     except ClientError as error:
-        log.warning("message %s could not be sent back: %s", message.message_id, error)
+        _say(troubles, "message %s could not be sent back and comes again here: %s%s", message, error)
     return False
+
+
+def _say(troubles: Seldom, text: str, message: ReceivedMessage, error: ClientError) -> None:
+    """A broker that is away fails every message: one line stands for many."""
+    unlogged = troubles.due()
+    if unlogged is not None:
+        log.warning(text, message.message_id, error, f"; {unlogged} like it before were not logged" if unlogged else "")
 
 
 def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None) -> Outgoing:
