@@ -1,6 +1,6 @@
 """Timer log, wheel and checkpoint after the process or the machine died at any call.
 
-A life links batches and settles now and then, as the broker will. Afterwards: everything settled is there, every chain is
+A life links batches, settles now and then, and links on while it does. Afterwards: everything settled is there, every chain is
 whole, nothing stands in two slots, and the wheel on the disk never speaks of units that the log has not got.
 """
 
@@ -30,7 +30,8 @@ FILE_BYTES = 97 * UNIT_BYTES + 16
 """A little more than a page, so that units lie across pages."""
 
 TURNS = 40
-Settle = Callable[[TimerWheel, TimerLog], int]
+Settle = Callable[[TimerWheel, TimerLog, Callable[[], None]], int]
+"""Brings everything linked so far to the disk and calls its last argument, which links more, in the middle."""
 
 
 class Life:
@@ -53,18 +54,33 @@ def live(files: RecordingFiles, root: Path, rng: random.Random, life: Life, sett
     log.load()
     files.sync_dir(root)
     wheel.datasync()
-    for _ in range(TURNS):
+
+    def link_some() -> None:
         count = rng.randint(1, 30)
         numbers = range(life.linked, life.linked + count)
         link(wheel, log, W, [Link(slot_of(n), DEFAULT, n * 100, 100, 7, slot_of(n) + 1 + n % 1000) for n in numbers])
         life.linked += count
+
+    for _ in range(TURNS):
+        link_some()
         if rng.random() < 0.5:
             log.write()
         if rng.random() < 0.3:
-            position = settle(wheel, log)
-            checkpoint.write(TimerCheckpoint(W, position, life.linked, life.linked))
+            count = life.linked
+            position = settle(wheel, log, link_some if rng.random() < 0.5 else lambda: None)
+            checkpoint.write(TimerCheckpoint(W, position, count, count))
             checkpoint.sync()
-            life.settled, life.settled_position = life.linked, position
+            life.settled, life.settled_position = count, position
+
+
+def in_order(wheel: TimerWheel, log: TimerLog, meanwhile: Callable[[], None]) -> int:
+    log.write()
+    position, changes = log.end, wheel.changes()
+    meanwhile()
+    log.datasync()
+    wheel.write(changes)
+    wheel.datasync()
+    return position
 
 
 def examine(root: Path, life: Life) -> int:
@@ -107,7 +123,7 @@ def examine(root: Path, life: Life) -> int:
     return len(units)
 
 
-def crash(seed: int, *, power: bool, keep: float | None = None, settle: Settle = settle) -> str:
+def crash(seed: int, *, power: bool, keep: float | None = None, settle: Settle = in_order) -> str:
     """One life that dies at a drawn call; returns the problem."""
     rng = random.Random(seed)
     with scratch() as base:
@@ -134,24 +150,35 @@ def test_everything_settled_is_there_after_a_crash(power: bool) -> None:
     assert problems == []
 
 
-def slots_first(wheel: TimerWheel, log: TimerLog) -> int:
+def slots_first(wheel: TimerWheel, log: TimerLog, meanwhile: Callable[[], None]) -> int:
     """Planted: the wheel reaches the disk before the units it names."""
     wheel.write()
     wheel.datasync()
+    return in_order(wheel, log, meanwhile)
+
+
+def newest_slots(wheel: TimerWheel, log: TimerLog, meanwhile: Callable[[], None]) -> int:
+    """Planted: slots that changed while the log was synced are written with the others."""
     log.write()
+    position = log.end
+    meanwhile()
     log.datasync()
-    return log.end
-
-
-def units_not_synced(wheel: TimerWheel, log: TimerLog) -> int:
-    """Planted: the checkpoint speaks of units that are not durable."""
-    log.write()
     wheel.write()
     wheel.datasync()
-    return log.end
+    return position
 
 
-@pytest.mark.parametrize("planted", [slots_first, units_not_synced])
+def units_not_synced(wheel: TimerWheel, log: TimerLog, meanwhile: Callable[[], None]) -> int:
+    """Planted: the checkpoint speaks of units that are not durable."""
+    log.write()
+    position, changes = log.end, wheel.changes()
+    meanwhile()
+    wheel.write(changes)
+    wheel.datasync()
+    return position
+
+
+@pytest.mark.parametrize("planted", [slots_first, newest_slots, units_not_synced])
 def test_a_wrong_order_towards_the_disk_is_caught(planted: Settle) -> None:
     problems = [problem for seed in range(60) if (problem := crash(seed, power=True, keep=0.3, settle=planted))]
     assert problems

@@ -83,12 +83,14 @@ def link(wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[Link |
 def settle(wheel: TimerWheel, log: TimerLog) -> int:
     """Write and sync units, then slots, in the order that a power failure cannot hurt. Blocks.
 
-    Returns the position up to which the timer log is durable and the wheel complete, for the checkpoint.
+    Returns the position up to which the timer log is durable and the wheel complete, for the checkpoint. Who links
+    meanwhile takes the same steps, with the two syncs on another thread: what is linked after `changes` waits for the
+    next round.
     """
     log.write()
-    position = log.end
+    position, changes = log.end, wheel.changes()
     log.datasync()
-    wheel.write()
+    wheel.write(changes)
     wheel.datasync()
     return position
 

@@ -43,6 +43,24 @@ def test_linking_chains_the_units_of_a_slot(wheel: TimerWheel, log: TimerLog) ->
     assert link(wheel, log, W, []) == log.end == 208
 
 
+def test_what_is_linked_during_a_sync_waits_for_the_next(wheel: TimerWheel, log: TimerLog, tmp_path: Path) -> None:
+    """The slots that reach the file name units of the log that was synced, never later ones."""
+    link(wheel, log, W, [of_slot(S, 1), of_slot(S + 1000, 2)])
+    log.write()
+    changes = wheel.changes()
+    link(wheel, log, W, [of_slot(S, 3), of_slot(S + 2000, 4)])
+    log.datasync()
+    wheel.write(changes)
+    on_disk = TimerWheel.open(FILES, tmp_path / "timerwheel", 1000, writable=False)
+    assert {slot.number - S // 1000: slot.last for slot in on_disk.slots()} == {0: 0, 1: 52}
+    assert {slot.number - S // 1000: slot.last for slot in wheel.slots()} == {0: 104, 1: 52, 2: 156}
+    assert wheel.waiting_count == 2
+    settle(wheel, log)
+    assert wheel.waiting_count == 0
+    assert sorted(on_disk.slots()) == sorted(wheel.slots())
+    assert wheel.get(S) == Slot(S // 1000, 0, 104, 2)
+
+
 def test_a_slot_of_an_earlier_lap_is_overtaken(wheel: TimerWheel, log: TimerLog) -> None:
     wheel.put(S - SLOT_COUNT * 1000, 52, 520, 9)
     wheel.write()
