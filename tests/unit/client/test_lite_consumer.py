@@ -440,6 +440,23 @@ def test_a_group_that_began_at_the_end_skips_nothing_later(run: Run, cluster: Cl
     run(test)
 
 
+def test_a_reset_beside_a_run_of_the_share_goes_on_committing(run: Run, cluster: Cluster, broker: Broker) -> None:
+    fill(broker, 6)
+
+    async def test() -> None:
+        async with client(cluster) as mq, mq.lite_consumer("g", FIRST) as consumer:
+            await consumer.assign([QUEUE])
+            await consumer.poll(1_000)
+            broker.script(RequestCode.UPDATE_CONSUMER_OFFSET, SILENCE)  # the new offset is long on its way
+            await asyncio.gather(consumer.reset({QUEUE: 2}), consumer._share.run())
+            assert bodies(await consumer.poll(3_000))[-1] == 5
+            await consumer.poll(0)
+            await asyncio.sleep(6)
+            assert broker.offsets["g", "T", 0] == 6
+
+    run(test)
+
+
 def test_a_commit_of_the_program_covers_what_is_in_hand(run: Run, cluster: Cluster, broker: Broker) -> None:
     fill(broker, 6)
 

@@ -371,12 +371,7 @@ class LiteConsumer:
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets with the queues among them that are read; what is pulled and in hand of them is forgotten."""
-        for queue, offset in offsets.items():
-            owned = self.queues.owned.get(queue)
-            if owned is not None:
-                self.queues.offsets.freeze(queue, offset)
-                await self._share.give_up(owned, was_reset=True)
-        self._share.soon()
+        await self._share.begin_again(offsets)
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
         """Offsets below which everything is finished."""

@@ -11,7 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from orbitmq.client._async.consuming.group_members import member_ids, some_broker
@@ -119,6 +119,17 @@ class LiteShare:
         if self._consumer.options.auto_commit or was_reset:
             await self._consumer.reader.write_changed(queues.offsets, [owned.queue])
         queues.offsets.remove(owned.queue)
+
+    async def begin_again(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Take those of the queues that are read anew, at these offsets."""
+        queues = self._consumer.queues
+        async with self._one_at_a_time:  # a run under way would take one again before its new offset is written
+            for queue, offset in offsets.items():
+                owned = queues.owned.get(queue)
+                if owned is not None:
+                    queues.offsets.freeze(queue, offset)
+                    await self.give_up(owned, was_reset=True)
+        self.soon()
 
     def begin(self, owned: LiteQueue) -> None:
         """Start the puller of a queue that was taken, or that begins anew."""
