@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -21,7 +22,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.sysflag import compression_of
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.clock import as_datetime
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.due_work import DueWork
 
 
 class PendingMessage(msgspec.Struct, frozen=True):
@@ -54,11 +55,12 @@ def visible(store: MessageStore, topic: str, broker_name: str) -> list[StoredMes
     return messages
 
 
-def waiting(store: MessageStore, release: LevelRelease) -> list[PendingMessage]:
+def waiting(store: MessageStore, works: Iterable[DueWork]) -> list[PendingMessage]:
     """All pending messages, by due time; equal times in the order of storing."""
-    found = sorted((due_ms, physical, level) for level, physical, due_ms in release.pending_units())
+    found = [unit for work in works for unit in work.pending_units()]
+    found.sort(key=lambda unit: (unit[2], unit[1]))
     pending = []
-    for due_ms, physical, level in found:
+    for level, physical, due_ms in found:
         record = _record(store, physical)
         properties = decode_properties(record.properties)
         pending.append(

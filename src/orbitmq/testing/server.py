@@ -319,7 +319,7 @@ class EmbeddedServer:
 
     def pending(self, topic: str | None) -> list[PendingMessage]:
         role = self._broker
-        every = waiting(role.store, role.release)
+        every = waiting(role.store, role.due_work)
         return every if topic is None else [message for message in every if message.topic == topic]
 
     # --- faults -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -20,6 +21,11 @@ class DueWork(Protocol):
     @property
     def is_releasing(self) -> bool:
         """Whether something that was due is on its way and not visible yet."""
+        ...
+
+    def pending_units(self) -> Iterator[tuple[int | None, int, int]]:
+        """(delay level or None, log position of the record, due time) of every pending message. For tests and tools: one look
+        at an index each."""
         ...
 
     def clock_moved(self) -> None:
