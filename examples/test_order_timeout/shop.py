@@ -37,7 +37,7 @@ class Shop:
     async def run(self) -> None:
         """Work until cancelled."""
         topics = {ORDERS: "*", REMINDERS: "*"}
-        options = orbitmq.ConsumerOptions(max_attempts_count=2)
+        options = orbitmq.ConsumerOptions(max_retries_count=2)
         async with self._mq.consumer(WORKERS, topics, options=options) as consumer:
             await consumer.run(self._handle)
 

@@ -20,7 +20,7 @@ from rig.brokers import BrokerUnderTest, Kind
 import orbitmq
 from orbitmq.client.redrive import ORIGIN_PROPERTY
 
-FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_attempts_count=0)
+FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_retries_count=0)
 LIMIT_S = 60
 
 _serial = iter(range(1_000_000))

@@ -128,7 +128,7 @@ async def test_retries_and_dead_letters_are_those_of_the_java_client(
             driver.command, "consume", group=java_group, topic=java_group, fail=-1, retryLevel=1, maxReconsume=2
         )
         attempts: list[orbitmq.ReceivedMessage] = []
-        options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_attempts_count=2)
+        options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_retries_count=2)
         async with mq.consumer(topics["ours"], topics["ours"], options=options) as consumer:
 
             async def fail() -> None:

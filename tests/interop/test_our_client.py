@@ -103,7 +103,7 @@ async def test_a_delayed_message_comes_after_its_delay(broker: BrokerUnderTest, 
 
 
 async def test_a_failed_message_is_retried_and_then_a_dead_letter(broker: BrokerUnderTest, name: str) -> None:
-    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_attempts_count=2)
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_retries_count=2)
     async with client(broker) as mq:
         receipt = await mq.send(name, b"poison", key="k")
         async with mq.consumer(name, name, options=options) as consumer:
@@ -200,7 +200,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 async def test_in_order_one_at_a_time_and_again_in_its_place(broker: BrokerUnderTest, name: str) -> None:
     """A failed message holds its queue and is tried again; after its attempts it is a dead letter and the queue goes on."""
     options = orbitmq.ConsumerOptions(
-        consume_from=orbitmq.ConsumeFrom.FIRST, orderly=True, suspend_ms=200, max_attempts_count=2
+        consume_from=orbitmq.ConsumeFrom.FIRST, orderly=True, suspend_ms=200, max_retries_count=2
     )
     async with client(broker) as mq:
         await mq.admin.create_topic(name, queues_count=2)

@@ -128,7 +128,7 @@ def test_a_handler_that_raises_gets_the_message_again(mq: orbitmq.sync.Client, n
 
 
 def test_a_failed_message_is_retried_and_then_a_dead_letter(mq: orbitmq.sync.Client, name: str) -> None:
-    options = orbitmq.sync.ConsumerOptions(consume_from=orbitmq.sync.ConsumeFrom.FIRST, max_attempts_count=1)
+    options = orbitmq.sync.ConsumerOptions(consume_from=orbitmq.sync.ConsumeFrom.FIRST, max_retries_count=1)
     receipt = mq.send(name, b"poison", key="k")
     with mq.consumer(name, name, options=options) as consumer:
         attempts = receive(consumer, 2, lambda message: message.retry(delay_level=1))

@@ -310,7 +310,7 @@ async def retried(name_server: str, group: str, topic: str, count: int) -> list[
 
 async def fail_all(name_server: str, group: str, topic: str, count: int) -> None:
     """A member that fails on every message, which its group may not retry: all become dead letters."""
-    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_attempts_count=0)
+    options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_retries_count=0)
     failed = 0
 
     async def fail(message: orbitmq.ReceivedMessage) -> None:

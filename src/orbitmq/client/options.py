@@ -62,17 +62,20 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
-        _check_range(self, "connect_timeout_ms", 1, 600_000)
-        _check_range(self, "request_timeout_ms", 1, 600_000)
-        _check_range(self, "admin_timeout_ms", 1, 600_000)
-        _check_range(self, "route_refresh_ms", 100, 3_600_000)
-        _check_range(self, "heartbeat_ms", 1_000, 100_000)  # the broker forgets a client after 120 s
-        _check_range(self, "offset_persist_ms", 100, 3_600_000)
-        _check_range(self, "close_timeout_ms", 0, 600_000)
+        check_switch(self, "trace")
+        check_kind(self, "trace_topic", str)
+        check_range(self, "connect_timeout_ms", 1, 600_000)
+        check_range(self, "request_timeout_ms", 1, 600_000)
+        check_range(self, "admin_timeout_ms", 1, 600_000)
+        check_range(self, "route_refresh_ms", 100, 3_600_000)
+        check_range(self, "heartbeat_ms", 1_000, 100_000)  # the broker forgets a client after 120 s
+        check_range(self, "offset_persist_ms", 100, 3_600_000)
+        check_range(self, "close_timeout_ms", 0, 600_000)
         problem = topic_name_problem(self.trace_topic)
         if problem is not None:
             raise ConfigurationError(f"trace_topic={self.trace_topic!r}: {problem}")
         for name in ("instance_name", "unit_name"):
+            check_kind(self, name, str, or_none=True)
             value = getattr(self, name)
             if value is not None and (not value or "@" in value or value != value.strip()):
                 raise ConfigurationError(f"{name}={value!r}: must be non-blank text without '@'")
@@ -114,17 +117,20 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     auto_batch_bytes: int = 32_768
 
     def __post_init__(self) -> None:
-        _check_range(self, "send_timeout_ms", 1, 600_000)
+        for switch in ("retry_not_stored_ok", "avoid_slow_brokers", "idempotent"):
+            check_switch(self, switch)
+        check_kind(self, "codec", Codec)
+        check_range(self, "send_timeout_ms", 1, 600_000)
         if self.attempt_timeout_ms is not None:
-            _check_range(self, "attempt_timeout_ms", 1, 600_000)
-        _check_range(self, "retries_count", 0, limits.CLIENT_SEND_RETRIES_MAX)
-        _check_range(self, "max_message_bytes", 1, limits.FRAME_BYTES_MAX - limits.RECORD_OVERHEAD_BYTES_MAX)
-        _check_range(self, "compress_from_bytes", 0, limits.FRAME_BYTES_MAX)
-        _check_range(self, "topic_queues_count", 1, 65_535)
-        _check_range(self, "in_flight_max", 1, 1_000_000)
-        _check_range(self, "in_flight_bytes_max", 1_048_576, 100 * 1024 * 1024 * 1024)
-        _check_range(self, "auto_batch_ms", 0, 30_000)
-        _check_range(self, "auto_batch_bytes", 1_024, 2 * 1_048_576)
+            check_range(self, "attempt_timeout_ms", 1, 600_000)
+        check_range(self, "retries_count", 0, limits.CLIENT_SEND_RETRIES_MAX)
+        check_range(self, "max_message_bytes", 1, limits.FRAME_BYTES_MAX - limits.RECORD_OVERHEAD_BYTES_MAX)
+        check_range(self, "compress_from_bytes", 0, limits.FRAME_BYTES_MAX)
+        check_range(self, "topic_queues_count", 1, 65_535)
+        check_range(self, "in_flight_max", 1, 1_000_000)
+        check_range(self, "in_flight_bytes_max", 1_048_576, 100 * 1024 * 1024 * 1024)
+        check_range(self, "auto_batch_ms", 0, 30_000)
+        check_range(self, "auto_batch_bytes", 1_024, 2 * 1_048_576)
         if self.auto_batch_ms and self.auto_batch_bytes > self.max_message_bytes:
             raise ConfigurationError(
                 f"auto_batch_bytes is {self.auto_batch_bytes}, more than max_message_bytes ({self.max_message_bytes})",
@@ -144,8 +150,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         under `offsets_folder` (None: `.rocketmq_offsets` in the home directory, RocketMQ's own place).
     orderly: one message of a queue at a time, in order, under a lock of the broker; a failed one holds its queue for `suspend_ms` and
         is tried again.
-    max_attempts_count: how often the group may retry a message before it goes to the dead-letter topic; None leaves
-        it to the group's setting at the broker (16), and means without end for an orderly consumer.
+    max_retries_count: further attempts after the first before a message goes to the dead-letter topic; None leaves it to the
+        group's setting at the broker (16), and means without end for an orderly consumer. Not for a broadcasting one.
     settle_timeout_ms: a message not settled for so long is sent back to be retried, though its handler may still run.
     batch_messages_count: largest number of messages of one call of `Consumer.run_batches`.
     queue_messages_max, queue_bytes_max, span_max: what may be pulled of one queue and not yet settled; see `limits`.
@@ -163,7 +169,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     suspend_ms: int = 1_000
     batch_messages_count: int = 1
     pull_messages_count: int = 32
-    max_attempts_count: int | None = None
+    max_retries_count: int | None = None
     settle_timeout_ms: int = 15 * 60_000
     queue_messages_max: int = limits.CONSUMER_QUEUE_MESSAGES_MAX
     queue_bytes_max: int = limits.CONSUMER_QUEUE_BYTES_MAX
@@ -175,21 +181,32 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = AllocateAverage()
 
     def __post_init__(self) -> None:
-        _check_range(self, "pull_messages_count", 1, limits.CONSUMER_PULL_MESSAGES_MAX)
-        if self.max_attempts_count is not None:
-            _check_range(self, "max_attempts_count", 0, 2**31 - 1)
-        _check_range(self, "settle_timeout_ms", 1_000, 24 * 3_600_000)
-        _check_range(self, "queue_messages_max", 1, 65_535)
-        _check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
-        _check_range(self, "suspend_ms", 10, 30_000)
-        _check_range(self, "batch_messages_count", 1, limits.CONSUMER_BATCH_MESSAGES_MAX)
+        for switch in ("broadcasting", "orderly"):
+            check_switch(self, switch)
+        check_kind(self, "consume_from", ConsumeFrom)
+        check_kind(self, "offsets_folder", str, or_none=True)
+        if self.from_timestamp_ms is not None:
+            check_range(self, "from_timestamp_ms", 0, 2**63 - 1)
+        check_range(self, "pull_messages_count", 1, limits.CONSUMER_PULL_MESSAGES_MAX)
+        if self.max_retries_count is not None:
+            check_range(self, "max_retries_count", 0, 2**31 - 1)
+            if self.broadcasting:
+                raise ConfigurationError(
+                    f"max_retries_count is {self.max_retries_count} and the consumer is broadcasting",
+                    remedy="a broadcasting consumer leaves failed messages behind and retries none: leave it out",
+                )
+        check_range(self, "settle_timeout_ms", 1_000, 24 * 3_600_000)
+        check_range(self, "queue_messages_max", 1, 65_535)
+        check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
+        check_range(self, "suspend_ms", 10, 30_000)
+        check_range(self, "batch_messages_count", 1, limits.CONSUMER_BATCH_MESSAGES_MAX)
         if self.topic_messages_max is not None:
-            _check_range(self, "topic_messages_max", 1, 6_553_500)
+            check_range(self, "topic_messages_max", 1, 6_553_500)
         if self.topic_bytes_max is not None:
-            _check_range(self, "topic_bytes_max", 1, 100 * 1024 * 1024 * 1024)
-        _check_range(self, "messages_max", 1, 6_553_500)
-        _check_range(self, "bytes_max", 1, 100 * 1024 * 1024 * 1024)
-        _check_range(self, "span_max", 1, 65_535)
+            check_range(self, "topic_bytes_max", 1, 100 * 1024 * 1024 * 1024)
+        check_range(self, "messages_max", 1, 6_553_500)
+        check_range(self, "bytes_max", 1, 100 * 1024 * 1024 * 1024)
+        check_range(self, "span_max", 1, 65_535)
         if self.offsets_folder is not None and not self.broadcasting:
             raise ConfigurationError(
                 f"offsets_folder is {self.offsets_folder!r} and the consumer is not broadcasting",
@@ -206,7 +223,24 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def _check_range(options: object, name: str, low: int, high: int) -> None:
+def check_range(options: object, name: str, low: int, high: int) -> None:
+    """Raise `ConfigurationError` when a field is no whole number from `low` to `high`."""
     value = getattr(options, name)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigurationError(f"{type(options).__name__}.{name}={value!r}: must be a whole number {low} to {high}")
+
+
+def check_switch(options: object, name: str) -> None:
+    """Raise `ConfigurationError` when a field is neither True nor False: the text "no" would count as True."""
+    value = getattr(options, name)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{type(options).__name__}.{name}={value!r}: must be True or False")
+
+
+def check_kind(options: object, name: str, kind: type[str] | type[Enum], *, or_none: bool = False) -> None:
+    """Raise `ConfigurationError` when a field is no text, or no member of its enumeration."""
+    value = getattr(options, name)
+    if isinstance(value, kind) or (or_none and value is None):
+        return
+    wanted = f"one of {', '.join(str(member) for member in kind)}" if issubclass(kind, Enum) else "text"
+    raise ConfigurationError(f"{type(options).__name__}.{name}={value!r}: must be {wanted}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from orbitmq.client.consuming.allocation import AllocateCircle
 from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.client.identity import client_id, local_ip
 from orbitmq.client.options import ClientOptions, ConsumeFrom, ConsumerOptions, ProducerOptions
+from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.errors import ConfigurationError, OrbitError
 
 
@@ -41,6 +43,40 @@ from orbitmq.errors import ConfigurationError, OrbitError
 def test_settings_out_of_range_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: ClientOptions(trace="yes"), "ClientOptions.trace='yes'"),  # type: ignore[arg-type]
+        (lambda: ClientOptions(trace_topic=None), "ClientOptions.trace_topic=None"),  # type: ignore[arg-type]
+        (lambda: ClientOptions(instance_name=7), "ClientOptions.instance_name=7"),  # type: ignore[arg-type]
+        (lambda: ClientOptions(unit_name=b"u"), "ClientOptions.unit_name=b'u'"),  # type: ignore[arg-type]
+        (lambda: ProducerOptions(idempotent="no"), "ProducerOptions.idempotent='no'"),  # type: ignore[arg-type]
+        (lambda: ProducerOptions(avoid_slow_brokers=1), "avoid_slow_brokers=1"),  # type: ignore[arg-type]
+        (lambda: ProducerOptions(retry_not_stored_ok=None), "retry_not_stored_ok=None"),  # type: ignore[arg-type]
+        (lambda: ProducerOptions(codec="zstd"), "must be one of Codec.NONE, Codec.ZLIB"),  # type: ignore[arg-type]
+        (lambda: ProducerOptions(send_timeout_ms=1.5), "send_timeout_ms=1.5"),  # type: ignore[arg-type]
+        (lambda: ConsumerOptions(broadcasting="no"), "ConsumerOptions.broadcasting='no'"),  # type: ignore[arg-type]
+        (lambda: ConsumerOptions(orderly=0), "ConsumerOptions.orderly=0"),  # type: ignore[arg-type]
+        (lambda: ConsumerOptions(consume_from="FIRST"), "must be one of ConsumeFrom.LAST"),  # type: ignore[arg-type]
+        (lambda: ConsumerOptions(offsets_folder=1, broadcasting=True), "offsets_folder=1"),  # type: ignore[arg-type]
+        (lambda: ConsumerOptions(consume_from=ConsumeFrom.TIMESTAMP, from_timestamp_ms=-1), "from_timestamp_ms=-1"),
+        (lambda: ConsumerOptions(broadcasting=True, max_retries_count=3), "retries none"),
+        (lambda: LiteConsumerOptions(auto_commit="off"), "LiteConsumerOptions.auto_commit='off'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_the_name_of_its_field(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(named)):
+        make()
+
+
+def test_every_switch_and_text_is_checked() -> None:
+    """A field that is added without a check would take an object of no kind at all."""
+    for options in (ClientOptions, ProducerOptions, ConsumerOptions, LiteConsumerOptions):
+        for name in options.__struct_fields__:
+            with pytest.raises(ConfigurationError):
+                options(**{name: object()})
 
 
 def test_defaults_pass() -> None:

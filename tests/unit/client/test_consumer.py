@@ -167,7 +167,7 @@ def test_without_the_send_back_request_a_copy_goes_to_the_retry_topic(
 ) -> None:
     broker.store("T", 0, b"x", UNIQ_KEY="ID", TAGS="t")
     broker.script(BACK, ResponseCode.SYSTEM_ERROR)
-    options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, max_attempts_count=7)
+    options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, max_retries_count=7)
 
     async def test() -> None:
         async with client(cluster) as mq, consumer(mq, options) as members:

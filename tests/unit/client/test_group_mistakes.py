@@ -177,6 +177,29 @@ def test_a_broker_that_holds_no_pull_is_not_asked_without_end(
     run(test)
 
 
+def test_a_reset_to_where_the_pull_stands_is_no_mistake(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.offsets["g", "T", 0] = 3
+    broker.script(
+        RequestCode.PULL_MESSAGE,
+        lambda command: response(
+            command, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", {"nextBeginOffset": command.text("queueOffset")}
+        ),
+    )
+    for number in range(5):
+        broker.store("T", 0, b"%d" % number)
+
+    async def test() -> None:
+        options = ConsumerOptions(consume_from=ConsumeFrom.FIRST, strategy=only_the_first)
+        async with client(cluster) as mq, consumer(mq, options) as members:
+            assert [(await anext(members)).queue_offset for _ in range(2)] == [3, 4]
+        assert "has been reset; going on at 3 instead of 3" in caplog.text
+        assert "would lead back" not in caplog.text
+
+    run(test)
+
+
 @pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED])
 def test_an_answer_that_leads_back_is_refused(
     run: Run, cluster: Cluster, broker: Broker, code: ResponseCode, caplog: pytest.LogCaptureFixture

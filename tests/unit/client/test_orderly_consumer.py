@@ -154,7 +154,7 @@ def test_after_the_maximum_of_attempts_the_message_leaves_the_queue(run: Run, cl
                     raise RuntimeError("never")
                 members.stop()
 
-        async with client(cluster) as mq, consumer(mq, orderly(max_attempts_count=2)) as members:
+        async with client(cluster) as mq, consumer(mq, orderly(max_retries_count=2)) as members:
             await members.run(handle)
         # The first attempt to give it up failed: it is tried once more, in its place.
         assert seen == [(b"0", 0), (b"0", 1), (b"0", 2), (b"0", 3), (b"1", 0)]

@@ -212,7 +212,7 @@ async def test_retries_and_dead_letters_come_at_their_virtual_times(broker: Embe
 
     async with broker.connect() as mq:
         await mq.send("orders", b"poison")
-        options = orbitmq.ConsumerOptions(max_attempts_count=3)
+        options = orbitmq.ConsumerOptions(max_retries_count=3)
         async with mq.consumer("payers", "orders", options=options) as consumer:
             running = asyncio.create_task(consumer.run(handler))
             await broker.advance(DAY, groups=["payers"])

@@ -141,7 +141,7 @@ class Callbacks:
                 "pullBatchSize": str(options.pull_messages_count),
                 "pullThresholdForQueue": str(options.queue_messages_max),
                 "consumeConcurrentlyMaxSpan": str(options.span_max),
-                "maxReconsumeTimes": str(-1 if options.max_attempts_count is None else options.max_attempts_count),
+                "maxReconsumeTimes": str(-1 if options.max_retries_count is None else options.max_retries_count),
                 "consumeTimeout": str(options.settle_timeout_ms // 60_000),
                 "clientLanguage": "python",
             },

@@ -13,8 +13,7 @@ import msgspec
 
 from orbitmq import limits
 from orbitmq.client.consuming.allocation import AllocateAverage, Strategy
-from orbitmq.client.options import ConsumeFrom, ConsumerOptions
-from orbitmq.errors import ConfigurationError
+from orbitmq.client.options import ConsumeFrom, ConsumerOptions, check_range, check_switch
 
 
 class LiteConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,11 +49,8 @@ class LiteConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
             ("topic_check_ms", 1_000, 3_600_000),
             ("messages_max", 1, 6_553_500),
         ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ConfigurationError(
-                    f"LiteConsumerOptions.{name}={value!r}: must be a whole number {low} to {high}"
-                )
+            check_range(self, name, low, high)
+        check_switch(self, "auto_commit")
         # The other fields are those of every consumer and obey the same rules.
         ConsumerOptions(
             consume_from=self.consume_from,

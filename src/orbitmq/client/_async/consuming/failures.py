@@ -56,7 +56,7 @@ class SendBack:
 
     async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
         consumer = self._consumer
-        maximum = consumer.options.max_attempts_count
+        maximum = consumer.options.max_retries_count
         if await send_back(consumer.client, consumer.group, message, delay_level, maximum, self._troubles):
             return owned.fail(message)
         again = message.again()
@@ -87,7 +87,7 @@ class BeginAgain:
     async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
         consumer = self._consumer
         options = consumer.options
-        maximum = options.max_attempts_count
+        maximum = options.max_retries_count
         if delay_level == DEAD_LETTER_LEVEL:
             if await send_back(consumer.client, consumer.group, message, delay_level, maximum, self._troubles):
                 return owned.fail(message)

@@ -35,6 +35,8 @@ from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.sysflag import SysFlag
 
 _COMPRESSED = SysFlag.COMPRESSED.value
+OFFSET_RESET: Final = "OFFSET_RESET"
+"""The remark by which a broker tells a reset from an offset that it does not have."""
 _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
 
@@ -128,6 +130,11 @@ async def _take(consumer: Member, owned: OwnedQueue, answer: Command, asked_ms: 
     owned.broker_id = answer.integer("suggestWhichBrokerId", MASTER_ID)
     illegal = answer.code == ResponseCode.PULL_OFFSET_MOVED
     found = answer.code == ResponseCode.SUCCESS
+    if illegal and answer.remark == OFFSET_RESET:
+        # Also where the pull stands already: what was pulled and is not settled lies before it, and is done with.
+        log.warning("the offset of %s has been reset; going on at %d instead of %d", owned.name, next_offset, owned.next_offset)
+        consumer.correct_offset(owned, next_offset)
+        return True
     if (illegal and next_offset == owned.next_offset) or (not illegal and next_offset < owned.next_offset + found):
         raise ClientError(
             f"the answer to a pull of {owned.name} at offset {owned.next_offset} would lead back to {next_offset}"

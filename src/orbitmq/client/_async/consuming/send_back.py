@@ -28,7 +28,7 @@ async def send_back(
     group: str,
     message: ReceivedMessage,
     delay_level: int,
-    max_attempts_count: int | None,
+    max_retries_count: int | None,
     troubles: Seldom,
 ) -> bool:
     """True when a broker has the message for another attempt; failures are logged, as seldom as `troubles` says."""
@@ -42,8 +42,8 @@ async def send_back(
         "unitMode": "false",
         "bname": message.queue.broker_name,
     }
-    if max_attempts_count is not None:
-        fields["maxReconsumeTimes"] = str(max_attempts_count)
+    if max_retries_count is not None:
+        fields["maxReconsumeTimes"] = str(max_retries_count)
     try:
         await client.network.request(
             address,
@@ -55,7 +55,7 @@ async def send_back(
         return True
     except ClientError as error:
         refusal = error
-    if not await send_copy(client, group, message, delay_level, max_attempts_count, troubles):
+    if not await send_copy(client, group, message, delay_level, max_retries_count, troubles):
         return False
     _say(troubles, "message %s was sent to the retry topic anew because: %s%s", message, refusal)
     return True
@@ -66,12 +66,12 @@ async def send_copy(
     group: str,
     message: ReceivedMessage,
     delay_level: int,
-    max_attempts_count: int | None,
+    max_retries_count: int | None,
     troubles: Seldom,
 ) -> bool:
     """As `send_back`, always by sending the message anew: what a broker re-queues has not the attempts that were counted here."""
     try:
-        outgoing = retry_copy(group, message, delay_level, max_attempts_count)
+        outgoing = retry_copy(group, message, delay_level, max_retries_count)
         await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
         return True
     except ClientError as error:
@@ -86,7 +86,7 @@ def _say(troubles: Seldom, text: str, message: ReceivedMessage, error: ClientErr
         log.warning(text, message.message_id, error, f"; {unlogged} like it before were not logged" if unlogged else "")
 
 
-def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_attempts_count: int | None) -> Outgoing:
+def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_retries_count: int | None) -> Outgoing:
     """The message as an ordinary one for the group's retry topic, its attempt counted.
 
     A dead letter is a message whose attempts exceed their maximum: it gets the maximum 0. The body leaves as it came, in
@@ -101,7 +101,7 @@ def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_attem
     level = delay_level if delay_level > 0 else 3 + message.reconsume_times
     if delay_level == DEAD_LETTER_LEVEL:
         properties.pop(Property.DELAY, None)
-        max_attempts_count = 0
+        max_retries_count = 0
     else:
         properties[Property.DELAY] = str(level)
     return Outgoing(
@@ -112,7 +112,7 @@ def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_attem
         sys_flag=record.sys_flag & COMPRESSION_BITS,
         flag=message.flag,
         reconsume_times=message.reconsume_times + 1,
-        max_reconsume_times=max_attempts_count,
+        max_reconsume_times=max_retries_count,
     )
 
 
