@@ -195,7 +195,15 @@ class Broker:
         """Every request this broker answers. A code without a row is answered "not supported"."""
         settings, store, clock = self.settings, self.store, self.clock
         member = MembershipProcessor(settings, self.topics, self.groups, self.clients, self.locks, clock)
-        offset = OffsetProcessor(settings, self.topics, self.groups, self.offsets, store, young_bytes=young_bytes)
+        offset = OffsetProcessor(
+            settings,
+            self.topics,
+            self.groups,
+            self.offsets,
+            store,
+            young_bytes=young_bytes,
+            wake_reset=self.pulls.wake_reset,
+        )
         query = QueryProcessor(settings, self.clients, store)
         back = SendBackProcessor(
             settings,

@@ -5,7 +5,7 @@ safety check, or its own time-out releases it; whoever holds the request then ru
 whatever it finds.
 
 Rules of this file
-1. A held pull is released exactly once, and never held again.
+1. A held pull is released or withdrawn exactly once, and never held again.
 2. An arrival costs one dictionary look-up while nobody waits.
 3. Nothing is scheduled while nothing is held: `next_at_ns` is None then.
 4. The number of held pulls is bounded; beyond it the caller answers at once.
@@ -135,6 +135,12 @@ class LongPolls(Generic[Request]):
         gone = list(self._by_owner.get(owner, {}).values())
         self._remove(gone)
         return len(gone)
+
+    def withdraw(self, topic: str, queue_id: int, chosen: Callable[[Request], bool]) -> list[Request]:
+        """The chosen requests that wait for this queue: held no longer, and to be answered by the caller."""
+        gone = [held for held in self._by_queue.get((topic, queue_id), ()) if chosen(held.request)]
+        self._remove(gone)
+        return [held.request for held in gone]
 
     def release_topic(self, topic: str) -> None:
         """Answer everything that waits for a topic that has just been deleted."""

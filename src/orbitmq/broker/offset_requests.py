@@ -13,6 +13,7 @@ Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -44,14 +45,19 @@ class OffsetProcessor:
         store: MessageStore,
         *,
         young_bytes: int,
+        wake_reset: Callable[[str, str, int], None],
     ) -> None:
-        """A queue is young while its first message lies at most `young_bytes` from the end of the log."""
+        """A queue is young while its first message lies at most `young_bytes` from the end of the log.
+
+        `wake_reset` (group, topic, queue id) is called after each reset, for pulls of that group that are waiting.
+        """
         self._settings = settings
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._store = store
         self._young_bytes = young_bytes
+        self._wake_reset = wake_reset
         self._noted: set[str] = set()
 
     # --- offsets of groups ------------------------------------------------------------------------------------------
@@ -135,6 +141,7 @@ class OffsetProcessor:
             targets = {queue: self._by_time(topic, queue, timestamp) for queue in queues}
         for queue, target in targets.items():
             self._offsets.reset(group, topic, queue, target)
+            self._wake_reset(group, topic, queue)
         name = self._settings.broker_name
         body = ResetOffsetBody(
             offset_table={

@@ -5,7 +5,8 @@ Rules of this file
 2. A pull that finds nothing is held once (`long_poll`), run again when it is released, and then answered whatever it
    finds.
 3. Committing an offset with a pull, and recording where it ended, happen on the first run only.
-4. Every answer with code 0, 19, 20 or 21 carries the whole response header: clients un-box it unseen.
+4. A reset answers what is held of its group at once: a pull that waits for an offset beyond the target waits in vain.
+5. Every answer with code 0, 19, 20 or 21 carries the whole response header: clients un-box it unseen.
 
 Source: RocketMQ broker, pull path; remoting, PULL_MESSAGE.
 """
@@ -148,6 +149,20 @@ class PullProcessor:
         """A message became visible; see `LongPolls.arrived`."""
         if self._settings.long_polling_enable:
             self.held.arrived(topic, queue_id, next_offset, tags_code)
+
+    def wake_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """Hand a pending reset of this queue to the group's held pulls. Nothing is held: the next pull takes it.
+
+        All of them are told, for one may belong to a member that has lost the queue since.
+        """
+        pulls = self.held.withdraw(topic, queue_id, lambda pull: pull.group == group)
+        target = self._offsets.take_reset(group, topic, queue_id) if pulls else None
+        if target is not None:
+            for pull in pulls:
+                pull.peer.send(self._answer_reset(pull, target))
+            return
+        for pull in pulls:
+            self._run_again(pull)
 
     # --- running ----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,18 @@ def test_every_pull_of_the_queue_is_released(polls, released):
     assert len(polls) == 1
 
 
+def test_what_is_withdrawn_is_not_released(polls, released):
+    for name in ("mine", "other", "mine too"):
+        hold(polls, name)
+    hold(polls, "mine elsewhere", queue_id=1)
+    assert polls.withdraw("T", 0, lambda name: name.startswith("mine")) == ["mine", "mine too"]
+    assert polls.withdraw("T", 0, lambda name: name.startswith("mine")) == []
+    assert polls.withdraw("T", 9, lambda name: True) == []
+    polls.release_all()
+    assert released == ["other", "mine elsewhere"]
+    assert polls.next_at_ns() is None
+
+
 def test_time_outs_come_in_their_order(polls, released):
     hold(polls, "late", wait_ms=20)
     hold(polls, "soon", wait_ms=10)

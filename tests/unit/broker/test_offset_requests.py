@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from orbitmq.broker import offsets
 from orbitmq.protocol.remoting.bodies import ConsumerOffsetTable, ResetOffsetBody
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
@@ -155,6 +156,28 @@ class TestReset:
         assert query(used) == 2
         update(used, 4)
         assert query(used) == 4
+
+    def test_it_is_handed_to_what_is_held_at_once(self, used):
+        used.sent_ok("T")
+        former, owner, other = used.peer(), used.peer(), used.peer()
+        used.heartbeat(used.peer(), "c2", "other", ["T"])
+        for peer, group in ((former, "g"), (owner, "g"), (other, "other")):
+            assert used.pull("T", 1, group=group, sysFlag=4 | 2, peer=peer) is None
+        self.reset(used, queueId=0, offset=0)
+        for peer in (former, owner):
+            (answer,) = peer.take()
+            assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+            assert answer.fields["nextBeginOffset"] == "0"
+        assert other.take() == []
+        assert used.pull("T", 0).remark == "FOUND", "the reset is done with"
+
+    def test_one_that_the_full_table_refuses_answers_what_is_held_too(self, used, monkeypatch):
+        used.sent_ok("T")
+        peer = used.peer()
+        assert used.pull("T", 1, sysFlag=4 | 2, peer=peer) is None
+        monkeypatch.setattr(offsets, "OFFSET_QUEUES_MAX", 0)
+        self.reset(used, queueId=0, offset=0)
+        assert [answer.code for answer in peer.take()] == [ResponseCode.PULL_NOT_FOUND]
 
     def test_refused(self, used):
         assert self.reset(used, topic="X").code == ResponseCode.TOPIC_NOT_EXIST

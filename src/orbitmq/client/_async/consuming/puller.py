@@ -10,6 +10,8 @@ Rules of this file
 
 from __future__ import annotations
 
+from typing import Final
+
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
 from orbitmq.client._async.consuming.reading import restore_body, wanted_records
@@ -132,7 +134,9 @@ async def _take(consumer: Member, owned: OwnedQueue, answer: Command, asked_ms: 
     found = answer.code == ResponseCode.SUCCESS
     if illegal and answer.remark == OFFSET_RESET:
         # Also where the pull stands already: what was pulled and is not settled lies before it, and is done with.
-        log.warning("the offset of %s has been reset; going on at %d instead of %d", owned.name, next_offset, owned.next_offset)
+        log.warning(
+            "the offset of %s has been reset; going on at %d instead of %d", owned.name, next_offset, owned.next_offset
+        )
         consumer.correct_offset(owned, next_offset)
         return True
     if (illegal and next_offset == owned.next_offset) or (not illegal and next_offset < owned.next_offset + found):
