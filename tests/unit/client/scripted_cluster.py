@@ -285,6 +285,11 @@ class Broker(Server):
                 return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
         return ok
 
+    def tell_members(self, group: str) -> None:
+        """As a broker does when a member has come, gone or changed."""
+        for pipe in tuple(self.pipes):
+            pipe.send(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True))
+
     def _connections(self, group: str) -> ConsumerConnection:
         found = ConsumerConnection()
         for number, member in enumerate(self.members.values()):

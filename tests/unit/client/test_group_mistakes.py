@@ -60,6 +60,47 @@ def test_members_that_subscribe_differently_are_told_once(
     run(test)
 
 
+def test_a_member_that_joins_with_other_tags_is_told_within_seconds(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with client(cluster, "one") as one, client(cluster, "two") as two, consumer(one, tags="a"):
+            await asyncio.sleep(30)
+            async with consumer(two, tags="b"):
+                broker.tell_members("g")
+                await asyncio.sleep(2)
+                assert warnings(caplog, "members of group g differ") == 1
+
+    run(test)
+
+
+def test_a_client_id_that_is_used_twice_is_reported_within_seconds(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with client(cluster, "same") as one, client(cluster, "same") as two, consumer(one):
+            await asyncio.sleep(30)
+            async with consumer(two):
+                await asyncio.sleep(10)
+                assert warnings(caplog, "share a client id") == 1
+                broker.tell_members("g")
+                await asyncio.sleep(10)
+                assert warnings(caplog, "share a client id") == 2
+
+    run(test)
+
+
+def test_many_changes_of_the_members_are_looked_at_seldom(run: Run, cluster: Cluster, broker: Broker) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq, consumer(mq):
+            for _ in range(100):
+                broker.tell_members("g")
+                await asyncio.sleep(0.3)
+        assert 8 <= len(broker.requests(CONNECTIONS)) <= 11
+
+    run(test)
+
+
 def test_a_client_id_that_is_used_twice_is_reported(
     run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ class Callbacks:
             member = self._client.consumers.get(group) or self._client.lite_consumers.get(group)
             if member is not None:
                 member.rebalance_soon()
+                member.members_changed()  # or a member has come to subscribe to something else
             return
         if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT and self._client.waiting_replies.arrived_plain(
             command

@@ -106,7 +106,7 @@ class Consumer:
             self._feed = Feed()
             self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
         self._rebalance = Rebalance(self)
-        self._check = GroupCheck(self, self._rebalance)
+        self._check = GroupCheck(self)
         self._pausing = False
         self._slice_ms = 0
         self._stopping = False
@@ -291,6 +291,9 @@ class Consumer:
     def broker_lost_us(self) -> None:
         """A broker does not know this member, or not with these subscriptions: introduce it again, and look who else is there."""
         self.client.heartbeat_soon()
+        self._check.soon()
+
+    def members_changed(self) -> None:
         self._check.soon()
 
     def correct_offset(self, owned: OwnedQueue, offset: int) -> None:

@@ -1,11 +1,11 @@
 """Looking now and then whether the group's members agree, and telling the user when they do not.
 
 Rules of this file
-1. One request to one broker, when the members have changed, when a broker does not know our subscription, and every two minutes: a
-   broker only shows the subscription of whoever sent the last heartbeat.
+1. One request to one broker, a second after the members have changed or a broker does not know our subscription, and every two
+   minutes: a broker only shows the subscription of whoever sent the last heartbeat.
 2. Each disagreement is a warning once; it is said again when it has changed, or when it was gone and is back.
-3. A client id that seems to be used twice is reported only when it still is at the next look: after a broken connection a broker may
-   count the old one for a while.
+3. A client id that seems to be used twice is reported only when it still is at the next look, a few seconds later: after a broken
+   connection a broker may count the old one for a while.
 4. A look that fails is logged quietly and changes nothing.
 """
 
@@ -24,9 +24,12 @@ from orbitmq.protocol.remoting.bodies import ConsumerConnection, ConsumerData, M
 from orbitmq.protocol.remoting.codes import RequestCode
 
 PERIOD_MS: Final = 120_000
-SETTLE_MS: Final = 3_000
-"""Between a change and the look at it: members that start together have then all sent a heartbeat."""
-LOOK_AGAIN_MS: Final = 20_000
+SETTLE_MS: Final = 1_000
+"""Between a change and the look at it: members that start together have then sent a heartbeat."""
+LOOK_AGAIN_MS: Final = 5_000
+"""Between the first look at something suspicious and the second."""
+INTERVAL_MIN_MS: Final = 2_000
+"""Between two looks, however often something changes."""
 _TIMEOUT_MS: Final = 3_000
 
 
@@ -40,39 +43,27 @@ class Checked(Protocol):
     def heartbeat(self) -> ConsumerData | None: ...
 
 
-class Members(Protocol):
-    """Who works out the consumer's share: it asks for the members anyhow."""
-
-    member_ids: tuple[str, ...]
-
-
 class GroupCheck:
     """The look-out of one consumer."""
 
-    def __init__(self, consumer: Checked, share: Members) -> None:
+    def __init__(self, consumer: Checked) -> None:
         self._consumer = consumer
-        self._share = share
         self._due = Event()
         self._differences: list[str] = []
         self._shared_ids: set[str] = set()
         self._suspected_ids: set[str] = set()
 
     def soon(self) -> None:
+        """The members have changed, or a broker knows us otherwise: look as soon as that has settled."""
         self._due.set()
 
     async def run_forever(self) -> None:
-        members: tuple[str, ...] = ()
-        waited_ms = 0
         while True:
-            await wait_event(self._due, LOOK_AGAIN_MS)
-            waited_ms += LOOK_AGAIN_MS
-            changed = members != self._share.member_ids
-            if self._due.is_set() or changed or self._suspected_ids or waited_ms >= PERIOD_MS:
+            if await wait_event(self._due, LOOK_AGAIN_MS if self._suspected_ids else PERIOD_MS):
                 await sleep_ms(SETTLE_MS)
                 self._due.clear()
-                members = self._share.member_ids
-                waited_ms = 0
-                await self.look()
+            await self.look()
+            await sleep_ms(INTERVAL_MIN_MS)
 
     async def look(self) -> None:
         """Compare now."""

@@ -242,5 +242,8 @@ class Rebalance:
             consumer.broker_lost_us()
             raise ClientError(f"broker {broker_name} knows no member of group {consumer.group!r}, not even this one")
         self._members_by_broker[broker_name] = members
-        self.member_ids = tuple(sorted(members))
+        told = tuple(sorted(members))
+        if told != self.member_ids:  # also when an id appears twice
+            self.member_ids = told
+            consumer.members_changed()
         return members

@@ -93,7 +93,7 @@ class LiteConsumer:
         self.tasks = Tasks(f"lite consumer {group}", self._crashed)
         self.started_at_ms = 0
         self._share = LiteShare(self)
-        self._check = GroupCheck(self, self._share)
+        self._check = GroupCheck(self)
         self._on_assignment = on_assignment
         self._mode: Mode | None = None
         self._sharing = False
@@ -364,6 +364,9 @@ class LiteConsumer:
     def broker_lost_us(self) -> None:
         """A broker does not know this member: introduce it again."""
         self.client.heartbeat_soon()
+        self._check.soon()
+
+    def members_changed(self) -> None:
         self._check.soon()
 
     async def pulling(self, owned: LiteQueue) -> None:

@@ -41,6 +41,8 @@ class Reader(Protocol):
 
     def broker_lost_us(self) -> None: ...
 
+    def members_changed(self) -> None: ...
+
     def pulling(self, owned: LiteQueue) -> Coroutine[Any, Any, None]:
         """What runs for as long as a queue is read."""
         ...
@@ -148,7 +150,10 @@ class LiteShare:
         if not members:
             consumer.broker_lost_us()
             raise ClientError(f"broker {broker_name} knows no member of group {consumer.group!r}, not even this one")
-        self.member_ids = tuple(sorted(members))
+        told = tuple(sorted(members))
+        if told != self.member_ids:  # also when an id appears twice
+            self.member_ids = told
+            consumer.members_changed()
         if own_id not in members:
             # The broker has not seen our heartbeat yet, or lost it: whatever we read may be given to others.
             consumer.broker_lost_us()
