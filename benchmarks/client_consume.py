@@ -21,6 +21,7 @@ import time
 from typing import Final
 
 import orbitmq
+from client_memory import highest_resident_mb
 
 BATCH_BYTES: Final = 512 * 1024
 BATCHES_AT_ONCE: Final = 8
@@ -70,7 +71,7 @@ class Meter:
         return {
             "rate": round(measured / seconds),
             "cpu_us": round(cpu / measured * 1e6, 2),
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+            "rss_mb": round(highest_resident_mb()),
         }
 
 

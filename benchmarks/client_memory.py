@@ -30,6 +30,14 @@ def resident_mb() -> float:
     return round(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES / 1e6, 1)
 
 
+def highest_resident_mb() -> float:
+    """Of this program. Not `ru_maxrss`: that begins with the memory of the process that started this one."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return round(int(line.split()[1]) * 1024 / 1e6, 1)
+    raise OSError("/proc/self/status has no VmHWM")
+
+
 def cpu_us() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return (used.ru_utime + used.ru_stime) * 1e6
@@ -116,7 +124,7 @@ def main() -> int:
         asyncio.run(with_tasks(arguments, topic, figures))
     else:
         with_threads(arguments, topic, figures)
-    highest_mb = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, 1)
+    highest_mb = highest_resident_mb()
     print(json.dumps({"client": arguments.client, **figures.lines, "highest_mb": highest_mb}))
     return 0
 

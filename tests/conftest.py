@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import signal
 import tarfile
 from collections.abc import Callable, Generator
 from functools import cache
@@ -18,6 +19,10 @@ from typing import Any, NamedTuple
 import pytest
 
 REQUIRE_ALL = os.environ.get("ORBITMQ_REQUIRE_ALL") == "1"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs deaf to Ctrl-C, and their children inherit it; some tests press it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -235,7 +235,7 @@ def test_a_redrive_that_is_killed_goes_on_without_duplicates(cli: Cli) -> None:
     cli.run("send", "slips", text="\n".join(f"slip {number}" for number in range(60)))
     asyncio.run(fail_all(cli.name_server, "clerks", "slips", 60))
     until(lambda: "%DLQ%clerks" in topics(cli) and stored(cli, "%DLQ%clerks") == 60, limit_s=20)
-    killed = cli.start("message", "redrive", "clerks", "--rate", 50)
+    killed = cli.start("message", "redrive", "clerks", "--rate", 8)
     until(lambda: stored(cli, "slips") > 70, limit_s=20)
     killed.kill()
     killed.communicate()
