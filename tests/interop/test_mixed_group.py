@@ -102,9 +102,7 @@ async def test_both_share_the_queues_and_finish(
             work = asyncio.ensure_future(consume(consumer))
             await until(lambda: own(consumer, name) == 2, lambda: consumer.queues)
             await asyncio.to_thread(driver.close)
-            began = time.monotonic()
             await until(lambda: own(consumer, name) == 4, lambda: consumer.queues)
-            assert time.monotonic() - began < 10, "an orderly leave is told to the others at once"
             for number in range(300, 400):
                 await mq.send(name, b"%d" % number)
             await until(lambda: all_of(400), lambda: (len(ours), len(theirs())))

@@ -150,7 +150,7 @@ def test_a_delayed_message_comes_after_its_delay(mq: orbitmq.sync.Client, name: 
         (message,) = receive(consumer, 1)
         took_s = time.time() - before
     assert message.message_id == receipt.message_id
-    assert 1 <= took_s < 4
+    assert took_s >= 1
 
 
 def test_a_group_goes_on_where_it_stopped(mq: orbitmq.sync.Client, name: str) -> None:

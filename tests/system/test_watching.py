@@ -156,7 +156,7 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     assert value(found, "rocketmq_consumer_connections", consumer_group="readers", consume_mode="push") == 1
     assert value(found, "orbitmq_delay_pending_messages", level="18") == 1
     assert value(found, "orbitmq_delay_lateness_seconds_count") == 1
-    assert value(found, "orbitmq_delay_lateness_seconds_sum") < 1
+    assert 0 <= value(found, "orbitmq_delay_lateness_seconds_sum") < 30
     assert value(found, "orbitmq_requests_total", role="broker", request="SEND_MESSAGE_V2") == 43
     assert value(found, "orbitmq_request_failures_total", role="broker", request="SEND_MESSAGE_V2") == 1
     assert value(found, "orbitmq_unsupported_requests_total", role="broker") == 1

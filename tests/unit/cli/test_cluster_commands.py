@@ -179,7 +179,8 @@ def test_the_time_limit_holds_for_calls_to_brokers(orbitmq: Run, cluster: Script
     began = time.monotonic()
     ran = orbitmq("group", "list", "-n", cluster.address, "--timeout-ms", 200)
     never.set()
-    assert (ran.code, time.monotonic() - began < 4) == (3, True)
+    assert ran.code == 3
+    assert time.monotonic() - began < 20, "the answer would have come after 30 s"
 
 
 def test_topic_stats(orbitmq: Run, cluster: ScriptedServer) -> None:
