@@ -433,14 +433,17 @@ class Client:
     async def _refresh_routes_forever(self) -> None:
         while True:
             await sleep_ms(self.options.route_refresh_ms)
-            await self.routes.refresh_all()
+            await self.tasks.survive(self.routes.refresh_all(), "refreshing the routes")
 
     async def _heartbeat_forever(self) -> None:
         while True:
             await wait_event(self._heartbeat_due, self.options.heartbeat_ms)
             self._heartbeat_due.clear()
-            self.membership.drop_unknown(frozenset(self.name_servers.choice))
-            await self.membership.beat_all()
+            await self.tasks.survive(self._heartbeat(), "the heartbeat")
+
+    async def _heartbeat(self) -> None:
+        self.membership.drop_unknown(frozenset(self.name_servers.choice))
+        await self.membership.beat_all()
 
 
 def connect(

@@ -15,7 +15,7 @@ from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.parts import LiteMember, Member
 from orbitmq.client._async.runtime import Lock, log
-from orbitmq.errors import ClientError
+from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.protocol.remoting.codes import RequestCode
 
@@ -102,5 +102,5 @@ class Membership:
             await self._network.request(
                 address, RequestCode.HEART_BEAT, {}, data.encode(), timeout_ms=self._timeout_ms, doing="heartbeat"
             )
-        except ClientError as error:
+        except (ClientError, ProtocolError) as error:
             log.warning("heartbeat to broker %s failed: %s", address, error)

@@ -3,7 +3,7 @@
 Rules of this file
 1. Times are milliseconds of the monotonic clock.
 2. A background task that ends with an unexpected error is logged with its traceback and told to its owner; it never just
-   disappears.
+   disappears. One that must go on whatever happens does each round through `Tasks.survive`.
 """
 
 from __future__ import annotations
@@ -150,13 +150,30 @@ def _other_threads() -> list[tuple[int, FrameType]]:
 class Tasks:
     """Background tasks with one owner.
 
-    on_crash: called with the error of a task that failed unexpectedly, after it was logged.
+    on_crash: called with the error of a task that failed unexpectedly, after it was logged. survived_count: rounds that failed
+    unexpectedly and were followed by others.
     """
 
     def __init__(self, owner: str, on_crash: Callable[[BaseException], None] | None = None) -> None:
         self._owner = owner
         self._on_crash = on_crash
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.survived_count = 0
+
+    async def survive(self, round_of_work: Coroutine[Any, Any, None], name: str) -> None:
+        """One round of a task that goes on for ever: an unexpected error is logged and counted, and ends this round only."""
+        try:
+            await round_of_work
+        except Exception as error:
+            self.survived_count += 1
+            log.error(
+                "%s: %s failed and is tried again at its next turn (failure %d of this kind); this is a defect of the client, "
+                "please report it",
+                self._owner,
+                name,
+                self.survived_count,
+                exc_info=error,
+            )
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> Task:
         task = asyncio.get_running_loop().create_task(work, name=f"{self._owner}: {name}")

@@ -106,7 +106,7 @@ class Routes:
         for topic in tuple(self._routes):
             try:
                 await self.refresh(topic)
-            except ClientError as error:
+            except (ClientError, ProtocolError) as error:
                 log.warning("route of topic %s was not refreshed: %s", topic, error)
                 if isinstance(error, ConnectionLostError | RequestTimeoutError):
                     return  # the name servers do not answer; the timer asks again
