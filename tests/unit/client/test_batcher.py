@@ -6,13 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_cluster import NAME_SERVER, Broker, Cluster
+from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
 from orbitmq.client._async.client import Client
 from orbitmq.client.message import Once
 from orbitmq.client.options import ProducerOptions
 from orbitmq.clock import ManualClock
-from orbitmq.errors import ClientError, ConfigurationError, MessageIllegalError, OrbitError, RemoteError
+from orbitmq.errors import (
+    ClientError,
+    ConfigurationError,
+    MessageIllegalError,
+    OrbitError,
+    RemoteError,
+    SendFailedError,
+)
 from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -53,6 +60,40 @@ def test_sends_of_one_moment_travel_together(run: Run, cluster: Cluster, broker:
         assert [receipt.message_id for receipt in receipts] == ids
         assert decode_properties(command.text("i"))["ORBITMQ_EPOCH"] == "1"
         assert broker.requests(SEND) == []
+
+    run(test)
+
+
+def test_each_member_of_a_failed_batch_raises_an_error_of_its_own(run: Run, cluster: Cluster, broker: Broker) -> None:
+    broker.script(BATCH, *[ResponseCode.INVALID_PARAMETER] * 3)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            errors = await asyncio.gather(*(mq.send("T", b"x") for _ in range(3)), return_exceptions=True)
+        assert len({id(error) for error in errors}) == 3
+        first, *others = errors
+        assert isinstance(first, RemoteError)
+        for error in others:
+            assert type(error) is RemoteError
+            assert (str(error), vars(error), error.__cause__) == (str(first), vars(first), first.__cause__)
+            assert error.__traceback__ is not first.__traceback__
+
+    run(test)
+
+
+def test_an_error_with_fields_of_its_own_keeps_them(run: Run, cluster: Cluster, broker: Broker) -> None:
+    broker.script(BATCH, *[CUT] * 20)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            errors = await asyncio.gather(*(mq.send("T", b"x") for _ in range(2)), return_exceptions=True)
+        one, other = errors
+        assert isinstance(one, SendFailedError)
+        assert isinstance(other, SendFailedError)
+        assert one is not other
+        assert one.maybe_stored
+        assert other.maybe_stored
+        assert isinstance(other.__cause__, ClientError)
 
     run(test)
 

@@ -5,8 +5,8 @@ for all of them, a fraction of the work for client and broker. Worth it where ma
 awaits each send only waits longer.
 
 Rules of this file
-1. A batch leaves when it is full or its time is over, whichever comes first; its members get their own receipts, or all the same
-   error.
+1. A batch leaves when it is full or its time is over, whichever comes first; its members get their own receipts, or a copy each of
+   one error.
 2. Only what a batch can carry comes here: no delay level, no ordering key, no `Once`, no time limit of its own, no large body.
 3. A message was checked before it joins: it cannot spoil the batch for the others.
 4. A caller that is cancelled leaves its message behind; it is sent all the same.
@@ -80,7 +80,7 @@ class Batcher:
         batch.size += len(member)
         await wait_event(batch.done)
         if batch.error is not None:
-            raise batch.error.with_traceback(None)
+            raise _copy(batch.error)
         return batch.receipts[position]
 
     async def close(self) -> None:
@@ -113,3 +113,12 @@ class Batcher:
             self._close(key, batch)
             self._unfinished.discard(batch)
             batch.done.set()
+
+
+def _copy(error: OrbitError) -> OrbitError:
+    """The same error for one of several callers: each raises its own, which grows a traceback and a context of its own."""
+    copied = error.__class__.__new__(error.__class__, *error.args)
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__ = error.__cause__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied
