@@ -266,9 +266,6 @@ class Broker:
 
     # --- the front end's side ---------------------------------------------------------------------------------------
 
-    def served_codes(self) -> list[int]:
-        return sorted(self._handlers)
-
     def handle(self, request: Command, peer: Peer) -> Command | None:
         """The answer; None when it comes later through the peer, or never."""
         handler = self._handlers.get(request.code)

@@ -140,11 +140,6 @@ def choose(ctx: click.Context, name: str, value: object) -> None:
     ctx.meta[_CLUSTER + name] = value
 
 
-def choose_output(ctx: click.Context, form: Output) -> None:
-    """Keep a form of the result that was chosen otherwise than by an option of ours."""
-    ctx.meta[_OUTPUT] = form
-
-
 def _keep(name: str) -> Any:
     def keep(ctx: click.Context, _: click.Parameter, value: object) -> None:
         if value is not None:  # an option of an outer command stays where the inner one is silent

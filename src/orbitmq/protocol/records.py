@@ -80,8 +80,6 @@ _HEADS: Final = (
 )
 _HOST_BYTES: Final = ((8, 8), (20, 8), (8, 20), (20, 20))
 _PREFIX: Final = struct.Struct(">iI")
-_OFFSETS: Final = struct.Struct(">qq")
-_LONG: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
 
 
@@ -277,18 +275,6 @@ def encode_blank(size: int) -> bytes:
     return _PREFIX.pack(size, _BLANK)
 
 
-def patch_stored(
-    buffer: bytearray | memoryview, at: int, queue_offset: int, physical_offset: int, store_timestamp: int
-) -> None:
-    """Gives the record at `at` another place and store time, leaving everything else.
-
-    A record with a property CRC must be sealed again afterwards. Cost: about 0.4 us.
-    """
-    _OFFSETS.pack_into(buffer, at + QUEUE_OFFSET_AT, queue_offset, physical_offset)
-    shift = 12 if buffer[at + SYS_FLAG_AT + 3] & 0x10 else 0
-    _LONG.pack_into(buffer, at + STORE_TIMESTAMP_AT + shift, store_timestamp)
-
-
 def decode_record(buffer: ReadableBuffer, at: int = 0, body: bool = True) -> Record:
     """The record at `at`. RecordError when it is not a whole, well-formed message record; its checksums are not
     verified.
@@ -402,12 +388,6 @@ def _plain_record(data: bytes, at: int, end: int, topics: dict[bytes, str]) -> R
         data[properties_at:last],
         size,
     )
-
-
-def body_span(buffer: ReadableBuffer, at: int = 0) -> tuple[int, int]:
-    """Start and end of the body of the well-formed record at `at`."""
-    start = at + _HEADS[buffer[at + SYS_FLAG_AT + 3] >> 4 & 3].size
-    return start, start + int.from_bytes(buffer[start - 4 : start], "big")
 
 
 def check_record(

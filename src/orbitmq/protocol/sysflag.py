@@ -61,16 +61,6 @@ def transaction_type(sys_flag: int) -> TransactionType:
     return TransactionType(sys_flag & TRANSACTION_MASK)
 
 
-def with_transaction(sys_flag: int, kind: TransactionType) -> int:
-    """The flag with its transaction bits replaced."""
-    return sys_flag & ~TRANSACTION_MASK | kind.value
-
-
-def takes_queue_offset(sys_flag: int) -> bool:
-    """Whether a record with this flag gets a place in its consume queue: NOT and COMMIT do."""
-    return sys_flag & TRANSACTION_MASK in (0, 0x8)
-
-
 def compression_of(sys_flag: int) -> Compression | None:
     """How the body is compressed, None when it is not. ProtocolError for a type number that nobody has defined."""
     if not sys_flag & 0x1:

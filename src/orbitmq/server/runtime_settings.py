@@ -9,7 +9,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -134,12 +134,3 @@ def _changed_field(settings: ServerSettings, name: str, text: str) -> tuple[str,
         raise ConfigurationError(f"{name} takes effect only at the start", remedy="set it in the configuration file")
     section, _, attribute = key.field.partition(".")
     return section, attribute, value
-
-
-def runtime_keys(settings: ServerSettings) -> Mapping[str, str]:
-    """Keys that a request may change, with their present values as text."""
-    return {
-        key.key: to_text(present_value(settings, key))
-        for key in broker_keys()
-        if key.runtime and key.key not in PROTECTED_KEYS and key.key not in settings.config_black_list
-    }

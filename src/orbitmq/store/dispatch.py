@@ -45,10 +45,6 @@ class Dispatched(msgspec.Struct, gc=False, frozen=True):
         """Half and rolled-back records of old transactions have no place in a consume queue."""
         return self.sys_flag & TRANSACTION_MASK not in (TransactionType.PREPARED, TransactionType.ROLLBACK)
 
-    @property
-    def is_indexed(self) -> bool:
-        return self.sys_flag & TRANSACTION_MASK != TransactionType.ROLLBACK
-
 
 class Derived(Protocol):
     """A cache of the log that is kept beside it."""

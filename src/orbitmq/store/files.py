@@ -37,10 +37,6 @@ class DiskUsage(NamedTuple):
     used_bytes: int
     free_bytes: int
 
-    @property
-    def used_ratio(self) -> float:
-        return self.used_bytes / self.total_bytes if self.total_bytes else 0.0
-
 
 class Lock(Protocol):
     """An exclusive claim on a store directory, held until released or the process ends."""

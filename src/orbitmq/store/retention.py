@@ -33,13 +33,6 @@ class LogFile(NamedTuple):
     modified_ms: int
 
 
-class QueueFile(NamedTuple):
-    """One consume queue file: its name as a number, and the physical offset that its last unit points to."""
-
-    base: int
-    last_physical_offset: int
-
-
 class DiskLevel(Enum):
     """What the use of a disk asks for."""
 
@@ -143,16 +136,6 @@ def _refusal(level: DiskLevel, at_once: bool, only_pinned: bool, disks: Sequence
     if level is DiskLevel.FULL:
         return True, f"the disk is full ({use})"
     return False, ""
-
-
-def expired_queue_files(files: Sequence[QueueFile], log_start: int) -> list[QueueFile]:
-    """Files of one consume queue, oldest first, that only point below `log_start`; never the newest file."""
-    expired: list[QueueFile] = []
-    for file in files[:-1]:
-        if file.last_physical_offset >= log_start:
-            break
-        expired.append(file)
-    return expired
 
 
 def local_hour(now_ms: int) -> int:

@@ -265,7 +265,7 @@ REFUSED = [exchange for exchange in exchanges() if exchange.request.code not in 
 
 
 def test_the_list_of_served_codes_is_that_of_the_broker(rig):
-    assert rig.broker.served_codes() == sorted(SERVED)
+    assert rig.broker._handlers.keys() == SERVED
 
 
 @pytest.mark.parametrize("exchange", REPLAYED, ids=[exchange.label for exchange in REPLAYED])

@@ -13,7 +13,7 @@ from orbitmq.protocol.checksum import (
     verify_property_crc,
 )
 from orbitmq.protocol.ids import pack_host
-from orbitmq.protocol.records import encode_stored, patch_stored
+from orbitmq.protocol.records import QUEUE_OFFSET_AT, encode_stored
 
 PROPERTIES = b"KEYS\x01k1\x02TAGS\x01TagA\x02"
 
@@ -65,10 +65,10 @@ def test_sealing_inside_a_larger_buffer_touches_only_the_digits() -> None:
     assert buffer == b"\xaa" * 10 + record + b"\xbb" * 10
 
 
-def test_a_patched_record_is_sealed_again() -> None:
+def test_a_changed_record_is_sealed_again() -> None:
     record = example(reserve_property_crc(PROPERTIES))
     seal_property_crc(record, 0, len(record))
-    patch_stored(record, 0, 8, 8192, 1_700_000_000_456)
+    record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8] = (8).to_bytes(8, "big")  # another place in its queue
     assert verify_property_crc(record) is PropertyCrc.WRONG
     seal_property_crc(record, 0, len(record))
     assert verify_property_crc(record) is PropertyCrc.VALID

@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
-from orbitmq.server.runtime_settings import RuntimeSettings, runtime_keys, shown_settings
+from orbitmq.server.runtime_settings import RuntimeSettings, shown_settings
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 
 
@@ -89,10 +89,3 @@ def test_wrong_changes_change_nothing(settings: ServerSettings, body: bytes, pro
     with pytest.raises(ConfigurationError, match=problem):
         runtime.update(body)
     assert runtime.settings is settings
-
-
-def test_what_may_be_changed_is_listed(settings: ServerSettings) -> None:
-    keys = runtime_keys(settings)
-    assert keys["fileReservedTime"] == "72"
-    assert "listenPort" not in keys
-    assert "storePathRootDir" not in keys

@@ -28,17 +28,17 @@ def test_an_entry_read_back_equals_the_one_appended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "queued", "indexed"),
+    ("kind", "queued"),
     [
-        (TransactionType.NOT, True, True),
-        (TransactionType.PREPARED, False, True),
-        (TransactionType.COMMIT, True, True),
-        (TransactionType.ROLLBACK, False, False),
+        (TransactionType.NOT, True),
+        (TransactionType.PREPARED, False),
+        (TransactionType.COMMIT, True),
+        (TransactionType.ROLLBACK, False),
     ],
 )
-def test_records_of_old_transactions(kind: TransactionType, queued: bool, indexed: bool) -> None:
+def test_records_of_old_transactions(kind: TransactionType, queued: bool) -> None:
     entry = Dispatched(0, 100, "Topic", 0, 0, 0, 0, None, None, int(kind), 0, b"")
-    assert (entry.has_queue_unit, entry.is_indexed) == (queued, indexed)
+    assert entry.has_queue_unit is queued
     assert entry.end_offset == 100
 
 

@@ -10,11 +10,9 @@ from orbitmq.store.files import DiskUsage
 from orbitmq.store.retention import (
     DiskLevel,
     LogFile,
-    QueueFile,
     Retention,
     decide,
     disk_level,
-    expired_queue_files,
     local_hour,
     used_percent,
 )
@@ -140,13 +138,6 @@ def test_when_only_pinned_files_could_give_space_nothing_goes_and_sends_are_refu
     assert not decision.refuse_sends
     decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[nearly], lowest_needed=None)
     assert bases(decision) == [0, 100]
-
-
-def test_queue_files_that_point_below_the_log_go_except_the_newest() -> None:
-    files = [QueueFile(0, 10), QueueFile(2000, 90), QueueFile(4000, 100), QueueFile(6000, 50)]
-    assert [file.base for file in expired_queue_files(files, 100)] == [0, 2000]
-    assert [file.base for file in expired_queue_files(files, 1000)] == [0, 2000, 4000]
-    assert expired_queue_files([QueueFile(0, 10)], 1000) == []
 
 
 def test_local_hour() -> None:

@@ -54,4 +54,4 @@ def test_files_age_in_real_time(files: EmbeddedFiles, tmp_path: Path) -> None:
 
 
 def test_the_machines_disk_is_never_what_refuses_a_message(files: EmbeddedFiles, tmp_path: Path) -> None:
-    assert files.disk_usage(tmp_path).used_ratio == 0
+    assert files.disk_usage(tmp_path).used_bytes == 0

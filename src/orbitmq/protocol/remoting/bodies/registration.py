@@ -66,17 +66,6 @@ class RegisterBrokerBody(JsonBody):
             servers,
         )
 
-    def encode_compressed(self, version: int) -> bytes:
-        """The compressed form as a broker of `version` writes it."""
-        wrapper = self.topic_config_serialize_wrapper
-        parts = [_sized(wrapper.data_version.encode()), _number(len(wrapper.topic_config_table))]
-        parts += [_sized(_topic_line(topic)) for topic in wrapper.topic_config_table.values()]
-        parts.append(_sized(fastjson.dumps(self.filter_server_list)))
-        if version >= VERSION_REGISTERS_MAPPINGS:
-            infos = wrapper.topic_queue_mapping_info_map.values()
-            parts += [_number(len(infos)), *(_sized(info.encode()) for info in infos)]
-        return zlib.compress(b"".join(parts))
-
 
 def _decompress(data: bytes) -> bytes:
     stream = zlib.decompressobj()
@@ -117,21 +106,6 @@ class _Reader:
         text = self._data[self._at : end]
         self._at = end
         return text
-
-
-def _number(number: int) -> bytes:
-    return number.to_bytes(4, "big")
-
-
-def _sized(text: bytes) -> bytes:
-    return _number(len(text)) + text
-
-
-def _topic_line(topic: TopicConfig) -> bytes:
-    line = (
-        f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} {topic.topic_filter_type}"
-    ).encode()
-    return line + b" " + fastjson.dumps(topic.attributes) if topic.attributes else line
 
 
 def _topic_from_line(line: bytes) -> TopicConfig:
