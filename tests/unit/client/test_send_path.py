@@ -197,6 +197,33 @@ def test_a_batch_whose_answer_was_lost_is_stored_once(run: Run, two: Cluster) ->
     run(test)
 
 
+@pytest.mark.parametrize("filler", ["x", "ä", "€"])
+def test_properties_that_leave_no_room_travel_without_safe_repeats(run: Run, cluster: Cluster, filler: str) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            bare = (await mq.send("T", b"x", properties={"p": filler}), asked(cluster)[0].text("i"))[1]
+            scope = len(bare.encode()) - len(bare.partition("ORBITMQ_SCOPE")[0].encode())
+            free = 32_767 - (len(bare.encode()) - scope) + len(filler.encode())
+            for spare, recognised in ((scope, True), (scope - 3, False), (0, False)):
+                await mq.send("T", b"x", properties={"p": filler * ((free - spare) // len(filler.encode()))})
+                sent = asked(cluster)[-1]
+                assert len(sent.text("i").encode()) <= 32_767
+                assert (once_of(sent)[0] is not None) is recognised
+        assert sum(len(queue) for queue in cluster.brokers["b-a"].queues.values()) == 4
+
+    run(test)
+
+
+def test_properties_that_leave_no_room_for_a_once_are_refused(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            with pytest.raises(MessageIllegalError, match="leave no room"):
+                await mq.send("T", b"x", properties={"p": "x" * 32_700}, once=Once("job", 1, "row"))
+        assert asked(cluster) == []
+
+    run(test)
+
+
 def test_without_idempotence_it_is_stored_twice(run: Run, two: Cluster) -> None:
     """The control of the test above."""
 

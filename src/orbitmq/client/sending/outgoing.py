@@ -22,6 +22,7 @@ from orbitmq.client.message import (
 )
 from orbitmq.client.options import Codec
 from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.limits import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.compression import compress
 from orbitmq.protocol.ids import UniqueIds
@@ -152,6 +153,14 @@ def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:
     if len(body) >= len(outgoing.body):
         return outgoing
     return outgoing._replace(body=body, sys_flag=with_compression(outgoing.sys_flag, compression))
+
+
+def has_room(properties: str, once: str) -> bool:
+    """Whether a record holds `once` behind encoded properties that fit alone."""
+    most = len(properties) + len(once)
+    if 4 * most <= PROPERTIES_BYTES_MAX:
+        return True  # nearly always, and without encoding it
+    return len(properties.encode()) + len(once.encode()) <= PROPERTIES_BYTES_MAX
 
 
 def request_fields(

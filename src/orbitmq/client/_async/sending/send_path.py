@@ -7,7 +7,8 @@ Rules of this file
    would change their order, so it is the caller who decides. A message with a `Once` is repeated, on its own queue.
 4. After a failure that may have stored the message, an idempotent send goes to the same queue again, where the broker recognises
    it; any other goes to another broker. A failure that certainly stored nothing always allows another broker.
-5. A broker that cannot remember more keys still gets the messages of producers that only wanted safe repeats.
+5. A broker that cannot remember more keys still gets the messages of producers that only wanted safe repeats; so does one when the
+   properties of a message leave no room for what makes repeats recognisable.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from orbitmq.client._async.sending.send_room import SendRoom
 from orbitmq.client.answers import remote_error
 from orbitmq.client.message import Once, SendReceipt, SendStatus
 from orbitmq.client.options import ProducerOptions
-from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, receipts, request_fields
+from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, has_room, receipts, request_fields
 from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_key, elsewhere
 from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_help_elsewhere
 from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text
-from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, RemoteError
-from orbitmq.limits import CLIENT_SEND_TEMPLATES_MAX
+from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, MessageIllegalError, RemoteError
+from orbitmq.limits import CLIENT_SEND_TEMPLATES_MAX, PROPERTIES_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
@@ -55,7 +56,7 @@ class _Plan(NamedTuple):
     @property
     def is_callers(self) -> bool:
         """The program gave a `Once`."""
-        return bool(self.once) and self.epoch is None
+        return self.epoch is None and bool(self.once)
 
     @property
     def attempted_once(self) -> bool:
@@ -97,14 +98,22 @@ class SendPath:
             await self._room.enter(size, limit_ms)
         try:
             if once is not None:
-                plan = _Plan(ordering_key or once.key, queue, once_text(once.scope, once.epoch, once.key))
+                text = once_text(once.scope, once.epoch, once.key)
+                if not has_room(outgoing.properties, text):
+                    raise MessageIllegalError(
+                        f"the properties leave no room for the {len(text.encode())} bytes of {once!r}; "
+                        f"a record holds {PROPERTIES_BYTES_MAX}",
+                        remedy="move the data into the body",
+                    )
+                plan = _Plan(ordering_key or once.key, queue, text)
                 return await self._attempts(outgoing, plan, started_ms, limit_ms)
             scope = self._scope
             if scope is None:
                 return await self._attempts(outgoing, _Plan(ordering_key, queue), started_ms, limit_ms)
             epoch = scope.enter(started_ms)
             try:
-                plan = _Plan(ordering_key, queue, scope.text, epoch)
+                text = scope.text
+                plan = _Plan(ordering_key, queue, text if has_room(outgoing.properties, text) else "", epoch)
                 return await self._attempts(outgoing, plan, started_ms, limit_ms)
             finally:
                 scope.leave(epoch)
