@@ -41,12 +41,13 @@ INTERNAL: Final = {
     },
     "Consumer": {
         "broker_lost_us", "client", "correct_offset", "deliver", "ended", "given_up", "handler", "heartbeat", "hold",
-        "locks", "note_progress", "offsets", "owned", "pulling", "rebalance_soon", "reply", "reset",
+        "locks", "members_changed", "note_progress", "offsets", "owned", "pulling", "rebalance_soon", "reply", "reset",
         "send_back", "settled", "shared_waiters_count", "started_at_ms", "statistics", "subscriptions", "tasks", "traces",
         "unsettled_bytes",
     },
     "LiteConsumer": {
-        "broker_lost_us", "client", "heartbeat", "progress", "pulling", "queues", "reader", "rebalance_soon", "reset",
+        "broker_lost_us", "client", "heartbeat", "members_changed", "progress", "pulling", "queues", "reader",
+        "rebalance_soon", "reset",
         "running_info", "started_at_ms", "subscriptions", "tasks",
     },
     "Producer": {"send_prepared"},

@@ -33,7 +33,7 @@ from orbitmq.limits import (
     REDRIVE_REFUSALS_KEPT_MAX,
 )
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
-from orbitmq.protocol.properties import RESERVED, TRANSIENT_PREFIX, Property, user_property_problem
+from orbitmq.protocol.properties import RESERVED, Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 PROGRESS_GROUP: Final = "orbitmq-redrive"
@@ -99,8 +99,10 @@ class Refusal(NamedTuple):
 class RedriveResult(msgspec.Struct, kw_only=True):
     """Account of a run: `looked_at = redriven + passed_over + refused`.
 
-    total: dead letters in the spans looked at, at the start. redriven: sent, or in a dry run would be. passed_over: not meant. topics:
-    redriven ones by target topic. refusals: the first ones, in words. complete: the run came to its end.
+    total: dead letters in the spans looked at, at the start. redriven: sent, or in a dry run would be; those are among them that the
+    run repeats and the broker recognised, because it answers a repeat as it answered the first send. passed_over: not meant. topics:
+    redriven ones by the topic they were sent to, with `only_group` the retry topic. refusals: the first ones, in words. complete: the
+    run came to its end.
     """
 
     group: str
@@ -154,11 +156,7 @@ def redriven(message: StoredMessage, to_topic: str | None) -> Redriven | None:
     topic = to_topic or origin_topic(message)
     if topic is None:
         return None
-    properties = {
-        name: value
-        for name, value in message.properties.items()
-        if name not in RESERVED and not name.startswith(TRANSIENT_PREFIX) and user_property_problem(name, value) is None
-    }
+    properties = message.user_properties
     properties[ORIGIN_PROPERTY] = origin_id(message)
     return Redriven(topic, message.tag, message.keys, message.ordering_key, properties)
 

@@ -8,7 +8,14 @@ Rules of this file
 from __future__ import annotations
 
 from orbitmq.protocol.ids import encode_offset_id, host_text
-from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.properties import (
+    OUR_PREFIX,
+    RESERVED,
+    TRANSIENT_PREFIX,
+    Property,
+    decode_properties,
+    user_property_problem,
+)
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -18,7 +25,7 @@ class StoredMessage:
 
     topic: where it was sent to, also when it stands in a group's retry topic.
     body: the payload as sent (decompressed).
-    properties: all properties, reserved ones included.
+    properties: all properties, reserved ones included. user_properties: those that a program set itself, for `properties` of another send.
     queue, queue_offset: where it stands.
     reconsume_times: earlier attempts of the group whose retry or dead-letter topic it stands in; else 0.
     born_timestamp, store_timestamp: ms since the epoch, by the clocks of the sender and of the broker.
@@ -40,6 +47,17 @@ class StoredMessage:
         if properties is None:
             properties = self._properties = decode_properties(self.record.properties)
         return properties
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """Without what the protocol, a broker or orbitmq (`ORBITMQ_...`) has added; every send takes these."""
+        return {
+            name: value
+            for name, value in self.properties.items()
+            if name not in RESERVED
+            and not name.startswith((TRANSIENT_PREFIX, OUR_PREFIX))
+            and user_property_problem(name, value) is None
+        }
 
     @property
     def topic(self) -> str:

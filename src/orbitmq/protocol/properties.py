@@ -99,6 +99,9 @@ class Property:
     """Ours: what makes two sends of one scope and epoch the same send; without it the unique key does."""
 
 
+OUR_PREFIX: Final = "ORBITMQ_"
+"""Begins names that orbitmq gives a meaning to, also those that RocketMQ takes for user properties."""
+
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 """Properties that a consumer adds to what it received; they are never stored."""
 

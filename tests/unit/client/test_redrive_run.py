@@ -166,7 +166,8 @@ def test_all_may_go_to_another_topic(run: Run, cluster: Cluster, broker: Broker)
 
 def test_one_group_alone_gets_them_through_its_retry_topic(run: Run, cluster: Cluster, broker: Broker) -> None:
     cluster.add_topic("%RETRY%g", queues=1)
-    assert redrive(run, cluster, only_group=True).redriven == 5
+    result = redrive(run, cluster, only_group=True)
+    assert (result.redriven, result.topics) == (5, {"%RETRY%g": 5})
     assert arrived(broker) == []
     for record in arrived(broker, "%RETRY%g"):
         properties = decode_properties(record.properties)

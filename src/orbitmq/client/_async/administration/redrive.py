@@ -181,12 +181,12 @@ class Redrive:
             except MessageIllegalError as error:
                 self._refuse(message, str(error))
                 return
-        self.result.sent(outgoing.topic)
+        self.result.sent(self._target(outgoing))
         if self._left is not None:
             self._left -= 1
 
     async def _store(self, message: StoredMessage, sent: Redriven, producer: Producer) -> None:
-        topic = retry_topic(self._group) if self._only_group else sent.topic
+        topic = self._target(sent)
         once = once_of(self._group, message, topic, self._run)
         if self._only_group:
             unique_id = self._client.unique_ids.next()
@@ -203,6 +203,9 @@ class Redrive:
             flag=message.flag,
             once=once,
         )
+
+    def _target(self, sent: Redriven) -> str:
+        return retry_topic(self._group) if self._only_group else sent.topic
 
     async def _exists(self, topic: str) -> bool:
         known = self._known_topics.get(topic)
