@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from orbitmq.cli.bench_account import WARM_UP_RUN, Numbers, Received, Schedule, marked_body
+from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, Schedule, marked_body
 from orbitmq.cli.latencies import percentiles
 from orbitmq.client import Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import SystemClock
@@ -24,10 +24,13 @@ from orbitmq.errors import ClientError, SendFailedError
 from orbitmq.limits import BENCH_SAMPLES_MAX
 
 if TYPE_CHECKING:
-    from orbitmq.client import Client, Producer, ReceivedMessage
+    from orbitmq.client import Client, Consumer, Producer, ReceivedMessage
 
 WARM_UP_COUNT: Final = 64
 """Messages sent before a measurement begins: routes, connections and code are warm then. They are no part of the account."""
+
+JOIN_S: Final = 30.0
+"""How long the consumer of a delay run may take until it has queues."""
 
 CATCH_UP_S: Final = 10.0
 """How long a delay run waits for messages after the last one was due."""
@@ -143,17 +146,25 @@ class Consuming:
         self.last_s = 0.0
         self.first_s = 0.0
         self._clock = SystemClock()
+        self._wanted_count: int | None = None
+        self._enough = asyncio.Event()
+        self._consumer: Consumer | None = None
 
     async def run(self, *, count: int | None, duration_s: float, idle_s: float, concurrency: int) -> dict[str, Any]:
-        """Consume until `count` distinct messages, the time is over, or nothing came for `idle_s` after the first."""
+        """Consume until `count` distinct messages, the time is over, or nothing came for `idle_s` after the first.
+
+        What the client has pulled beyond `count` is no part of the account.
+        """
+        self._wanted_count = count
         loop, cpu = asyncio.get_running_loop(), cpu_seconds()
         began_s = loop.time()
         ended_by = "duration"
         worker = asyncio.create_task(self.consume(concurrency))
         try:
             while loop.time() - began_s < duration_s and not worker.done():
-                await asyncio.sleep(0.05)
-                if count is not None and self.received.distinct >= count:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._enough.wait(), 0.05)
+                if self._enough.is_set():
                     ended_by = "count"
                     break
                 if self.last_s and loop.time() - self.last_s > idle_s:
@@ -171,15 +182,29 @@ class Consuming:
         options = ConsumerOptions(consume_from=self._from)
         try:
             async with self._client.consumer(self.group, self._topic, options=options) as consumer:
+                self._consumer = consumer
                 await consumer.run(self._take, concurrency=concurrency)
         finally:
             await self._client.admin.delete_group(self.group)
 
+    async def joined(self, worker: asyncio.Task[None]) -> None:
+        """Until `worker`, which runs `consume`, has queues: a group that starts at the end misses what is delivered before."""
+        for _ in range(round(JOIN_S / 0.05)):
+            owned = self._consumer.queues if self._consumer is not None else ()
+            if worker.done() or any(queue.topic == self._topic for queue in owned):
+                return
+            await asyncio.sleep(0.05)
+        raise ClientError(f"the consumer of {self._topic!r} got no queue within {JOIN_S:.0f} s")
+
     async def _take(self, message: ReceivedMessage) -> None:
+        if self._enough.is_set():
+            return
         now_s = asyncio.get_running_loop().time()
         self.first_s = self.first_s or now_s
         self.last_s = now_s
         mark = self.received.take(message.body)
+        if self._wanted_count is not None and self.received.distinct >= self._wanted_count:
+            self._enough.set()
         if mark is not None and len(self.taken_ms) < BENCH_SAMPLES_MAX:
             self.taken_ms.append(float(self._clock.now_ms() - mark.due_ms))
 
@@ -208,11 +233,10 @@ async def run_delays(client: Client, plan: SendPlan, delay_ms: int) -> dict[str,
     """Send with a delay level, consume in the same process, and account for lateness."""
     sending = Sending(client, plan)
     consuming = Consuming(client, plan.topic, sending.run_id, from_beginning=False)
+    await make_known(client, plan.topic)
     worker = asyncio.create_task(consuming.consume(64))
     try:
-        await asyncio.sleep(
-            1
-        )  # the first rebalance: a group that starts at the end would miss what is delivered before it
+        await consuming.joined(worker)
         sent = await sending.run()
         arrived = consuming.received.numbers(sending.run_id)
         for _ in range(round((delay_ms / 1000 + CATCH_UP_S) / 0.05)):
@@ -238,6 +262,19 @@ async def run_delays(client: Client, plan: SendPlan, delay_ms: int) -> dict[str,
         "lateness": {**percentiles(late_ms), "samples": len(late_ms)},
         "lateness_from": "the call of send plus the delay, to the handler of the consumer: both ways over the network included",
     }
+
+
+async def make_known(client: Client, topic: str) -> None:
+    """Send one message that nobody accounts for, and wait until the name servers know its topic.
+
+    A consumer that meets its topic only later asks brokers that have not heard of it yet who its members are.
+    """
+    await client.send(topic, marked_body(WARM_UP_RUN, 0, 0, MARK_BYTES))
+    for _ in range(round(JOIN_S / 0.05)):
+        if topic in await client.admin.topics():
+            return
+        await asyncio.sleep(0.05)
+    raise ClientError(f"the name servers do not know topic {topic!r} {JOIN_S:.0f} s after a message to it")
 
 
 async def end(worker: asyncio.Task[None]) -> None:

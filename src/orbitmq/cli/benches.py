@@ -76,7 +76,8 @@ def send(
 def consume(
     topic: TopicArgument,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="So many are expected: end with them.", show_default=False)
+        int | None,
+        typer.Option("--count", min=1, help="So many are expected: end with the last of them.", show_default=False),
     ] = None,
     run_id: Annotated[
         str | None, typer.Option("--run", help="Only messages of this run of `bench send`.", show_default=False)
