@@ -96,7 +96,7 @@ def examine(root: Path, life: Life) -> int:
     end = log.load(value.last_timer_log_flush_pos)
     assert end >= value.last_timer_log_flush_pos
     log.cut()
-    assert recover(wheel, log, value.last_timer_log_flush_pos).made_again == ""
+    assert recover(wheel, log, value.last_timer_log_flush_pos, forget=lambda: None).made_again == ""
     units = list(log.scan())
     assert [unit.physical_offset for unit in units] == [n * 100 for n in range(len(units))]
     assert life.settled <= len(units) <= life.linked

@@ -84,7 +84,7 @@ class TimerMachine(RuleBasedStateMachine):
         self.log = TimerLog(FILES, self.root / "timerlog", self.file_bytes)
         self.log.load(self.settled)
         self.log.cut()
-        result = recover(self.wheel, self.log, self.settled, self.clock)
+        result = recover(self.wheel, self.log, self.settled, self.clock, forget=self.forget)
         assert result.made_again == ""
         self.settled = min(self.settled, self.log.end)
         left = {slot_ms: [unit for unit in units if unit not in lost] for slot_ms, units in self.model.items()}
@@ -104,8 +104,12 @@ class TimerMachine(RuleBasedStateMachine):
     @rule()
     def make_the_wheel_again(self) -> None:
         self.log.write()
+        self.forget()
         self.wheel.clear()
-        recover(self.wheel, self.log, 0, self.clock)
+        recover(self.wheel, self.log, 0, self.clock, forget=self.forget)
+
+    def forget(self) -> None:
+        self.settled = 0
 
     @invariant()
     def every_slot_walks_to_its_units(self) -> None:
@@ -168,7 +172,7 @@ def test_damage_never_crashes_a_walk_and_never_yields_another_slot(seed: int, fl
         for unit in damaged.scan():
             assert unit.magic & DEFAULT
         damaged.cut()
-        recover(other, damaged, 0)
+        recover(other, damaged, 0, forget=lambda: None)
         walk_all(damaged, other, slots, count)
 
 

@@ -13,7 +13,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -130,16 +130,20 @@ class Recovered(NamedTuple):
     """Why the wheel was made again from the whole log; empty when it could be used."""
 
 
-def recover(wheel: TimerWheel, log: TimerLog, since: int, read_ms: int = 0) -> Recovered:
+def recover(wheel: TimerWheel, log: TimerLog, since: int, read_ms: int = 0, *, forget: Callable[[], None]) -> Recovered:
     """Bring the wheel up to the units that the log holds from position `since` on.
 
     The log is loaded, cut and synced. `since` is the position of the checkpoint; `read_ms` the first slot time that still has
     to be read. Cost: 1 us a unit behind `since`, and 1.5 us a slot in use; a wheel that cannot be believed costs 1 us for
     every unit of the log.
+
+    `forget` makes position 0 the durable checkpoint. It is called before the wheel is emptied: an empty wheel looks sound, and
+    after another crash units before the old checkpoint would be missed.
     """
     reason = doubt(wheel, log, read_ms)
     if not reason:
         return Recovered(relink(wheel, log.scan(since)), "")
+    forget()
     wheel.clear()
     return Recovered(relink(wheel, log.scan(log.first_position)), reason)
 

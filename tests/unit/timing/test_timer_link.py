@@ -111,7 +111,7 @@ def test_recovery_adds_what_the_wheel_does_not_know(wheel: TimerWheel, log: Time
     killed = TimerWheel.open(FILES, tmp_path / "timerwheel", 1000)
     again = TimerLog(FILES, log.directory, SMALL)
     again.load(since)
-    assert recover(killed, again, since) == (30, "")
+    assert recover(killed, again, since, forget=unexpected) == (30, "")
     assert {slot.number: slot for slot in killed.slots()} == slots
 
 
@@ -119,16 +119,40 @@ def test_recovery_adds_what_the_wheel_does_not_know(wheel: TimerWheel, log: Time
 def test_a_wheel_that_ran_ahead_of_the_log_is_made_again(wheel: TimerWheel, log: TimerLog, last: int) -> None:
     slots = many(wheel, log)
     wheel.put(S, 0, last, 5)
-    result = recover(wheel, log, log.end)
+    result = recover(wheel, log, log.end, forget=list)
     assert "ends at" in result.made_again
     assert result.unit_count == 60
     assert {slot.number: slot for slot in wheel.slots()} == slots
 
 
+def test_the_checkpoint_is_forgotten_before_the_wheel_is_emptied(
+    wheel: TimerWheel, log: TimerLog, tmp_path: Path
+) -> None:
+    slots = many(wheel, log)
+    log.write()
+    wheel.write()
+    since = [log.end]
+    wheel.put(S, 0, 10**12, 5)
+
+    def forget() -> None:
+        assert len(list(wheel.slots())) == len(slots)
+        since[0] = 0
+
+    recover(wheel, log, since[0], forget=forget)
+    wheel.close()  # killed before the wheel was written
+    again = TimerWheel.open(FILES, tmp_path / "timerwheel", 1000)
+    assert recover(again, log, since[0], forget=unexpected).unit_count == 60
+    assert {slot.number: slot for slot in again.slots()} == slots
+
+
+def unexpected() -> None:
+    raise AssertionError("this wheel can be believed")
+
+
 def test_a_wheel_that_names_another_slots_unit_is_made_again(wheel: TimerWheel, log: TimerLog) -> None:
     slots = many(wheel, log)
     wheel.put(S, 0, 52, 5)
-    assert "where no unit of it stands" in recover(wheel, log, log.end).made_again
+    assert "where no unit of it stands" in recover(wheel, log, log.end, forget=list).made_again
     assert {slot.number: slot for slot in wheel.slots()} == slots
 
 
