@@ -415,8 +415,8 @@ HTTP_IDLE_MS: Final = 120_000
 """A connection without a request for this long is closed; monitoring systems keep theirs between scrapes."""
 
 LOG_REPEATS_MAX: Final = 100
-"""Default of `logRepeatsMax`: log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported. Peers can cause
-lines, and a million of them must not fill the disk that the log shares with the store."""
+"""Default of `logRepeatsMax`: log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported.
+Peers can cause lines, and a million of them must not fill the disk that the log shares with the store."""
 
 LOG_WINDOW_MS: Final = 10_000
 """The time over which LOG_REPEATS_MAX counts."""
