@@ -16,26 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, overload
 
-from orbitmq.client._async.callbacks import Callbacks
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.connecting.transport import Dial, dial_socket
-from orbitmq.client._async.consuming.consumer import Consumer
 from orbitmq.client._async.membership import Membership
-from orbitmq.client._async.parts import LiteMember, Member, Sender, Traces
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
 from orbitmq.client._async.sending.producer import Producer
-from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
-from orbitmq.client.consuming.subscription import Subscription, subscribe
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 from orbitmq.client.message import Message, Once, SendReceipt
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
-from orbitmq.client.pulling.lite_options import LiteConsumerOptions
-from orbitmq.client.sending.reply import Reply
-from orbitmq.client.stored import StoredMessage
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits import CLIENT_GROUPS_MAX, CONSUMER_TOPICS_MAX
@@ -50,11 +42,20 @@ from orbitmq.protocol.names import (
 )
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
-if TYPE_CHECKING:  # what many programs never use is imported when it is asked for: a tenth of the import's time
+if TYPE_CHECKING:  # what a program that only sends never uses is imported when it is asked for
     from orbitmq.client._async.administration.admin import Admin
+    from orbitmq.client._async.callbacks import Callbacks
+    from orbitmq.client._async.connecting.transport import Channel
+    from orbitmq.client._async.consuming.consumer import Consumer
+    from orbitmq.client._async.parts import LiteMember, Member, Sender, Traces
     from orbitmq.client._async.pulling.assignment_watch import AssignmentListener
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
+    from orbitmq.client.consuming.subscription import Subscription
+    from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+    from orbitmq.client.sending.reply import Reply
+    from orbitmq.client.stored import StoredMessage
+    from orbitmq.protocol.remoting.frame import Command
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
 """Producer group of `Client.send` and its relatives."""
@@ -85,8 +86,7 @@ class Client:
         self.stable_id = client_id(ip, self.options.instance_name or DEFAULT_INSTANCE, self.options.unit_name)
         self.unique_ids = UniqueIds(self.clock, ip)
         self.tasks = Tasks(f"client {self.client_id}")
-        self.callbacks = Callbacks(self)
-        self.network = Network(dial, self.options.connect_timeout_ms, self.callbacks.received, self._connected)
+        self.network = Network(dial, self.options.connect_timeout_ms, self._received, self._connected)
         self.name_servers = NameServers(
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )
@@ -113,6 +113,7 @@ class Client:
             self.tracer = Tracer(self, teller, self.options.trace_topic)
         self._producer_options = producer_options or ProducerOptions()
         self._heartbeat_due = Event()
+        self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
         self._started = False
         self._closed = False
@@ -141,7 +142,8 @@ class Client:
                 await producer.close()
             if self.tracer is not None:
                 await self.tracer.close(self.options.close_timeout_ms)
-            await self.callbacks.close()
+            if self._callbacks is not None:
+                await self._callbacks.close()
             await self.tasks.close()
         finally:
             self.network.close()
@@ -257,6 +259,8 @@ class Client:
     ) -> None:
         """`ReceivedMessage.reply` for a message that was read in another way."""
         self._check_open()
+        from orbitmq.client._async.sending.requests import send_reply
+
         await send_reply(self, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
 
     def producer(self, group: str, options: ProducerOptions | None = None) -> Producer:
@@ -304,6 +308,9 @@ class Client:
         expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
         if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
             raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(expressions)}")
+        from orbitmq.client._async.consuming.consumer import Consumer
+        from orbitmq.client.consuming.subscription import subscribe
+
         version = self.clock.now_ms()
         subscriptions: dict[str, Subscription] = {}
         for name, expression in expressions.items():
@@ -336,6 +343,7 @@ class Client:
         self._check_open()
         _check_group(group, "lite consumer")
         from orbitmq.client._async.pulling.lite_pull import LiteConsumer
+        from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 
         return LiteConsumer(self, group, options or LiteConsumerOptions(), on_assignment)
 
@@ -417,6 +425,14 @@ class Client:
     def _check_room(self) -> None:
         if len(self.producers) + len(self.consumers) + len(self.lite_consumers) >= CLIENT_GROUPS_MAX:
             raise ClientError(f"a client has at most {CLIENT_GROUPS_MAX} groups", remedy="make another client")
+
+    def _received(self, channel: Channel, command: Command) -> None:
+        """A broker asks something."""
+        if self._callbacks is None:
+            from orbitmq.client._async.callbacks import Callbacks
+
+            self._callbacks = Callbacks(self)
+        self._callbacks.received(channel, command)
 
     def _connected(self, address: str) -> None:
         if not self._closed and (self.consumers or self.lite_consumers or self.producers):

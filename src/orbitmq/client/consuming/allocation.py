@@ -13,7 +13,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -115,6 +114,8 @@ class AllocateConsistentHash(msgspec.Struct, frozen=True):
 
 def ring_hash(text: str) -> int:
     """Place on the ring: the first four bytes of the MD5 as a number."""
+    import hashlib  # one of the strategies, seldom chosen, needs it
+
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 

@@ -4,6 +4,7 @@ Rules of this file
 1. What is here was checked and encoded once; every attempt of a send, on whatever broker, uses the same bytes and the
    same unique id, so that repeats can be recognised.
 2. A batch is one request: one queue, one answer, bodies never compressed.
+3. What only batches and large bodies need is imported when the first of them comes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from orbitmq.client.message import (
 from orbitmq.client.options import Codec
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.limits import PROPERTIES_BYTES_MAX
-from orbitmq.protocol.batches import BatchItem, encode_batch
-from orbitmq.protocol.compression import compress
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.protocol.properties import Property
@@ -95,6 +94,8 @@ def prepare(
 
 def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_bytes: int) -> Outgoing:
     """Check and encode a batch. `MessageIllegalError` for what the protocol cannot send in one, or too much of it."""
+    from orbitmq.protocol.batches import BatchItem, encode_batch
+
     if not messages:
         raise MessageIllegalError("the batch is empty", remedy="send at least one message")
     if topic.startswith(RETRY_PREFIX):
@@ -135,6 +136,8 @@ def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_b
 
 def batch_member(message: Message, ids: UniqueIds, max_bytes: int) -> tuple[str, bytes]:
     """Check and encode one member of a batch alone: its unique id and its bytes, which are joined to those of others."""
+    from orbitmq.protocol.batches import BatchItem, encode_batch
+
     check_message(message, max_bytes)
     unique_id = ids.next()
     properties = encoded_properties(message_properties(message, unique_id))
@@ -148,6 +151,8 @@ def batch_of(topic: str, body: bytes, unique_ids: Sequence[str], *, wait_stored:
 
 def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:
     """The same message with a compressed body, or as it is when that would not be smaller. Cost: CPU of the codec."""
+    from orbitmq.protocol.compression import compress
+
     compression = COMPRESSIONS[codec]
     body = compress(outgoing.body, compression)
     if len(body) >= len(outgoing.body):

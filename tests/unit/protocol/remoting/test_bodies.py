@@ -187,3 +187,11 @@ def test_optional_members_are_absent_when_none() -> None:
 def test_members_of_a_wrong_type(kind: type[bodies.JsonBody], value: Any) -> None:
     with pytest.raises(ProtocolError):
         kind.decode(json.dumps(value).encode())
+
+
+def test_every_body_is_found_in_its_module() -> None:
+    assert sorted(bodies._HOMES) == sorted(bodies.__all__) == dir(bodies)
+    for name in bodies.__all__:
+        assert getattr(bodies, name).__name__ == name
+    with pytest.raises(AttributeError, match="no_such_body"):
+        _ = bodies.no_such_body

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import monotonic_ms, offload
-from orbitmq.client._async.sending.batcher import Batcher
-from orbitmq.client._async.sending.requests import ask
 from orbitmq.client._async.sending.send_path import SendPath
 from orbitmq.client.message import Message, Once, SendReceipt, check_topic
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, prepare_batch
-from orbitmq.client.sending.reply import Reply
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.remoting.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.sending.batcher import Batcher
+    from orbitmq.client.sending.reply import Reply
 
 
 class Producer:
@@ -34,7 +35,11 @@ class Producer:
     def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
         self._client = client
         self._path = SendPath(client, group, options)
-        self._batcher = Batcher(client, self._path, options, f"producer {group}") if options.auto_batch_ms else None
+        self._batcher: Batcher | None = None
+        if options.auto_batch_ms:
+            from orbitmq.client._async.sending.batcher import Batcher
+
+            self._batcher = Batcher(client, self._path, options, f"producer {group}")
         self._closed = False
         self.group = group
         self.options = options
@@ -127,6 +132,8 @@ class Producer:
         of `send` when it could not be sent.
         """
         self._check(topic)
+        from orbitmq.client._async.sending.requests import ask
+
         message = Message(body, tag=tag, key=key, properties=properties or {})
         return await ask(self._client, self._path, self.options, topic, message, timeout_ms)
 

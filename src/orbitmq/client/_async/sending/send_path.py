@@ -13,7 +13,7 @@ Rules of this file
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -72,7 +72,7 @@ class SendPath:
         self._options = options
         self._room = SendRoom(options.in_flight_max, options.in_flight_bytes_max)
         self._selector: Selector = options.selector or RoundRobin()
-        self._scope = TransientScope(secrets.token_urlsafe(9)) if options.idempotent else None
+        self._scope = TransientScope(os.urandom(9).hex()) if options.idempotent else None
         self._slow = SlowBrokers() if options.avoid_slow_brokers else None
         self._probes = None if self._slow is None else BrokerProbes(client, self._slow, f"producer {group}")
         self._templates: dict[str, SendTemplate] = {}

@@ -6,13 +6,16 @@ Rules of this file
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orbitmq.client._async.runtime import Event, log, offload
-from orbitmq.client.sending.reply import Reply, pushed_reply
 from orbitmq.errors import ClientError
 from orbitmq.limits import CLIENT_REQUESTS_WAITING_MAX, DECOMPRESSED_BYTES_MAX
-from orbitmq.protocol.compression import decompress
-from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.sysflag import SysFlag, compression_of
+
+if TYPE_CHECKING:  # a program that asks nothing needs no replies
+    from orbitmq.client.sending.reply import Reply
+    from orbitmq.protocol.remoting.frame import Command
 
 
 class WaitingReply:
@@ -56,7 +59,7 @@ class WaitingReplies:
         """A broker hands a reply on. Taken at once when its body needs no work, so that a burst of replies needs no tasks."""
         if command.int32("sysFlag") & SysFlag.COMPRESSED:
             return False
-        self._take(pushed_reply(command, bytes(command.body)))
+        self._take(command, bytes(command.body))
         return True
 
     async def arrived(self, command: Command) -> None:
@@ -64,10 +67,15 @@ class WaitingReplies:
         body = bytes(command.body)
         compression = compression_of(command.int32("sysFlag"))
         if compression is not None:
-            body = await offload(len(body), decompress, body, compression, DECOMPRESSED_BYTES_MAX)
-        self._take(pushed_reply(command, body))
+            from orbitmq.protocol.compression import decompress
 
-    def _take(self, reply: Reply) -> None:
+            body = await offload(len(body), decompress, body, compression, DECOMPRESSED_BYTES_MAX)
+        self._take(command, body)
+
+    def _take(self, command: Command, body: bytes) -> None:
+        from orbitmq.client.sending.reply import pushed_reply
+
+        reply = pushed_reply(command, body)
         waiting = self._waiting.get(reply.correlation_id)
         if waiting is None:
             self.unexpected_count += 1
