@@ -126,8 +126,6 @@ class Twin:
         """Arguments and result of `Callable[[X], Awaitable[Y]]`, of it or None, or of an alias for it; and the module to read them in."""
         if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
             return self.handler(node.left, source)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):  # of names that only type checkers import
-            return self.handler(ast.parse(node.value, mode="eval").body, source)
         if isinstance(node, ast.Name):
             found = self.sources.find(source, node.id)
             if found is None or not isinstance(found[1], ast.Assign | ast.AnnAssign) or found[1].value is None:

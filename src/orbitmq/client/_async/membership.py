@@ -10,14 +10,17 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
-from orbitmq.client._async.parts import LiteMember, Member
 from orbitmq.client._async.runtime import Lock, log
 from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from orbitmq.protocol.remoting.codes import RequestCode
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.parts import LiteMember, Member
 
 
 class Membership:

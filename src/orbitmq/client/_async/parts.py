@@ -11,33 +11,32 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-if TYPE_CHECKING:  # a protocol names types and needs none of them
-    from orbitmq.client._async.connecting.name_servers import NameServers
-    from orbitmq.client._async.connecting.network import Network
-    from orbitmq.client._async.connecting.routes import Routes
-    from orbitmq.client._async.consuming.delivery import ReceivedMessage
-    from orbitmq.client._async.consuming.offsets import GroupOffsets
-    from orbitmq.client._async.consuming.owned_queue import OwnedQueue
-    from orbitmq.client._async.consuming.queue_locks import QueueLocks
-    from orbitmq.client._async.runtime import Tasks
-    from orbitmq.client._async.sending.waiting_replies import WaitingReplies
-    from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
-    from orbitmq.client.consuming.pull_plan import Hold
-    from orbitmq.client.consuming.subscription import Subscription
-    from orbitmq.client.message import Message, SendReceipt
-    from orbitmq.client.options import ClientOptions, ConsumerOptions
-    from orbitmq.client.sending.outgoing import Outgoing
-    from orbitmq.client.stored import StoredMessage
-    from orbitmq.clock import Clock
-    from orbitmq.protocol.ids import UniqueIds
-    from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue
+from orbitmq.client._async.connecting.name_servers import NameServers
+from orbitmq.client._async.connecting.network import Network
+from orbitmq.client._async.connecting.routes import Routes
+from orbitmq.client._async.consuming.delivery import ReceivedMessage
+from orbitmq.client._async.consuming.offsets import GroupOffsets
+from orbitmq.client._async.consuming.owned_queue import Keeper, OwnedQueue
+from orbitmq.client._async.consuming.queue_locks import QueueLocks
+from orbitmq.client._async.runtime import Tasks
+from orbitmq.client._async.sending.waiting_replies import WaitingReplies
+from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
+from orbitmq.client.consuming.pull_plan import Hold
+from orbitmq.client.consuming.subscription import Subscription
+from orbitmq.client.message import Message, SendReceipt
+from orbitmq.client.options import ClientOptions, ConsumerOptions
+from orbitmq.client.sending.outgoing import Outgoing
+from orbitmq.client.stored import StoredMessage
+from orbitmq.clock import Clock
+from orbitmq.protocol.ids import UniqueIds
+from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue
 
-Handler: TypeAlias = "Callable[[ReceivedMessage], Awaitable[None]]"
+Handler = Callable[[ReceivedMessage], Awaitable[None]]
 """Handles one message. Returning acknowledges it, raising sends it back, unless the handler has settled it itself."""
 
-BatchHandler: TypeAlias = "Callable[[list[ReceivedMessage]], Awaitable[None]]"
+BatchHandler = Callable[[list[ReceivedMessage]], Awaitable[None]]
 """Handles messages of one queue. Returning acknowledges, raising sends back all that it has not settled itself."""
 
 
@@ -61,29 +60,6 @@ class Traces(Protocol):
     def ended(self, group: str, message: StoredMessage, cost_ms: int, *, succeeded: bool) -> None: ...
 
     async def close(self, timeout_ms: int) -> None: ...
-
-
-class Keeper(Protocol):
-    """The consumer as its queues see it. `traces`: whether it wants to hear of every message that `ended`."""
-
-    traces: bool
-
-    def ended(self, message: ReceivedMessage, took_ms: int, *, succeeded: bool) -> None: ...
-
-    def settled(self, owned: OwnedQueue) -> None:
-        """A message left the queue."""
-        ...
-
-    async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool: ...
-
-    async def reply(
-        self,
-        message: ReceivedMessage,
-        body: bytes,
-        tag: str | None,
-        properties: Mapping[str, str] | None,
-        timeout_ms: int,
-    ) -> None: ...
 
 
 class Member(Keeper, Protocol):

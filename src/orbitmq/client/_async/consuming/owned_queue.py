@@ -8,15 +8,38 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
-from orbitmq.client._async.parts import Keeper
 from orbitmq.client._async.runtime import Event, Task, monotonic_ms
 from orbitmq.client.consuming.consume_statistics import TopicStatistics
 from orbitmq.client.consuming.process_queue import ProcessQueue
 from orbitmq.client.consuming.pull_plan import Hold
 from orbitmq.client.route import MASTER_ID
 from orbitmq.protocol.remoting.bodies import MessageQueue
+
+
+class Keeper(Protocol):
+    """The consumer as its queues see it. `traces`: whether it wants to hear of every message that `ended`."""
+
+    traces: bool
+
+    def ended(self, message: ReceivedMessage, took_ms: int, *, succeeded: bool) -> None: ...
+
+    def settled(self, owned: OwnedQueue) -> None:
+        """A message left the queue."""
+        ...
+
+    async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool: ...
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: bytes,
+        tag: str | None,
+        properties: Mapping[str, str] | None,
+        timeout_ms: int,
+    ) -> None: ...
 
 
 class OwnedQueue:

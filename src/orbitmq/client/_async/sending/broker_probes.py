@@ -7,11 +7,15 @@ Rules of this file
 
 from __future__ import annotations
 
-from orbitmq.client._async.parts import Context
+from typing import TYPE_CHECKING
+
 from orbitmq.client._async.runtime import Tasks, log, sleep_ms
 from orbitmq.client.sending.slow_brokers import PROBE_INTERVAL_MS, PROBE_TIMEOUT_MS, SlowBrokers
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.codes import RequestCode
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.parts import Context
 
 
 class BrokerProbes:

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
 from orbitmq.client._async.sending.broker_probes import BrokerProbes
 from orbitmq.client._async.sending.send_room import SendRoom
@@ -35,6 +34,9 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.send_request import SendRequest, SendTemplate
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.parts import Context
 
 REPEAT_PAUSE_MS: Final = 100
 """Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
