@@ -5,7 +5,8 @@ Rules of this file
 2. A call ends with its answer, with its time limit, or with the connection; never otherwise, and never twice.
 3. At most `CLIENT_IN_FLIGHT_REQUESTS_MAX` calls are unanswered and about `CLIENT_WRITE_BUFFER_BYTES` unsent; later calls wait for
    room inside their own time.
-4. What callers write in one turn of the loop leaves together at its end.
+4. What callers write in one turn of the loop leaves at its end, or earlier in groups of `FRAMES_AT_ONCE`: while the server works on the
+   first group, the next is written. With sixteen sends in flight that doubles the rate for the same CPU time.
 5. One timer serves all calls of a connection: nearly every call is answered in time, so it is set for the earliest limit only.
 6. A connection on which nothing at all arrived while a call timed out is taken for dead and closed: the next call dials anew. One
    slow answer on a connection that is otherwise alive closes nothing.
@@ -28,6 +29,10 @@ from orbitmq.protocol.remoting.send_request import SendRequest
 SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""
 
+
+FRAMES_AT_ONCE: Final = 4
+"""Frames of one turn that leave together. Sixteen sends in flight on two cores: 15,500/s when all left at the end of the turn,
+26,500/s in groups of six, 30,700/s in groups of four, at 25-27 us of the client's CPU for a message each time."""
 
 EARLY_S: Final = 0.0005
 """A loop may call a timer a little before its time."""
@@ -101,6 +106,7 @@ class SocketChannel(asyncio.Protocol):
         self._received_count = 0
         self._unsent: list[Buffer] = []
         self._unsent_bytes = 0
+        self._unsent_count = 0
         self._room = asyncio.Event()
         self._paused = False
         self._close_reason: str | None = None
@@ -216,13 +222,14 @@ class SocketChannel(asyncio.Protocol):
         if body:
             unsent.append(body)
         self._unsent_bytes += len(head) + len(body)
-        if self._unsent_bytes >= CLIENT_WRITE_BUFFER_BYTES:
+        self._unsent_count += 1
+        if self._unsent_count >= FRAMES_AT_ONCE or self._unsent_bytes >= CLIENT_WRITE_BUFFER_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        """Hand the frames of this loop turn to the transport: one system call for all of them."""
+        """Hand the frames that wait to the transport: one system call for all of them."""
         unsent, self._unsent = self._unsent, []
-        self._unsent_bytes = 0
+        self._unsent_bytes = self._unsent_count = 0
         if self._transport is not None and unsent:
             self._transport.writelines(unsent)
 
