@@ -12,7 +12,6 @@ Source: RocketMQ store format, timer wheel, timer checkpoint; transaction check 
 from __future__ import annotations
 
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final
 
 from orbitmq.errors import ConfigurationError
@@ -20,17 +19,12 @@ from orbitmq.protocol.names import HALF_TOPIC, TIMER_TOPIC
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
+from orbitmq.timing.timer_checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
+from orbitmq.timing.timer_wheel import SLOT, WHEEL_FILE
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
-_SLOT: Final = Struct(">qqqii")
-"""Slot number (time / precision), first and last position in the timer log, number of units, unused."""
-
-_CHECK: Final = Struct(">4q")
-"""First unread slot time, flushed position of the timer log, next queue offset to link, the same by the master."""
-
 SLOTS_PER_READ: Final = 32_768
-LINKED_OFFSET: Final = 2
 
 
 def refuse_unfinished(root: Path, files: Files, queues: ConsumeQueues, precision_ms: int) -> None:
@@ -55,28 +49,28 @@ def unlinked_timers(root: Path, files: Files, queues: ConsumeQueues) -> int:
     queue = queues.get(TIMER_TOPIC, 0)
     if queue is None:
         return 0
-    linked = _timer_check(root, files)[LINKED_OFFSET]
+    linked = _checkpoint(root, files).last_timer_queue_offset
     return max(queue.max_offset - max(linked, queue.min_offset), 0)
 
 
 def linked_timers(root: Path, files: Files, precision_ms: int) -> int:
     """Units in slots of the wheel that have not been read."""
-    path = root / "timerwheel"
+    path = root / WHEEL_FILE
     if not files.exists(path):
         return 0
-    first_unread = _timer_check(root, files)[0] // precision_ms
+    first_unread = _checkpoint(root, files).last_read_time_ms // precision_ms
     count = 0
     wheel = files.open(path, writable=False)
     try:
         for begin, end in wheel.data_ranges(0):
-            at = begin // _SLOT.size * _SLOT.size
+            at = begin // SLOT.size * SLOT.size
             while at < end:
-                content = wheel.pread(SLOTS_PER_READ * _SLOT.size, at)
-                whole = len(content) // _SLOT.size * _SLOT.size
+                content = wheel.pread(SLOTS_PER_READ * SLOT.size, at)
+                whole = len(content) // SLOT.size * SLOT.size
                 if not whole:
                     break
                 if any(content):
-                    slots = _SLOT.iter_unpack(content[:whole])
+                    slots = SLOT.iter_unpack(content[:whole])
                     count += sum(
                         max(units, 1)
                         for number, _, last, units, _ in slots
@@ -88,10 +82,8 @@ def linked_timers(root: Path, files: Files, precision_ms: int) -> int:
     return count
 
 
-def _timer_check(root: Path, files: Files) -> tuple[int, ...]:
-    path = root / "config" / "timercheck"
-    content = files.read_bytes(path) if files.exists(path) else b""
-    return _CHECK.unpack(content[: _CHECK.size].ljust(_CHECK.size, b"\0"))
+def _checkpoint(root: Path, files: Files) -> TimerCheckpoint:
+    return read_timer_checkpoint(files, root / "config" / TIMER_CHECKPOINT_FILE) or TimerCheckpoint()
 
 
 def undecided_halves(root: Path, files: Files, queues: ConsumeQueues) -> int:
