@@ -24,7 +24,7 @@ from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.saving import Saving
 from orbitmq.store.segments import SegmentSequence
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.release import LevelRelease
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from tests.crash.harness import kill_at, scratch
 
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import Killed, RecordingFiles
-from orbitmq.timing.timer_checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
-from orbitmq.timing.timer_link import Link, link, recover, settle
-from orbitmq.timing.timer_log import ChainEnd, TimerLog
-from orbitmq.timing.timer_unit import DEFAULT, UNIT_BYTES
-from orbitmq.timing.timer_wheel import TimerWheel
+from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
+from orbitmq.timing.timer_files.link import Link, link, recover, settle
+from orbitmq.timing.timer_files.log import ChainEnd, TimerLog
+from orbitmq.timing.timer_files.unit import DEFAULT, UNIT_BYTES
+from orbitmq.timing.timer_files.wheel import TimerWheel
 
 W = 1_795_228_412_000
 SLOTS = 512

@@ -36,9 +36,9 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.little_store import SMALL, SteppedWorker, close_as_killed
-from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
-from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.restoring import source_offset
 
 START_MS = 1_790_000_000_000

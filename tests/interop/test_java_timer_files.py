@@ -16,14 +16,14 @@ from rig.toolchain import BROKER_VERSION, java_build
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_check import check_timers
-from orbitmq.timing.timer_inspection import StoredTimers, slot_of
-from orbitmq.timing.timer_link import Link, link, settle
-from orbitmq.timing.timer_log import TimerLog
-from orbitmq.timing.timer_stat import stat_timers
+from orbitmq.timing.timer_files.check import check_timers
+from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
+from orbitmq.timing.timer_files.link import Link, link, settle
+from orbitmq.timing.timer_files.log import TimerLog
+from orbitmq.timing.timer_files.stat import stat_timers
+from orbitmq.timing.timer_files.unit import DEFAULT, ROLL
+from orbitmq.timing.timer_files.wheel import TimerWheel
 from orbitmq.timing.timer_times import roll_window, slot_to_link
-from orbitmq.timing.timer_unit import DEFAULT, ROLL
-from orbitmq.timing.timer_wheel import TimerWheel
 
 pytestmark = pytest.mark.java
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_link import Link, link, recover, settle
-from orbitmq.timing.timer_log import ChainEnd, TimerLog
-from orbitmq.timing.timer_unit import DEFAULT, DELETE, ROLL, UNIT_BYTES
-from orbitmq.timing.timer_wheel import TimerWheel
+from orbitmq.timing.timer_files.link import Link, link, recover, settle
+from orbitmq.timing.timer_files.log import ChainEnd, TimerLog
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, UNIT_BYTES
+from orbitmq.timing.timer_files.wheel import TimerWheel
 
 FILES = OsFiles()
 W = 1_795_228_412_000

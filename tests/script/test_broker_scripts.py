@@ -49,9 +49,9 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
-from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
-from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.levels.release import LevelRelease
 
 SCRIPTS = sorted((Path(__file__).parent / "broker").glob("*.txt"))
 MS = 1_000_000

@@ -49,9 +49,9 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 from orbitmq.timing.due_work import DueWork
-from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
-from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.levels.release import LevelRelease
 
 logger = logging.getLogger("orbitmq.server")
 

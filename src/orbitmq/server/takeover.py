@@ -19,8 +19,8 @@ from orbitmq.protocol.names import HALF_TOPIC, TIMER_TOPIC
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.timing.timer_checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
-from orbitmq.timing.timer_wheel import SLOT, WHEEL_FILE
+from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
+from orbitmq.timing.timer_files.wheel import SLOT, WHEEL_FILE
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 

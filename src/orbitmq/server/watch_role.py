@@ -36,7 +36,7 @@ from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
 from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.release import LevelRelease
 
 logger = logging.getLogger("orbitmq.server")
 

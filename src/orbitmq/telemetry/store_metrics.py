@@ -16,7 +16,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, Sample, by_label, one
 from orbitmq.telemetry.store_times import StoreTimes
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.release import LevelRelease
 
 LOCAL_DISK = ("local", "disk")
 """Labels that RocketMQ gives its storage metrics."""

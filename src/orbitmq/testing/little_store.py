@@ -29,9 +29,9 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.reading import GetResult
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.level_history import HISTORY_FILE, LevelHistory
-from orbitmq.timing.level_offsets import OFFSETS_FILE, LevelOffsets
-from orbitmq.timing.release import LevelRelease
+from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.levels.release import LevelRelease
 
 T = TypeVar("T")
 

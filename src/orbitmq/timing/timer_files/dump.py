@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from orbitmq.store.files import Files
-from orbitmq.timing.timer_checkpoint import TIMER_CHECKPOINT_FILE, read_timer_checkpoint
-from orbitmq.timing.timer_inspection import StoredTimers
-from orbitmq.timing.timer_unit import UNIT_BYTES
+from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, read_timer_checkpoint
+from orbitmq.timing.timer_files.inspection import StoredTimers
+from orbitmq.timing.timer_files.unit import UNIT_BYTES
 
 
 def dump_timer_wheel(files: Files, root: Path, *, since_ms: int = 0) -> Iterator[dict[str, Any]]:

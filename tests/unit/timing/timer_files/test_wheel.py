@@ -10,7 +10,7 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.limits import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import RecordingFiles
-from orbitmq.timing.timer_wheel import EMPTY, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
+from orbitmq.timing.timer_files.wheel import EMPTY, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
 
 FILES = OsFiles()
 T = 1_795_228_422_000

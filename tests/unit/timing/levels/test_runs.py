@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from orbitmq.timing.runs import RUNS_MAX, LevelRuns
+from orbitmq.timing.levels.runs import RUNS_MAX, LevelRuns
 
 
 def level(*due_times: int) -> LevelRuns:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from orbitmq.limits import TIMER_CHAIN_UNITS_MAX, TIMER_TAIL_BYTES_MAX
 from orbitmq.store.files import Files
 from orbitmq.store.segments import Segment, SegmentSequence
-from orbitmq.timing.timer_unit import (
+from orbitmq.timing.timer_files.unit import (
     BLANK,
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -34,7 +34,7 @@ from orbitmq.timing.timer_unit import (
     TimerUnit,
     is_sound,
 )
-from orbitmq.timing.timer_wheel import NO_POSITION
+from orbitmq.timing.timer_files.wheel import NO_POSITION
 
 LOG_DIRECTORY: Final = "timerlog"
 FILE_BYTES: Final = 100 * 1024 * 1024

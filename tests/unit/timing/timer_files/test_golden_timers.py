@@ -11,12 +11,14 @@ import pytest
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_check import check_timers
-from orbitmq.timing.timer_dump import dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
-from orbitmq.timing.timer_inspection import StoredTimers
-from orbitmq.timing.timer_link import link, recover, settle
-from orbitmq.timing.timer_log import ChainEnd, TimerLog
-from orbitmq.timing.timer_stat import stat_timers
+from orbitmq.timing.timer_files.check import check_timers
+from orbitmq.timing.timer_files.dump import dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
+from orbitmq.timing.timer_files.inspection import StoredTimers
+from orbitmq.timing.timer_files.link import link, recover, settle
+from orbitmq.timing.timer_files.log import ChainEnd, TimerLog
+from orbitmq.timing.timer_files.stat import stat_timers
+from orbitmq.timing.timer_files.unit import BLANK, BLANK_MAGIC, DEFAULT, DELETE, ROLL, UNIT_BYTES
+from orbitmq.timing.timer_files.wheel import SLOT, SLOT_BYTES, TimerWheel
 from orbitmq.timing.timer_times import (
     TimerKind,
     TimerRules,
@@ -25,8 +27,6 @@ from orbitmq.timing.timer_times import (
     stored_due_time,
     timer_time,
 )
-from orbitmq.timing.timer_unit import BLANK, BLANK_MAGIC, DEFAULT, DELETE, ROLL, UNIT_BYTES
-from orbitmq.timing.timer_wheel import SLOT, SLOT_BYTES, TimerWheel
 
 FILES = OsFiles()
 STORES = ("timer-clean", "timer-crash", "timer-far")

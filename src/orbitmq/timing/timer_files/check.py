@@ -20,11 +20,11 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.check_derived import Sink
 from orbitmq.store.files import Files
-from orbitmq.timing.timer_checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
-from orbitmq.timing.timer_inspection import StoredTimers, slot_of
-from orbitmq.timing.timer_log import ChainEnd
-from orbitmq.timing.timer_unit import TimerUnit
-from orbitmq.timing.timer_wheel import TimerWheel
+from orbitmq.timing.timer_files.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
+from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
+from orbitmq.timing.timer_files.log import ChainEnd
+from orbitmq.timing.timer_files.unit import TimerUnit
+from orbitmq.timing.timer_files.wheel import TimerWheel
 
 _IN_WORDS_MAX: Final = 3
 

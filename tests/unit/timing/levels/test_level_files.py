@@ -12,8 +12,8 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.level_history import LevelHistory
-from orbitmq.timing.level_offsets import LevelOffsets
+from orbitmq.timing.levels.history import LevelHistory
+from orbitmq.timing.levels.offsets import LevelOffsets
 
 
 def history(path: Path, text: str, now_ms: int) -> LevelHistory:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from orbitmq.timing.timer_log import TimerLog
-from orbitmq.timing.timer_unit import DELETE, UNIT, UNIT_BYTES, TimerUnit
-from orbitmq.timing.timer_wheel import NO_POSITION, SLOT, SLOT_BYTES, TimerWheel
+from orbitmq.timing.timer_files.log import TimerLog
+from orbitmq.timing.timer_files.unit import DELETE, UNIT, UNIT_BYTES, TimerUnit
+from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT, SLOT_BYTES, TimerWheel
 
 
 class Link(NamedTuple):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_link import Link, doubt, link, recover, relink, settle
-from orbitmq.timing.timer_log import TimerLog
-from orbitmq.timing.timer_unit import DEFAULT, DELETE, UNIT_BYTES
-from orbitmq.timing.timer_wheel import EMPTY, SLOT_COUNT, Slot, TimerWheel
+from orbitmq.timing.timer_files.link import Link, doubt, link, recover, relink, settle
+from orbitmq.timing.timer_files.log import TimerLog
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, UNIT_BYTES
+from orbitmq.timing.timer_files.wheel import EMPTY, SLOT_COUNT, Slot, TimerWheel
 
 FILES = OsFiles()
 W = 1_795_228_412_000

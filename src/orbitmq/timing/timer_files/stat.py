@@ -15,7 +15,7 @@ import msgspec
 
 from orbitmq.protocol.properties import Property
 from orbitmq.store.files import Files
-from orbitmq.timing.timer_inspection import StoredTimers, slot_of
+from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
 from orbitmq.timing.timer_times import cancel_key
 
 BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)

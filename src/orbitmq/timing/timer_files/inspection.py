@@ -22,10 +22,10 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.store.files import File, Files
 from orbitmq.store.inspection import Sequence, StoredFile, StoredQueue, read_sequence
-from orbitmq.timing.timer_checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
-from orbitmq.timing.timer_log import FILE_BYTES, FILE_BYTES_MIN, LOG_DIRECTORY, TimerLog
-from orbitmq.timing.timer_unit import TimerUnit
-from orbitmq.timing.timer_wheel import WHEEL_FILE, TimerWheel
+from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
+from orbitmq.timing.timer_files.log import FILE_BYTES, FILE_BYTES_MIN, LOG_DIRECTORY, TimerLog
+from orbitmq.timing.timer_files.unit import TimerUnit
+from orbitmq.timing.timer_files.wheel import WHEEL_FILE, TimerWheel
 
 PRECISION_MS: Final = 1000
 """Default of `timerPrecisionMs`, taken where the files do not tell."""

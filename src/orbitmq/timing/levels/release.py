@@ -30,9 +30,9 @@ from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import ColdRead, is_sound, read_and_verify
 from orbitmq.store.recovery import LogScan
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.level_offsets import LevelOffsets, deliveries_by_rocketmq
+from orbitmq.timing.levels.offsets import LevelOffsets, deliveries_by_rocketmq
+from orbitmq.timing.levels.runs import LevelRuns
 from orbitmq.timing.restoring import Undeliverable, quarantine_message, restore_stored, source_offset
-from orbitmq.timing.runs import LevelRuns
 
 logger = logging.getLogger("orbitmq.timing")
 

@@ -12,8 +12,8 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.remoting.bodies import TimerMetrics
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import RecordingFiles
-from orbitmq.timing.timer_checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
-from orbitmq.timing.timer_metrics_file import TimerMetricsFile, encode_metrics
+from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
+from orbitmq.timing.timer_files.metrics import TimerMetricsFile, encode_metrics
 
 FILES = OsFiles()
 TIMER_STORES = ("timer-clean", "timer-crash", "timer-far")

@@ -24,9 +24,9 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import LittleStore
-from orbitmq.timing import release as release_module
-from orbitmq.timing.level_offsets import LevelOffsets
-from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS, WAKEUP
+from orbitmq.timing.levels import release as release_module
+from orbitmq.timing.levels.offsets import LevelOffsets
+from orbitmq.timing.levels.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS, WAKEUP
 from orbitmq.timing.restoring import QUARANTINE_REASON, QUARANTINE_SOURCE
 
 Reopen = Callable[..., LittleStore]

@@ -10,10 +10,10 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.limits import TIMER_TAIL_BYTES_MAX
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import RecordingFiles
-from orbitmq.timing.timer_link import Link, link, settle
-from orbitmq.timing.timer_log import FILE_BYTES, ChainEnd, TimerLog
-from orbitmq.timing.timer_unit import DEFAULT, DELETE, ROLL, UNIT_BYTES, TimerUnit, UnitFlag
-from orbitmq.timing.timer_wheel import NO_POSITION, TimerWheel
+from orbitmq.timing.timer_files.link import Link, link, settle
+from orbitmq.timing.timer_files.log import FILE_BYTES, ChainEnd, TimerLog
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, UNIT_BYTES, TimerUnit, UnitFlag
+from orbitmq.timing.timer_files.wheel import NO_POSITION, TimerWheel
 
 FILES = OsFiles()
 W = 1_795_228_412_000

@@ -1,0 +1,1 @@
+"""Delay levels: which delayed messages are pending, and their release."""
