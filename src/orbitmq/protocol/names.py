@@ -41,6 +41,12 @@ OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 QUARANTINE_TOPIC: Final = "orbitmq_sys_quarantine"
 """Ours: where records go that can never be delivered, with the reason as a property."""
+FAR_TIMER_TOPIC: Final = "orbitmq_sys_far_timer"
+"""Ours: timer messages on their way into the far tier."""
+TIMER_CHANGES_TOPIC: Final = "orbitmq_sys_timer_changes"
+"""Ours: what was moved, recalled or rescheduled in the far tier, as records."""
+RECURRING_TOPIC: Final = "orbitmq_sys_recurring"
+"""Ours: definitions of recurring messages and what became of their runs, as records."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -69,6 +75,9 @@ SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
         OFFSET_MOVED_TOPIC,
         CHECKPOINT_TOPIC,
         QUARANTINE_TOPIC,
+        FAR_TIMER_TOPIC,
+        TIMER_CHANGES_TOPIC,
+        RECURRING_TOPIC,
     }
 )
 """System topics with a fixed name; others begin with `rmq_sys_` or bear the cluster's or the broker's name."""
@@ -83,6 +92,9 @@ SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
         OFFSET_MOVED_TOPIC,
         QUARANTINE_TOPIC,
         TIMER_TOPIC,
+        FAR_TIMER_TOPIC,
+        TIMER_CHANGES_TOPIC,
+        RECURRING_TOPIC,
     }
 )
 """Topics that only the broker itself writes to. RocketMQ lets clients send to its timer topic; a record there that is
