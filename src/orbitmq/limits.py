@@ -372,6 +372,15 @@ UNREGISTER_TIMEOUT_MS: Final = 1_000
 DISK_FREE_ENOUGH_BYTES: Final = 2 * 1024 * 1024 * 1024
 """RocketMQ's percent rules about full disks apply only when less than this is free: a large disk at 91 % has room."""
 
+REWRITE_RESERVE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""Free space kept for putting pending records again: at most a default commit log file, twice what one such file may need."""
+
+DISK_LOOK_SOON_FREE_BYTES: Final = 4 * 1024 * 1024 * 1024
+"""With less free space than this besides the reserve it is looked at every second: more than a fast disk takes in ten."""
+
+REWRITE_BATCH_MAX: Final = 256
+"""Pending records put again in one loop turn: about 5 ms of work, as much as a release of due ones."""
+
 CHECK_FINDINGS_MAX: Final = 1_000
 """Findings of one store check that are kept in words; further ones are counted."""
 
@@ -481,6 +490,21 @@ TIMER_TAIL_BYTES_MAX: Final = 8 * 1024 * 1024
 TIMER_CHAIN_UNITS_MAX: Final = 100_000
 """Units that one step of a walk along a slot reads at most: about 50 ms of work and 20 MB."""
 
+RECALL_HANDLE_CHARS_MAX: Final = 8_192
+"""Characters of a recall handle: a topic, a broker name and a unique key of everyday length fit many times."""
+
+TIMER_CHANGES_PER_REQUEST_MAX: Final = 256
+"""Timers that one request recalls, reschedules or asks about: about 10 ms of work; the answer says when there are more."""
+
+TIMER_MATCHES_READ_MAX: Final = 1_024
+"""Records read for one request to find out which timers it means, those that only look alike included."""
+
+TIMER_PAGE_MAX: Final = 1_000
+"""Pending timers in one page of a list: each is read from the log, about 5 us when it is in memory."""
+
+TIMER_BUCKETS_MAX: Final = 10_000
+"""Buckets of one count of pending timers: a year in hours, for a strip that a person looks at."""
+
 # --- Embedded brokers (orbitmq.testing) ---------------------------------------------------------------------------------
 
 EMBEDDED_REST_MS: Final = 10_000
@@ -531,6 +555,27 @@ log file it is in comes to its end."""
 
 RECURRENCE_INSTANT_MS_MAX: Final = 250_246_627_200_000
 """There are no runs after this instant, 9900-01-01: calendars of the standard library end a hundred years later."""
+
+RECURRENCE_DEFINITIONS_MAX: Final = 10_000
+"""Recurring messages that one broker keeps: a start reads all of them, about 100 us each."""
+
+RECURRENCE_BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bodies of all recurring messages of a broker together: they stay in memory."""
+
+RECURRENCE_RECORDS_PER_DEFINITION_MAX: Final = 8
+"""Records that a start reads for each recurring message, on average: beyond it the oldest definition is written anew."""
+
+RECURRENCE_RECORDS_KEPT_MIN: Final = 1_024
+"""Records about recurring messages below whose number nothing is written anew, however few messages there are."""
+
+RECURRENCE_NAMES_PER_TURN_MAX: Final = 64
+"""Recurring messages whose runs are stored in one loop turn: about 8 ms of work at 120 us each."""
+
+RECURRENCE_RUNS_PER_TURN_MAX: Final = 64
+"""Runs of one recurring message that are made up for in one loop turn."""
+
+RECURRENCE_PAGE_MAX: Final = 1_000
+"""Recurring messages in one answer, without their bodies: a megabyte at most where names and expressions are long."""
 
 TIMER_DELIVER_MS_MAX: Final = 253_402_300_799_999
 """Latest due time of a timer message, the last millisecond of the year 9999: calendars and columnar files know no later date."""

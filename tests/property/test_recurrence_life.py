@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Outcome, Overlap
 from orbitmq.timing.recurrence.records import decode, defined, deleted, encode, progressed, replay
-from orbitmq.timing.recurrence.rule import CatchUp, Overlap, Rule
+from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
-from orbitmq.timing.recurrence.state import Message, Outcome, Place, Recurring, define, pause, resume
+from orbitmq.timing.recurrence.state import Message, Place, Recurring, define, pause, resume
 from orbitmq.timing.recurrence.turns import LeftOut, Reason, Turn, next_due, previous_of, settled, take_turn
 
 MINUTE = 60_000

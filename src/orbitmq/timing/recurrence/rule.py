@@ -12,7 +12,6 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from itertools import count
 from typing import Protocol
 
@@ -21,28 +20,9 @@ import msgspec
 from orbitmq import limits
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import group_name_problem
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.cron_times import CronTimes
 from orbitmq.timing.recurrence.zones import Zone
-
-
-class Overlap(StrEnum):
-    """What happens to a run while the message of the run before it is still there."""
-
-    ALLOW = "allow"
-    """It is stored all the same."""
-    SKIP = "skip"
-    """It is left out unless `overlap_group` has consumed the message before it."""
-
-
-class CatchUp(StrEnum):
-    """What happens to runs that fell due while the broker was down."""
-
-    NONE = "none"
-    """They are left out. A run that is no more than RECURRENCE_GRACE_MS late still happens."""
-    LATEST = "latest"
-    """The latest of them happens."""
-    ALL = "all"
-    """The latest `catch_up_max` of them happen, in their order."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,7 +21,6 @@ Rules of this file
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +29,7 @@ from orbitmq import limits
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import encode_properties
+from orbitmq.protocol.remoting.recurring_bodies import Outcome
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Schedule
 
@@ -75,17 +75,6 @@ class Recurring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def schedule(self) -> Schedule:
         """The runs of this generation; made once and kept by whoever asks often. ConfigurationError as `Schedule`."""
         return Schedule(self.name, self.generation, self.rule, self.begun_ms)
-
-
-class Outcome(StrEnum):
-    """What a request did."""
-
-    CREATED = "created"
-    REPLACED = "replaced"
-    UNCHANGED = "unchanged"
-    PAUSED = "paused"
-    RESUMED = "resumed"
-    DELETED = "deleted"
 
 
 class Change(NamedTuple):

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from orbitmq import limits
-from orbitmq.timing.recurrence.rule import CatchUp, Overlap
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
 from orbitmq.timing.recurrence.state import Place, Progress, Recurring, is_used_up
 
@@ -49,6 +49,8 @@ class Reason(StrEnum):
     """They fell due while the broker was down or stalled, and the rule does not make up for them."""
     OVERLAP = "overlap"
     """The message of the run before waits."""
+    REFUSED = "refused"
+    """The broker could not store them: their topic is gone, or they are larger than its limits allow now."""
 
 
 class LeftOut(NamedTuple):

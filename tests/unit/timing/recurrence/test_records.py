@@ -7,8 +7,9 @@ import json
 import pytest
 
 from orbitmq.errors import RecordError
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.records import Record, decode, defined, deleted, encode, progressed, replay
-from orbitmq.timing.recurrence.rule import CatchUp, Overlap, Rule
+from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import Message, Place, Progress, Recurring
 
 RULE = Rule(

@@ -9,7 +9,8 @@ import pytest
 
 from orbitmq import limits
 from orbitmq.errors import ConfigurationError
-from orbitmq.timing.recurrence.rule import CatchUp, Overlap, Rule
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
+from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Schedule
 
 BEGUN = 1_790_000_000_000

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from orbitmq.errors import ConfigurationError, RecordError
+from orbitmq.protocol.remoting.recurring_bodies import Outcome
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import (
     Change,
     Message,
-    Outcome,
     Place,
     Progress,
     Recurring,

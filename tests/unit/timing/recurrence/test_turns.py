@@ -9,7 +9,8 @@ import pytest
 from cronsim import CronSim
 
 from orbitmq import limits
-from orbitmq.timing.recurrence.rule import CatchUp, Overlap, Rule
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
+from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import Message, Place, Progress, Recurring
 from orbitmq.timing.recurrence.turns import LeftOut, Previous, Reason, Turn, next_due, previous_of, settled, take_turn
 
