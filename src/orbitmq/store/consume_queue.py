@@ -79,7 +79,7 @@ class ConsumeQueue:
 
         A power failure may lose half a unit, or a page of them between others.
         """
-        offset = self._first_at(since)
+        offset = self.first_at(since)
         while offset < self.max_offset:
             unit = self.kept_unit(offset)
             if unit is None or (unit[1] != FILLER_SIZE and not is_record(unit[0], unit[1])):
@@ -248,11 +248,11 @@ class ConsumeQueue:
 
     def offset_of(self, physical_offset: int) -> int | None:
         """Offset of the unit of the record at a log position, None when there is none. Cost: one binary search."""
-        offset = self._first_at(physical_offset)
+        offset = self.first_at(physical_offset)
         found = self.kept_unit(offset)
         return offset if found is not None and found[0] == physical_offset and found[1] != FILLER_SIZE else None
 
-    def _first_at(self, physical_offset: int) -> int:
+    def first_at(self, physical_offset: int) -> int:
         """Offset of the first unit of a record at or behind a log position."""
         low, high = self._first_unit(), self.max_offset
         while low < high:

@@ -5,7 +5,8 @@ leave the sequences here, files are removed on the worker.
 
 Rules of this file
 1. What anybody still needs (`pins`) stays; nothing is decided here, see `retention`.
-2. A failure to look or to remove is reported and tried again at the next round.
+2. A file goes only after everything that replaced its records, deliveries as well as records put again, is on the disk.
+3. A failure to look or to remove is reported and tried again at the next round.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from orbitmq.clock import Clock
+from orbitmq.limits import DISK_LOOK_SOON_FREE_BYTES
 from orbitmq.store.files import DiskUsage, Files
-from orbitmq.store.retention import LogFile, Retention, decide, used_percent
+from orbitmq.store.retention import LogFile, Pending, Retention, decide, reserve_bytes, used_percent
 from orbitmq.store.store import MessageStore
 
 logger = logging.getLogger("orbitmq.store")
@@ -25,8 +28,31 @@ NS_PER_MS = 1_000_000
 WAKEUP = "retention"
 REFUSAL = "disk"
 
+LOOK_SOON_MS = 1_000
+"""Pause between two looks while sends could use up in one usual pause what is free besides the reserve."""
+
 Pin = Callable[[], int | None]
 """Answers the lowest log position that its owner still needs, None when there is none."""
+
+
+class Rewriter(Protocol):
+    """Puts pending records again at the tail of the log."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def lowest_pending(self) -> int | None:
+        """Log position of the oldest pending record; None when nothing is pending."""
+        ...
+
+    def bytes_below(self, position: int) -> int:
+        """About how many bytes of pending records lie below a log position."""
+        ...
+
+    def rewrite_below(self, position: int, ended: Callable[[bool], None]) -> None:
+        """Put the pending records below `position` again, a few in each turn; `ended` is told whether none is left there."""
+        ...
+
 
 Facts = tuple[list[LogFile], list[DiskUsage]]
 
@@ -34,13 +60,24 @@ Facts = tuple[list[LogFile], list[DiskUsage]]
 class Housekeeping:
     """The periodic clean-up of one open store."""
 
-    def __init__(self, store: MessageStore, root: Path, files: Files, clock: Clock, pins: Sequence[Pin] = ()) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        root: Path,
+        files: Files,
+        clock: Clock,
+        pins: Sequence[Pin] = (),
+        rewriter: Rewriter | None = None,
+    ) -> None:
+        """`pins` answer for what must stay where it is, `rewriter` for what may be moved out of the way."""
         self._store = store
         self._root = root
         self._files = files
         self._clock = clock
         self._pins = list(pins)
+        self._rewriter = rewriter
         self._busy = False
+        """A look or a removal is on its way."""
         self._manual = False
         self.disk_use: dict[str, float] = {}
         """Path -> used share of its disk, as of the last round."""
@@ -92,18 +129,52 @@ class Housekeeping:
             settings=self._store.settings,
             disks=disks,
             lowest_needed=min(needed, default=None),
+            pending=self._pending(),
             manual=manual,
         )
-        self._carry_out(decision)
+        self._carry_out(decision, manual=manual)
 
-    def _carry_out(self, decision: Retention) -> None:
+    def _pending(self) -> Pending | None:
+        lowest = None if self._rewriter is None else self._rewriter.lowest_pending()
+        if self._rewriter is None or lowest is None:
+            return None
+        free = self.disk_free_bytes
+        if free is not None and free < reserve_bytes(self._store.settings) + DISK_LOOK_SOON_FREE_BYTES:
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + LOOK_SOON_MS * NS_PER_MS)
+        return Pending(lowest, self._rewriter.bytes_below)
+
+    def _carry_out(self, decision: Retention, *, manual: bool) -> None:
         if decision.refuse_sends:
             self._store.refuse(REFUSAL, decision.reason)
         else:
             self._store.allow(REFUSAL)
-        if not decision.remove:
+        if decision.remove:
+            self._remove(decision.remove)
+        below = decision.rewrite_below
+        if below is None or self._rewriter is None or self._rewriter.is_busy:
             return
-        paths = self._store.drop_first_segments(len(decision.remove))
-        logger.info("removing %d commit log files up to offset %d", len(decision.remove), decision.remove[-1].end)
-        self.removed_files += len(decision.remove)
-        self._store.remove_paths(paths)
+        logger.info("putting pending messages below offset %d again, so that their files can go", below)
+
+        def ended(complete: bool) -> None:
+            if complete:
+                self._manual = self._manual or manual
+                self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
+
+        self._rewriter.rewrite_below(below, ended)
+
+    def _remove(self, files: Sequence[LogFile]) -> None:
+        """Remove the oldest files once what replaced their records is durable, and a saved state that knows it."""
+        self._busy = True
+        replaced_below = self._store.log.written_end
+
+        def saved(durable: bool) -> None:
+            self._busy = False
+            if not durable and self._store.log.synced_end < replaced_below:
+                logger.warning("%d commit log files stay: what replaced their messages is not durable yet", len(files))
+                return
+            paths = self._store.drop_first_segments(len(files))
+            logger.info("removing %d commit log files up to offset %d", len(files), files[-1].end)
+            self.removed_files += len(files)
+            self._store.remove_paths(paths)
+
+        self._store.save_durably(saved)

@@ -4,21 +4,24 @@ Pure decisions over facts that the caller has gathered; the caller removes the f
 
 Rules of this file
 1. The log loses its oldest files only, one after the other; the file being written never goes.
-2. A file that holds a byte at or behind `lowest_needed` (a pending delayed message, a reader, a replica) is pinned: it
-   stays, and so does everything behind it, however full the disk is. When space is wanted and only pinned files could
-   give it, sends are refused instead.
-3. The percent rules about disk use apply only while less than 2 GiB are free as well. Percents are rounded up.
-4. Age is that of the last change of the file, as RocketMQ counts it.
+2. A file that holds a byte at or behind `lowest_needed` (a reader, a replica) is pinned: it stays, and so does everything
+   behind it, however full the disk is. When space is wanted and only pinned files could give it, sends are refused.
+3. A file that holds a pending record is pinned too, but its pending records can be put again at the tail of the log
+   (*rewriting*). That is asked for only when it frees at least as much as it writes.
+4. While anything is pending, sends leave a reserve of free space alone: rewriting and deliveries must be possible on a
+   disk that is full for everybody else.
+5. The percent rules about disk use apply only while less than 2 GiB are free as well. Percents are rounded up.
+6. Age is that of the last change of the file, as RocketMQ counts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from orbitmq.limits import DISK_FREE_ENOUGH_BYTES
+from orbitmq.limits import DISK_FREE_ENOUGH_BYTES, REWRITE_RESERVE_BYTES_MAX
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.settings import StoreSettings
 
@@ -31,6 +34,15 @@ class LogFile(NamedTuple):
     base: int
     end: int
     modified_ms: int
+
+
+class Pending(NamedTuple):
+    """The records of the log that wait for their time and can be put again at its tail."""
+
+    lowest: int
+    """Log position of the oldest."""
+    bytes_below: Callable[[int], int]
+    """About how many bytes they take below a log position."""
 
 
 class DiskLevel(Enum):
@@ -56,6 +68,8 @@ class Retention(NamedTuple):
     pinned: bool
     """A file that would have gone stays because it is still needed."""
     level: DiskLevel
+    rewrite_below: int | None = None
+    """The pending records below this log position are to be put again, so that files can go; None when none are."""
 
 
 _SEVERITY: Final = {level: rank for rank, level in enumerate(DiskLevel)}
@@ -91,6 +105,11 @@ def _within(value: int, low: int, high: int) -> int:
     return min(max(value, low), high)
 
 
+def reserve_bytes(settings: StoreSettings) -> int:
+    """Free space that sends leave alone while anything is pending: what rewriting one round of files can take."""
+    return min(settings.mapped_file_size_commit_log, REWRITE_RESERVE_BYTES_MAX)
+
+
 def decide(
     files: Sequence[LogFile],
     *,
@@ -98,44 +117,74 @@ def decide(
     settings: StoreSettings,
     disks: Sequence[DiskUsage],
     lowest_needed: int | None = None,
+    pending: Pending | None = None,
     manual: bool = False,
 ) -> Retention:
     """One round over the commit log files, oldest first in `files`.
 
     `disks` are those of the commit log and of the consume queues; the fuller one counts. `lowest_needed` is the lowest
-    physical offset that something still needs, None when nothing does. `manual` asks for expired files at any hour.
-    At most `delete_file_batch_max` files go in one round.
+    physical offset that something still needs where it is, None when nothing does; `pending` is None when nothing waits
+    for its time. `manual` asks for expired files at any hour. At most `delete_file_batch_max` files go in one round.
     """
     level = max((disk_level(usage, settings) for usage in disks), key=_SEVERITY.__getitem__, default=DiskLevel.FINE)
     forced = level in (DiskLevel.FORCE, DiskLevel.FULL)
     at_once = forced and settings.clean_file_forcibly_enable
-    round_due = manual or level is not DiskLevel.FINE or local_hour(now_ms) in settings.delete_when
     remove: list[LogFile] = []
+    rewrite_below: int | None = None
     pinned = False
-    if round_due:
-        reserved_ms = settings.file_reserved_time_hours * HOUR_MS
-        for file in files[:-1]:
-            if len(remove) >= settings.delete_file_batch_max:
-                break
-            if not (at_once or now_ms >= file.modified_ms + reserved_ms):
-                break
-            if lowest_needed is not None and file.end > lowest_needed:
-                pinned = True
-                break
-            remove.append(file)
-    return Retention(remove, *_refusal(level, at_once, pinned and not remove, disks), pinned, level)
+    if manual or level is not DiskLevel.FINE or local_hour(now_ms) in settings.delete_when:
+        unwanted = _unwanted(files[:-1], now_ms=now_ms, settings=settings, at_once=at_once)
+        free = [file for file in unwanted if lowest_needed is None or file.end <= lowest_needed]
+        remove = [file for file in free if pending is None or file.end <= pending.lowest]
+        remove = remove[: settings.delete_file_batch_max]
+        pinned = len(remove) < min(len(unwanted), settings.delete_file_batch_max)
+        if pinned and pending is not None:
+            held = free[len(remove) : len(remove) + settings.delete_file_batch_max]
+            rewrite_below = _worth_rewriting(held, pending, room_bytes=_free_bytes(disks))
+    stuck = pinned and not remove and rewrite_below is None
+    refused = _refusal(level, at_once and stuck, disks) or _reserved(pending, settings, disks)
+    return Retention(remove, refused is not None, refused or "", pinned, level, rewrite_below)
 
 
-def _refusal(level: DiskLevel, at_once: bool, only_pinned: bool, disks: Sequence[DiskUsage]) -> tuple[bool, str]:
+def _unwanted(files: Sequence[LogFile], *, now_ms: int, settings: StoreSettings, at_once: bool) -> list[LogFile]:
+    """The oldest files whose time is over, or all of them when space is wanted at once."""
+    reserved_ms = settings.file_reserved_time_hours * HOUR_MS
+    unwanted: list[LogFile] = []
+    for file in files:
+        if not (at_once or now_ms >= file.modified_ms + reserved_ms):
+            break
+        unwanted.append(file)
+    return unwanted
+
+
+def _worth_rewriting(held: Sequence[LogFile], pending: Pending, *, room_bytes: int | None) -> int | None:
+    """The end of the shortest row of files, beginning with the oldest, whose rewriting frees at least as much as it
+    writes and finds room. Disk use therefore stays below twice what is pending, however long that waits."""
+    for file in held:
+        moved = pending.bytes_below(file.end)
+        if moved * 2 <= file.end - held[0].base and (room_bytes is None or moved <= room_bytes):
+            return file.end
+    return None
+
+
+def _free_bytes(disks: Sequence[DiskUsage]) -> int | None:
+    """Free bytes of the disk with the least; None when nothing is known."""
+    return min((usage.free_bytes for usage in disks if usage.total_bytes > 0), default=None)
+
+
+def _refusal(level: DiskLevel, stuck: bool, disks: Sequence[DiskUsage]) -> str | None:
     use = ", ".join(f"{used_percent(usage)} % used, {usage.free_bytes >> 20} MiB free" for usage in disks)
-    if at_once and only_pinned:
-        return (
-            True,
-            f"the disk is nearly full ({use}) and the oldest commit log files hold messages still to be delivered",
-        )
-    if level is DiskLevel.FULL:
-        return True, f"the disk is full ({use})"
-    return False, ""
+    if stuck:
+        return f"the disk is nearly full ({use}) and the oldest commit log files hold messages still to be delivered"
+    return f"the disk is full ({use})" if level is DiskLevel.FULL else None
+
+
+def _reserved(pending: Pending | None, settings: StoreSettings, disks: Sequence[DiskUsage]) -> str | None:
+    free = _free_bytes(disks)
+    reserve = reserve_bytes(settings)
+    if pending is None or free is None or free >= reserve:
+        return None
+    return f"{free >> 20} MiB of the disk are free, and {reserve >> 20} MiB are kept for messages that are still to be delivered"
 
 
 def local_hour(now_ms: int) -> int:

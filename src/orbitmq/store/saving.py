@@ -59,6 +59,9 @@ class Saving:
         self._boot = boot
         self._serial = mark_file.serial
         self._running = False
+        self._waiting: list[Callable[[bool], None]] = []
+        self._covered: list[Callable[[bool], None]] = []
+        """Who waits for the next durable save, and for the one that runs."""
         self._coming = checkpoint.value
         """The page that the running durable save is about to write; otherwise the one that is there."""
         self.index_timestamp: Callable[[], int] = int
@@ -102,6 +105,7 @@ class Saving:
             one.write()
             one.begin_sync()
         self._running = True
+        self._covered, self._waiting = self._waiting, []
         self._coming = checkpoint = self._next_checkpoint(log)
         known = [self._checkpoint.value.digest(), checkpoint.digest()]
         mark = self._mark(derived, confirmed, clean=False, checkpoints=known)
@@ -122,8 +126,22 @@ class Saving:
 
         return job
 
-    def job_done(self) -> None:
+    def job_done(self, *, durable: bool) -> None:
+        """The running save has ended."""
         self._running = False
+        covered, self._covered = self._covered, []
+        for told in covered:
+            told(durable)
+
+    def tell(self, told: Callable[[bool], None]) -> None:
+        """Tell whether the next durable save that begins became durable."""
+        self._waiting.append(told)
+
+    def give_up(self) -> None:
+        """There is no next durable save for now: tell those who wait for it."""
+        waiting, self._waiting = self._waiting, []
+        for told in waiting:
+            told(False)
 
     def _next_checkpoint(self, log: CommitLog) -> Checkpoint:
         stamp = log.last_store_timestamp or self._checkpoint.value.physic_msg_timestamp

@@ -136,7 +136,7 @@ class MessageStore:
             job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
             if job is not None and (outcome := job()) is not None:
                 raise outcome.error
-            self._saving.job_done()
+            self._saving.job_done(durable=True)
             self.log.synced_end = self.log.written_end
 
     # --- appending --------------------------------------------------------------------------------------------------
@@ -356,29 +356,38 @@ class MessageStore:
         except OSError as error:
             self._write_failed(error)
 
+    def save_durably(self, told: Callable[[bool], None]) -> None:
+        """Save everything as after a few seconds without traffic, and tell whether log, derived files and mark are durable."""
+        self._saving.tell(told)
+        self._save_synced()
+
     def _save_synced(self) -> None:
         if self._writability.is_over or self._unapplied:
+            self._saving.give_up()
             return
         end = self.log.written_end
         try:
             job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
         except OSError as error:
             self._write_failed(error)
+            self._saving.give_up()
             return
         self._save_again = job is None
         if job is not None:
             self._worker.submit(job, lambda result: self._save_done(end, result))
 
     def _save_done(self, end: int, result: object) -> None:
-        self._saving.job_done()
         if isinstance(result, BaseException):
             self._sync_failed(result)
-            return
-        self._flushing.synced(end)
+        else:
+            self._flushing.synced(end)
+        self._saving.job_done(durable=result is None)
         if isinstance(result, NotNoted):
             self._write_failed(result.error)
-        elif self._save_again:
+        if result is None and self._save_again:
             self._save_synced()
+        elif result is not None:
+            self._saving.give_up()
 
     # --- state ------------------------------------------------------------------------------------------------------
 

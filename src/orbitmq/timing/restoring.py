@@ -2,8 +2,9 @@
 
 Rules of this file
 1. Pure: record in, message out, or the reason why there is none.
-2. The restored record keeps everything RocketMQ keeps, DELAY, REAL_TOPIC and REAL_QID included; our due time goes.
-3. It names its source: physical offset + 1 in `prepared_transaction_offset`, where RocketMQ leaves 0. That number is how
+2. A record that is put again as what it was, because its place in the log is wanted, keeps everything.
+3. The restored record keeps everything RocketMQ keeps, DELAY, REAL_TOPIC and REAL_QID included; our due time goes.
+4. Both name their source: physical offset + 1 in `prepared_transaction_offset`, where RocketMQ leaves 0. That number is how
    recovery knows that the source has been delivered.
 """
 
@@ -84,6 +85,39 @@ def restore_message(record: Record) -> NewMessage:
         record.reconsume_times,
         source_of(record.physical_offset),
         tags_code(tags) if tags else 0,
+        properties.get(Property.UNIQ_KEY),
+        properties.get(Property.KEYS),
+        record.body_crc,
+    )
+
+
+def rewritten_message(record: Record, due_ms: int) -> NewMessage:
+    """A pending record once more, for the tail of the log: the same message in the same system queue, due at the same time.
+
+    A record in the schedule topic that RocketMQ wrote does not carry its due time; ours does, so that the new store time
+    does not move it.
+    """
+    properties = decode_properties(record.properties)
+    encoded = bytes(record.properties)
+    tags = properties.get(Property.TAGS)
+    code = tags_code(tags) if tags else 0
+    if record.topic == SCHEDULE_TOPIC:
+        code = due_ms
+        if Property.DUE_MS not in properties:
+            encoded = append_property(encoded, Property.DUE_MS, str(due_ms))
+    return NewMessage(
+        record.topic,
+        record.queue_id,
+        record.body,
+        encoded,
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_host,
+        record.reconsume_times,
+        source_of(record.physical_offset),
+        code,
         properties.get(Property.UNIQ_KEY),
         properties.get(Property.KEYS),
         record.body_crc,

@@ -102,6 +102,27 @@ class LevelRuns:
             best.head_due_ms = self._due_at(best.taken)
         return offset
 
+    def take_below(self, before: int) -> int | None:
+        """The lowest offset below `before` that is pending and not taken, whatever its due time; None when there is none."""
+        for run in self._runs:
+            if run.done >= before:
+                break
+            if run.taken < min(run.end, before):
+                offset = run.taken
+                run.taken += 1
+                if run.taken < run.end:
+                    run.head_due_ms = self._due_at(run.taken)
+                return offset
+        return None
+
+    def count_below(self, before: int) -> int:
+        """How many offsets below `before` are pending, taken ones too."""
+        return sum(max(min(run.end, before) - run.done, 0) for run in self._runs)
+
+    @property
+    def run_count(self) -> int:
+        return len(self._runs)
+
     def untake(self, offset: int) -> None:
         """A unit that was taken, and those of its run taken after it, are to be taken again."""
         run = self._find(offset)
