@@ -19,39 +19,36 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from orbitmq.clock import Clock
-from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.histogram import Histogram
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched, DueTime
-from orbitmq.store.durability import PutStatus
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import ColdRead, is_sound, read_and_verify
+from orbitmq.store.reading import is_sound
 from orbitmq.store.recovery import LogScan
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.levels.offsets import LevelOffsets, deliveries_by_rocketmq
-from orbitmq.timing.levels.runs import LevelRuns
-from orbitmq.timing.restoring import Undeliverable, quarantine_message, restore_stored, source_offset
+from orbitmq.timing.levels.runs import RUNS_MAX, LevelRuns
+from orbitmq.timing.release import (
+    LATENESS_BOUNDS_MS,
+    RELEASE_BATCH_MAX,
+    RETRY_MS,
+    SLEEP_MAX_MS,
+    Release,
+    may_be_of_level,
+    read_cold,
+)
+from orbitmq.timing.restoring import restore_stored, source_offset
+from orbitmq.timing.rewriting import Taken
 
 logger = logging.getLogger("orbitmq.timing")
-
-RELEASE_BATCH_MAX: Final = 256
-"""Messages released in one loop turn: about 5 ms of work."""
-
-SLEEP_MAX_MS: Final = 1_000
-"""Longest sleep while anything is pending: how late a forward step of the wall clock is noticed."""
-
-RETRY_MS: Final = 200
-"""Pause before trying again when the store takes no messages."""
 
 STATE_INTERVALS_MAX: Final = 2_000
 """Pending intervals of all levels in one recovery mark: 50 KB at most."""
 
-LATENESS_BOUNDS_MS: Final = (
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000,
-)  # fmt: skip
-"""Buckets of lateness: about three a decade where it is good, an hour where something stood still."""
+SIZE_SAMPLES: Final = 32
+"""Records of a level whose sizes stand for those of all, when the bytes that are pending are estimated."""
 
 NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "delay-levels"
@@ -77,8 +74,7 @@ class LevelRelease:
         """Log position -> (level, offset, due time) of what was taken and has not come back through `apply`."""
         self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
         """From the due time of each message that this process delivered to the moment it became visible."""
-        self.released_count = 0
-        self.quarantined_count = 0
+        self._release = Release("delayed message", restore_stored)
         self.paused = False
         """While true nothing is released; due messages wait. For maintenance and tests."""
 
@@ -91,7 +87,7 @@ class LevelRelease:
                 self._level(entry.queue_id + 1).add(entry.queue_offset, entry.tags_code)
                 changed = True
             if entry.prepared_transaction_offset and (source := source_offset(entry)) is not None:
-                self._finish(source)
+                self._finish(source, entry)
         if changed and self._store is not None:
             self._arm()
 
@@ -107,13 +103,14 @@ class LevelRelease:
         unit = queue.kept_unit(offset) if queue is not None else None
         return unit[2] if unit is not None else 0  # a unit that is gone is due at once: to be reported
 
-    def _finish(self, physical_offset: int) -> None:
+    def _finish(self, physical_offset: int, by: Dispatched) -> None:
         taken = self._in_flight.pop(physical_offset, None)
         if taken is not None:
             level, offset, due_ms = taken
-            self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
+            if by.topic != SCHEDULE_TOPIC:
+                self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
             self._level(level).finish(offset)
-        elif (known := self._find_source(physical_offset)) is not None:
+        elif may_be_of_level(by) and (known := self._find_source(physical_offset)) is not None:
             self._level(known[0]).finish(known[1])
 
     def _find_source(self, physical_offset: int) -> tuple[int, int] | None:
@@ -246,6 +243,14 @@ class LevelRelease:
         return min((due for runs in self._levels.values() if (due := runs.next_due_ms) is not None), default=None)
 
     @property
+    def released_count(self) -> int:
+        return self._release.released_count
+
+    @property
+    def quarantined_count(self) -> int:
+        return self._release.quarantined_count
+
+    @property
     def pending_count(self) -> int:
         return sum(runs.pending_count for runs in self._levels.values())
 
@@ -287,6 +292,48 @@ class LevelRelease:
                 lowest = unit[0]
         return lowest
 
+    # --- making way for retention (PendingOwner) ----------------------------------------------------------------------
+
+    def bytes_below(self, position: int) -> int:
+        assert self._queues is not None
+        total = 0
+        for level, runs in self._levels.items():
+            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+            first = runs.first_pending
+            if queue is None or first is None:
+                continue
+            end = queue.first_at(position)
+            step = max((end - first) // SIZE_SAMPLES, 1)
+            sizes = [unit[1] for at in range(first, end, step) if (unit := queue.kept_unit(at)) is not None]
+            if sizes:
+                total += runs.count_below(end) * sum(sizes) // len(sizes)
+        return total
+
+    def take_below(self, position: int, limit: int) -> list[Taken]:
+        """One level at a time, in the order of due times: what is put again in one go is one more run of its level. A level
+        that has many runs already waits until they are delivered: too many would make messages late."""
+        assert self._queues is not None
+        for level, runs in self._levels.items():
+            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+            if queue is None or runs.run_count > RUNS_MAX // 2:
+                continue
+            end = queue.first_at(position)
+            taken: list[Taken] = []
+            while len(taken) < limit and (offset := runs.take_below(end)) is not None:
+                unit = queue.kept_unit(offset)
+                if unit is None:
+                    logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
+                    runs.finish(offset)
+                    continue
+                self._in_flight[unit[0]] = (level, offset, unit[2])
+                taken.append(Taken(*unit))
+            if taken:
+                return sorted(taken, key=lambda one: one.due_ms)
+        return []
+
+    def put_back(self, positions: Sequence[int]) -> None:
+        self._untake(positions)
+
     def _arm(self, *, soonest_ms: int = 0) -> None:
         """Wake at the next due time, but within `SLEEP_MAX_MS`, and not before `soonest_ms` from now."""
         due = self.next_due_ms
@@ -310,7 +357,8 @@ class LevelRelease:
         if taken[0][0] < store.warm_from:
             self._read_cold(store, taken)
             return
-        self._release(store, [(physical, store.log.view(physical, size)) for physical, size, _ in taken])
+        found = [(physical, store.log.view(physical, size)) for physical, size, _ in taken]
+        self._release.put(store, found, self._arm, self._untake)
 
     def _take_due(self, now_ms: int) -> list[tuple[int, int, int]]:
         """(physical offset, size, due) of units that are due, in order of their due times within each level."""
@@ -338,75 +386,18 @@ class LevelRelease:
         """Old records are read and checked on the worker; meanwhile nothing else is released."""
         self._reading_cold = True
 
-        def job() -> list[tuple[int, bytes | None]]:
-            found: list[tuple[int, bytes | None]] = []
-            for unit in taken:
-                read: ColdRead = read_and_verify(store.log, [unit])
-                found.append((unit[0], read.records[0] if read.records else None))
-            return found
-
         def done(found: list[tuple[int, bytes | None]] | BaseException) -> None:
             self._reading_cold = False
             if isinstance(found, BaseException):
                 logger.error("delayed messages could not be read, trying again: %s", found)
                 self._untake([unit[0] for unit in taken])
             elif store.writes_accepted:
-                self._release(store, found)
+                self._release.put(store, found, self._arm, self._untake)
                 store.commit()
             else:
                 self._untake([unit[0] for unit in taken])
 
-        store.run_blocking(job, done)
-
-    def _release(self, store: MessageStore, found: Sequence[tuple[int, memoryview | bytes | None]]) -> None:
-        last_end = 0
-        appended: list[int] = []
-        for physical, data in found:
-            try:
-                last_end = self._append(store, physical, data)
-            except StoreUnwritableError:
-                break
-            appended.append(physical)
-        if len(appended) < len(found):
-            self._untake([physical for physical, _ in found[len(appended) :]])
-
-        def committed(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
-                self._arm()
-            else:
-                self._untake(appended)
-
-        if appended:
-            store.wait_durable(last_end, False, committed)
-
-    def _append(self, store: MessageStore, physical: int, data: memoryview | bytes | None) -> int:
-        try:
-            if data is None:
-                raise Undeliverable("its record in the commit log is damaged or gone")
-            end = store.append(restore_stored(data), accepted=True).end_offset
-            self.released_count += 1
-        except StoreUnwritableError:
-            raise
-        except (Undeliverable, RecordError) as error:
-            end = self._quarantine(store, data, physical, str(error))
-        except Exception as error:  # whatever it is: one record stops neither its level nor the others
-            logger.exception("restoring the delayed message at %d failed", physical)
-            end = self._quarantine(store, data, physical, f"{type(error).__name__}: {error}")
-        return end
-
-    def _quarantine(self, store: MessageStore, data: memoryview | bytes | None, physical: int, reason: str) -> int:
-        logger.error("the delayed message at %d goes to quarantine: %s", physical, reason)
-        try:
-            record = None if data is None else decode_record(data)
-        except RecordError:
-            record = None  # the reason says so already
-        try:
-            end = store.append(quarantine_message(record, physical, reason), accepted=True).end_offset
-        except RecordError as error:  # with the reason it fits nowhere: the reason alone always does
-            logger.error("only the reason is kept: %s", error)
-            end = store.append(quarantine_message(None, physical, reason), accepted=True).end_offset
-        self.quarantined_count += 1
-        return end
+        read_cold(store, [(physical, size) for physical, size, _ in taken], done)
 
     def _untake(self, sources: Sequence[int]) -> None:
         """What was taken from these log positions did not reach the log."""

@@ -24,10 +24,11 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import LittleStore
-from orbitmq.timing.levels import release as release_module
+from orbitmq.timing import release as shared_release
 from orbitmq.timing.levels.offsets import LevelOffsets
-from orbitmq.timing.levels.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS, WAKEUP
-from orbitmq.timing.restoring import QUARANTINE_REASON, QUARANTINE_SOURCE
+from orbitmq.timing.levels.release import WAKEUP
+from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
+from orbitmq.timing.restoring import QUARANTINE_REASON, QUARANTINE_SOURCE, restore_stored
 
 Reopen = Callable[..., LittleStore]
 
@@ -162,9 +163,9 @@ def test_a04_a_record_that_fits_nowhere_leaves_its_reason(little: LittleStore, m
             message.body = bytes(20_000)
         return message
 
-    quarantine = release_module.quarantine_message
-    monkeypatch.setattr(release_module, "restore_stored", too_large)
-    monkeypatch.setattr(release_module, "quarantine_message", huge)
+    quarantine = shared_release.quarantine_message
+    monkeypatch.setattr(little.release._release, "_restore", too_large)
+    monkeypatch.setattr(shared_release, "quarantine_message", huge)
     little.advance(1_000)
     assert little.bodies(QUARANTINE_TOPIC) == [b"it does not fit"]
     assert little.release.pending_count == 0
@@ -190,14 +191,14 @@ def test_a05_an_exception_in_one_record_neither_drops_it_nor_blocks_its_level(
 ) -> None:
     for body in (b"one", b"odd", b"two"):
         little.send(body=body, level=1)
-    restore = release_module.restore_stored
+    restore = restore_stored
 
     def breaks(data: memoryview) -> object:
         if b"odd" in bytes(data):
             raise ZeroDivisionError("nobody thought of this")
         return restore(data)
 
-    monkeypatch.setattr(release_module, "restore_stored", breaks)
+    monkeypatch.setattr(little.release._release, "_restore", breaks)
     little.advance(1_000)
     assert little.bodies() == [b"one", b"two"]
     (properties,) = little.properties(QUARANTINE_TOPIC)

@@ -1,0 +1,155 @@
+"""Appending what has fallen due, for everything that delivers at a time: delay levels and timers.
+
+A *taken* record is restored to the message it becomes, appended, and written by the end of the loop turn. What becomes of it
+is one of three: it is in the log; it can never be appended and went to the quarantine topic with its reason; or the
+store takes nothing at the moment and its owner has it back.
+
+Rules of this file
+1. The trouble of one record is never the trouble of another: whatever restoring it raises, the rest goes on.
+2. A store that takes no messages is no trouble of the record: it is handed back, without limit.
+3. Nothing is remembered here between two calls but counts. Who owns a record and when it is due is its owner's business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.records import decode_record
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.message import NewMessage
+from orbitmq.store.reading import ColdRead, read_and_verify
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.restoring import Undeliverable, quarantine_message
+
+logger = logging.getLogger("orbitmq.timing")
+
+RELEASE_BATCH_MAX: Final = 256
+"""Messages released in one loop turn: about 5 ms of work."""
+
+SLEEP_MAX_MS: Final = 1_000
+"""Longest sleep while anything is pending: how late a forward step of the wall clock is noticed."""
+
+RETRY_MS: Final = 200
+"""Pause before trying again when the store takes no messages."""
+
+LATENESS_BOUNDS_MS: Final = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000,
+)  # fmt: skip
+"""Buckets of lateness: about three a decade where it is good, an hour where something stood still."""
+
+Data = memoryview | bytes | None
+"""The bytes of a record; None when it is damaged or gone."""
+
+_TIMER_NAME: Final = f"{Property.TIMER_OUT_MS}\x01".encode()
+_LEVEL_NAME: Final = f"{Property.DELAY}\x01".encode()
+
+
+class Release:
+    """Appends taken records of one owner."""
+
+    def __init__(self, what: str, restore: Callable[[memoryview | bytes], NewMessage]) -> None:
+        """`what` names one record in the log of the process. `restore` makes the message of a record, or raises RecordError or
+        Undeliverable."""
+        self._what = what
+        self._restore = restore
+        self.released_count = 0
+        self.quarantined_count = 0
+
+    def put(
+        self,
+        store: MessageStore,
+        taken: Sequence[tuple[int, Data]],
+        written: Callable[[], None],
+        untake: Callable[[Sequence[int]], None],
+    ) -> None:
+        """Append the messages of `taken`, (log position, record), in order; the store's next commit writes them.
+
+        `untake` is told, at once or after that commit, of the positions whose messages are not in the log. `written` comes after a
+        commit that wrote what was appended.
+        """
+        last_end = 0
+        appended: list[int] = []
+        for physical, data in taken:
+            try:
+                last_end = self._append(store, physical, data)
+            except StoreUnwritableError:
+                break
+            appended.append(physical)
+        if len(appended) < len(taken):
+            untake([physical for physical, _ in taken[len(appended) :]])
+
+        def committed(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                written()
+            else:
+                untake(appended)
+
+        if appended:
+            store.wait_durable(last_end, False, committed)
+
+    def _append(self, store: MessageStore, physical: int, data: Data) -> int:
+        try:
+            if data is None:
+                raise Undeliverable("its record in the commit log is damaged or gone")
+            end = store.append(self._restore(data), accepted=True).end_offset
+            self.released_count += 1
+        except StoreUnwritableError:
+            raise
+        except (Undeliverable, RecordError) as error:
+            end = self.quarantine(store, data, physical, str(error))
+        except Exception as error:  # whatever it is: one record stops neither its owner nor the others
+            logger.exception("restoring the %s at %d failed", self._what, physical)
+            end = self.quarantine(store, data, physical, f"{type(error).__name__}: {error}")
+        return end
+
+    def quarantine(self, store: MessageStore, data: Data, physical: int, reason: str) -> int:
+        """Append what is left of a record, with the reason, to the quarantine topic; answers the end of the new record.
+
+        Raises StoreUnwritableError.
+        """
+        logger.error("the %s at %d goes to quarantine: %s", self._what, physical, reason)
+        try:
+            record = None if data is None else decode_record(data)
+        except RecordError:
+            record = None  # the reason says so already
+        try:
+            end = store.append(quarantine_message(record, physical, reason), accepted=True).end_offset
+        except RecordError as error:  # with the reason it fits nowhere: the reason alone always does
+            logger.error("only the reason is kept: %s", error)
+            end = store.append(quarantine_message(None, physical, reason), accepted=True).end_offset
+        self.quarantined_count += 1
+        return end
+
+
+def read_cold(
+    store: MessageStore,
+    units: Sequence[tuple[int, int]],
+    done: Callable[[list[tuple[int, bytes | None]] | BaseException], None],
+) -> None:
+    """Read and check the records at (log position, size) on the worker; `done` gets (log position, record or None) in the same
+    order, or why nothing could be read."""
+
+    def job() -> list[tuple[int, bytes | None]]:
+        found: list[tuple[int, bytes | None]] = []
+        for physical, size in units:
+            read: ColdRead = read_and_verify(store.log, [(physical, size, 0)])
+            found.append((physical, read.records[0] if read.records else None))
+        return found
+
+    store.run_blocking(job, done)
+
+
+def may_be_of_level(entry: Dispatched) -> bool:
+    """Whether a record that names a source can have been made of a delayed message: that is cheaper to see than to find the
+    source. Those made of timer messages carry their slot time and no level."""
+    return _TIMER_NAME not in entry.properties or _LEVEL_NAME in entry.properties
+
+
+def may_be_of_timer(entry: Dispatched) -> bool:
+    """As `may_be_of_level`, for timer messages."""
+    return _LEVEL_NAME not in entry.properties or _TIMER_NAME in entry.properties
