@@ -52,6 +52,7 @@ from orbitmq.timing.due_work import DueWork
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.rewriting import Rewriting
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -375,7 +376,8 @@ class BrokerRole:
         settings, files, clock = process.settings, process.files, process.clock
         own, root = settings.broker, settings.data
         config = root / "config"
-        self.housekeeping = Housekeeping(self.store, root, files, clock, [self.release.lowest_needed])
+        self.rewriting = Rewriting(self.store, clock, [self.release])
+        self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
             settings,

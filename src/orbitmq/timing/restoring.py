@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from orbitmq.leaf import twin
+from orbitmq.limits import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import HALF_TOPIC, QUARANTINE_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
@@ -95,7 +96,7 @@ def rewritten_message(record: Record, due_ms: int) -> NewMessage:
     """A pending record once more, for the tail of the log: the same message in the same system queue, due at the same time.
 
     A record in the schedule topic that RocketMQ wrote does not carry its due time; ours does, so that the new store time
-    does not move it.
+    does not move it. Raises Undeliverable when there is no room for that.
     """
     properties = decode_properties(record.properties)
     encoded = bytes(record.properties)
@@ -105,6 +106,8 @@ def rewritten_message(record: Record, due_ms: int) -> NewMessage:
         code = due_ms
         if Property.DUE_MS not in properties:
             encoded = append_property(encoded, Property.DUE_MS, str(due_ms))
+            if len(encoded) > PROPERTIES_BYTES_MAX:
+                raise Undeliverable("its properties leave no room for its due time")
     return NewMessage(
         record.topic,
         record.queue_id,

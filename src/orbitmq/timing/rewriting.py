@@ -19,13 +19,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.limits import PROPERTIES_BYTES_MAX, REWRITE_BATCH_MAX
-from orbitmq.protocol.records import Record, decode_record
-from orbitmq.store.durability import PutStatus
-from orbitmq.store.reading import read_and_verify
+from orbitmq.limits import REWRITE_BATCH_MAX
+from orbitmq.protocol.records import decode_record
+from orbitmq.store.message import NewMessage
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.restoring import quarantine_message, rewritten_message
+from orbitmq.timing.release import Release, read_cold
+from orbitmq.timing.restoring import rewritten_message
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -79,9 +78,9 @@ class Rewriting:
         self._below: int | None = None
         self._ended: Callable[[bool], None] | None = None
         self._moving = False
-        self.rewritten_count = 0
-        """Records put again since the start of the process."""
-        self.quarantined_count = 0
+        self._due_ms: dict[int, int] = {}
+        """Log position -> due time of the records that are being put again."""
+        self._release = Release("pending message", self._again)
         store.deadlines.define(WAKEUP, self._move)
 
     # --- what retention asks (Rewriter) -----------------------------------------------------------------------------
@@ -89,6 +88,15 @@ class Rewriting:
     @property
     def is_busy(self) -> bool:
         return self._below is not None
+
+    @property
+    def rewritten_count(self) -> int:
+        """Records put again since the start of the process."""
+        return self._release.released_count
+
+    @property
+    def quarantined_count(self) -> int:
+        return self._release.quarantined_count
 
     def lowest_pending(self) -> int | None:
         known = [lowest for owner in self._owners if (lowest := owner.lowest_needed()) is not None]
@@ -131,69 +139,31 @@ class Rewriting:
             ended(lowest is None or lowest >= below)
 
     def _read(self, owner: PendingOwner, taken: list[Taken]) -> None:
-        store = self._store
         self._moving = True
 
-        def job() -> list[bytes | None]:
-            found: list[bytes | None] = []
-            for physical, size, due_ms in taken:
-                read = read_and_verify(store.log, [(physical, size, due_ms)])
-                found.append(read.records[0] if read.records else None)
-            return found
-
-        def done(found: list[bytes | None] | BaseException) -> None:
+        def done(found: list[tuple[int, bytes | None]] | BaseException) -> None:
             if isinstance(found, BaseException):
                 logger.error("pending messages could not be read to put them again, trying again: %s", found)
-                self._stop_slice(owner, taken)
+                self._moving = False
+                owner.put_back([one.physical_offset for one in taken])
+                self._continue(RETRY_MS)
             else:
                 self._append(owner, taken, found)
 
-        store.run_blocking(job, done)
+        read_cold(self._store, [(one.physical_offset, one.size) for one in taken], done)
 
-    def _append(self, owner: PendingOwner, taken: list[Taken], found: list[bytes | None]) -> None:
-        store = self._store
-        count = last_end = 0
-        try:
-            for one, data in zip(taken, found, strict=True):
-                last_end = self._put(one, data)
-                count += 1
-        except StoreUnwritableError as error:
-            logger.warning("the store takes no pending messages again, trying again: %s", error)
-        appended, left = taken[:count], taken[count:]
+    def _append(self, owner: PendingOwner, taken: list[Taken], found: Sequence[tuple[int, bytes | None]]) -> None:
+        self._due_ms = {one.physical_offset: one.due_ms for one in taken}
 
-        def committed(status: PutStatus) -> None:
-            if status is PutStatus.PUT_OK:
-                self.rewritten_count += len(appended)
-                self._stop_slice(owner, left)
-            else:
-                self._stop_slice(owner, taken)
+        def untake(positions: Sequence[int]) -> None:
+            owner.put_back(positions)
+            self._continue(RETRY_MS)
 
-        if appended:
-            store.wait_durable(last_end, False, committed)
-            store.commit()
-        else:
-            self._stop_slice(owner, left)
-
-    def _put(self, one: Taken, data: bytes | None) -> int:
-        """Append the record again, or what quarantine keeps of it; answers the end of what was appended."""
-        reason = "its record in the commit log is damaged or gone"
-        record: Record | None = None
-        try:
-            if data is not None:
-                record = decode_record(data)
-                message = rewritten_message(record, one.due_ms)
-                if len(message.properties) > PROPERTIES_BYTES_MAX:
-                    raise RecordError("its properties leave no room for its due time")
-                return self._store.append(message, accepted=True).end_offset
-        except RecordError as error:
-            reason = str(error)
-        logger.error("the pending message at %d goes to quarantine: %s", one.physical_offset, reason)
-        self.quarantined_count += 1
-        return self._store.append(quarantine_message(record, one.physical_offset, reason), accepted=True).end_offset
-
-    def _stop_slice(self, owner: PendingOwner, left: Sequence[Taken]) -> None:
-        """The slice has ended; what is left of it was not moved."""
         self._moving = False
-        if left:
-            owner.put_back([one.physical_offset for one in left])
-        self._continue(RETRY_MS if left else PAUSE_MS)
+        self._continue(PAUSE_MS)
+        self._release.put(self._store, found, lambda: None, untake)
+        self._store.commit()
+
+    def _again(self, data: memoryview | bytes) -> NewMessage:
+        record = decode_record(data)
+        return rewritten_message(record, self._due_ms[record.physical_offset])

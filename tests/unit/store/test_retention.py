@@ -10,10 +10,12 @@ from orbitmq.store.files import DiskUsage
 from orbitmq.store.retention import (
     DiskLevel,
     LogFile,
+    Pending,
     Retention,
     decide,
     disk_level,
     local_hour,
+    reserve_bytes,
     used_percent,
 )
 from orbitmq.store.settings import StoreSettings
@@ -138,6 +140,94 @@ def test_when_only_pinned_files_could_give_space_nothing_goes_and_sends_are_refu
     assert not decision.refuse_sends
     decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[nearly], lowest_needed=None)
     assert bases(decision) == [0, 100]
+
+
+def waiting(*ranges: tuple[int, int]) -> Pending:
+    """Pending records that fill these ranges of the log."""
+
+    def bytes_below(position: int) -> int:
+        return sum(max(min(end, position) - start, 0) for start, end in ranges)
+
+    return Pending(ranges[0][0], bytes_below)
+
+
+def expired(
+    pending: Pending | None, *, files: int = 5, disk: DiskUsage = EMPTY, lowest: int | None = None
+) -> Retention:
+    """A round over files of 100 bytes of which all but the last have expired."""
+    return decide(
+        log(*[100] * files, now=AT_FOUR),
+        now_ms=AT_FOUR,
+        settings=SETTINGS,
+        disks=[disk],
+        lowest_needed=lowest,
+        pending=pending,
+    )
+
+
+def test_files_in_front_of_the_oldest_pending_record_go_and_it_is_put_again() -> None:
+    decision = expired(waiting((250, 260)))
+    assert bases(decision) == [0, 100]
+    assert decision.rewrite_below == 300
+    assert decision.pinned
+    assert not decision.refuse_sends
+
+
+def test_pending_records_are_put_again_only_where_that_frees_at_least_as_much_as_it_writes() -> None:
+    assert expired(waiting((0, 50))).rewrite_below == 100
+    assert expired(waiting((0, 51))).rewrite_below == 200, "one more file makes it worth while"
+    assert expired(waiting((0, 100), (100, 200))).rewrite_below == 400
+    assert expired(waiting((0, 201))).rewrite_below is None, "four files are not worth it"
+    assert expired(waiting((0, 201))).remove == []
+
+
+def test_nothing_is_put_again_for_a_file_that_would_not_go() -> None:
+    assert expired(waiting((410, 420))).rewrite_below is None, "the last file is being written"
+    young = log(100, 1, 1, now=AT_FOUR)
+    decision = decide(young, now_ms=AT_FOUR, settings=SETTINGS, disks=[EMPTY], pending=waiting((110, 120)))
+    assert bases(decision) == [0]
+    assert decision.rewrite_below is None
+    assert expired(waiting((110, 120)), lowest=150).rewrite_below is None, "a reader needs that file where it is"
+
+
+def test_putting_again_needs_room() -> None:
+    assert expired(waiting((0, 10)), disk=DiskUsage(100, 91, 9)).rewrite_below is None
+    assert expired(waiting((0, 10)), disk=DiskUsage(100, 90, 10)).rewrite_below == 100
+    assert expired(waiting((0, 10)), disk=DiskUsage(0, 0, 0)).rewrite_below == 100, (
+        "of a disk of unknown size nothing is known"
+    )
+
+
+def test_a_crowded_disk_moves_what_is_pending_and_takes_sends_while_that_helps() -> None:
+    files = log(1, 1, 1, now=AT_NOON)
+    nearly = DiskUsage(4000 * GIB, 3999 * GIB, 3 * GIB // 2)
+    decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[nearly], pending=waiting((5, 10)))
+    assert decision.rewrite_below == 100
+    assert decision.level is DiskLevel.FULL
+    assert decision.reason.startswith("the disk is full")
+    nearly = DiskUsage(13 * GIB, 23 * GIB // 2, 3 * GIB // 2)
+    decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[nearly], pending=waiting((5, 10)))
+    assert decision.rewrite_below == 100
+    assert not decision.refuse_sends
+    decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[nearly], pending=waiting((0, 200)))
+    assert decision.rewrite_below is None
+    assert "the oldest commit log files hold messages still to be delivered" in decision.reason
+
+
+def test_sends_leave_the_reserve_alone_while_anything_is_pending() -> None:
+    assert reserve_bytes(SETTINGS) == GIB
+    assert reserve_bytes(StoreSettings(mapped_file_size_commit_log=1000)) == 1000
+    files = log(1, now=AT_NOON)
+    for free, refused in ((GIB, False), (GIB - 1, True)):
+        small = DiskUsage(5 * GIB, 5 * GIB - free, free)
+        decision = decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[EMPTY, small], pending=waiting((5, 10)))
+        assert decision.refuse_sends is refused
+        assert decision.reason == (
+            "1023 MiB of the disk are free, and 1024 MiB are kept for messages that are still to be delivered"
+            if refused
+            else ""
+        )
+        assert not decide(files, now_ms=AT_NOON, settings=SETTINGS, disks=[EMPTY, small]).refuse_sends
 
 
 def test_local_hour() -> None:
