@@ -93,6 +93,8 @@ class Property:
     """Ours: the due time of a record in the schedule or a timer topic, fixed at acceptance; not on the delivered record."""
     LEFT_MS: Final = "ORBITMQ_LEFT_MS"
     """Ours: the latest slot time that a rescheduled timer message has left, decimal; not on the delivered record."""
+    FAR: Final = "ORBITMQ_FAR"
+    """Ours: which message of the far tier a record takes the place of: its source number, its due time, and why."""
     REAL_UNIQ_KEY: Final = "ORBITMQ_UNIQ_KEY"
     """Ours: the unique key its sender knows, of a rescheduled timer message that waits under another one."""
     RECURRING: Final = "ORBITMQ_RECURRING"
