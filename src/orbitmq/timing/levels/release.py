@@ -354,14 +354,14 @@ class LevelRelease:
         if not taken:
             self._arm()
             return
-        if taken[0][0] < store.warm_from:
+        if min(taken)[0] < store.warm_from:
             self._read_cold(store, taken)
             return
         found = [(physical, store.log.view(physical, size)) for physical, size, _ in taken]
         self._release.put(store, found, self._arm, self._untake)
 
     def _take_due(self, now_ms: int) -> list[tuple[int, int, int]]:
-        """(physical offset, size, due) of units that are due, in order of their due times within each level."""
+        """(physical offset, size, due) of units that are due, in order of their due times, equal ones in log order."""
         assert self._queues is not None
         taken: list[tuple[int, int, int]] = []
         ready = [
@@ -379,7 +379,7 @@ class LevelRelease:
                 taken.append(unit)
                 self._in_flight[unit[0]] = (level, offset, unit[2])
                 share -= 1
-        taken.sort()
+        taken.sort(key=lambda unit: (unit[2], unit[0]))
         return taken
 
     def _read_cold(self, store: MessageStore, taken: list[tuple[int, int, int]]) -> None:
