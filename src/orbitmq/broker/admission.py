@@ -1,21 +1,23 @@
 """Admission: what becomes of a message that somebody wants to send.
 
 One decision for every protocol front end: the checks in the protocol's order, the properties the broker adds and
-removes, the way to a dead-letter topic, and the rewrite of a delayed message to the schedule topic. Plain messages take
-a short way through (`plain_admission`), batches have a module of their own (`batch_admission`).
+removes, the way to a dead-letter topic, and the rewrite of a delayed message to the schedule topic and of a timer message
+to the timer topic. Plain messages take a short way through (`plain_admission`), batches have a module of their own
+(`batch_admission`), what times mean is in `timers.intake`.
 
 Rules of this file
 1. `admit` performs no I/O and appends nothing. Its only effects are topics and groups that come into being by being
    used, as the protocol wants it.
 2. The order of the checks is the protocol's: of two faults in one message, clients see the same one as with RocketMQ.
-3. What is not built yet is refused, never stored as something else: half messages, timer messages, inner batches.
+3. What is not built yet is refused, never stored as something else: half messages, inner batches.
 4. The due time of a delayed message is fixed here: the clock is read after its frame arrived, rounded up to the
    millisecond, plus its level. It stands in the tags code and in a property of our own, so a later change of the
    level list, a stepped clock or a rebuilt consume queue does not change it.
-5. Whether a send is a repeat is asked last: a repeat is answered with the first one's place only if it would be
+5. A delay level wins over timer properties, and what was delivered by a timer (TIMER_OUT_MS) is an ordinary message again.
+6. Whether a send is a repeat is asked last: a repeat is answered with the first one's place only if it would be
    admitted itself.
 
-Source: RocketMQ broker, send path checks; delay levels at put time.
+Source: RocketMQ broker, send path checks; delay levels and timers at put time.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import msgspec
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.message_properties import TIMERS, BrokerProperties, is_true, waits_for_flush
+from orbitmq.broker.message_properties import BrokerProperties, is_true, waits_for_flush, without_timers
 from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.broker.once.identity import Once, sort_out
 from orbitmq.broker.once.memory import Place
@@ -37,6 +39,7 @@ from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.timers.intake import TimerIntake, waiting_values
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.errors import RecordError
 from orbitmq.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_BYTES_MAX, TOPIC_BYTES_MAX
@@ -87,12 +90,13 @@ class Admission:
         body_bytes_max: int,
         random_below: Callable[[int], int] = random.randrange,
         idempotence: Idempotence | None = None,
+        timers: TimerIntake | None = None,
         clock_rounding_ms: int = 1,
     ) -> None:
         """`unwritable()` words the refusal while the store accepts nothing. `random_below(n)` chooses a queue in [0, n).
 
-        Without `idempotence` sends that may be repeated are refused. `clock_rounding_ms` is that of the clock that times come
-        from.
+        Without `idempotence` sends that may be repeated are refused, without `timers` timer messages.
+        `clock_rounding_ms` is that of the clock that times come from.
         """
         self.levels = DelayLevels.parse(settings.message_delay_level, clock_rounding_ms)
         self.clamped_count = 0
@@ -110,7 +114,8 @@ class Admission:
         self._random_below = random_below
         self.idempotence = idempotence
         self.own = BrokerProperties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
-        self._plain = PlainAdmission(settings, topics, self.levels, self.own, store_host, body_bytes_max)
+        self.timers = timers or TimerIntake(settings, None)
+        self._plain = PlainAdmission(settings, topics, self.levels, self.own, self.timers, store_host, body_bytes_max)
 
     # --- front door -------------------------------------------------------------------------------------------------
 
@@ -183,7 +188,7 @@ class Admission:
         if unique_key is None:
             unique_key = self.next_unique_key()
             values = values | {Property.UNIQ_KEY: unique_key}
-        message = self.place(
+        message, slot_ms = self.place(
             topic,
             queue_id,
             sending.body,
@@ -195,7 +200,10 @@ class Admission:
             born_host=origin.host,
             reconsume_times=sending.reconsume_times,
         )
-        return Placement(message, queue_id, unique_key, wait, once)
+        handle = None
+        if slot_ms is not None and not topic.startswith(RETRY_PREFIX):
+            handle = self.timers.handle_of(topic, slot_ms, unique_key)
+        return Placement(message, queue_id, unique_key, wait, once, handle)
 
     def _admit_retry(
         self, sending: Sending, config: TopicConfig, queue_id: int, values: dict[str, str], origin: Origin,
@@ -215,7 +223,7 @@ class Admission:
         if sending.reconsume_times > limit or self._locks.holds_any(group_name, now_ns):
             config = self._topics.ensure_dead_letter(group_name)
             topic, stored_queue = config.topic_name, 0
-            values = values | {Property.DELAY: "0"}
+            values = without_timers(values) | {Property.DELAY: "0"}
         self._check_body(sending)
         placement = self._admit_message(sending, config, topic, stored_queue, values, origin, now_ms)
         return msgspec.structs.replace(placement, queue_id=queue_id)
@@ -233,17 +241,18 @@ class Admission:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-    ) -> NewMessage:
-        """The message as it is stored, with the broker's properties and, for a delay level, in the schedule topic.
+    ) -> tuple[NewMessage, int | None]:
+        """The message as it is stored, with the broker's properties and, with a time to wait for, in a topic for that; and its
+        slot time when it is a timer message that waits.
 
-        `sys_flag` has its host bits. Raises `Refusal` for timer properties, a level that is no number, and sizes.
+        `sys_flag` has its host bits. Raises `Refusal` for a level or a time that cannot be had, and sizes.
         """
         values = self.own.complete(values)
         level = level_of(values)
         due_ms: int | None = None
+        slot_ms: int | None = None
         if level > 0:
-            for name in TIMERS:
-                values.pop(name, None)
+            values = without_timers(values)
             if level > self.levels.max_level:
                 level = self.levels.max_level
                 self.clamped_count += 1
@@ -253,15 +262,17 @@ class Admission:
             values[Property.REAL_QID] = str(queue_id)
             values[Property.DUE_MS] = str(due_ms)
             topic, queue_id = SCHEDULE_TOPIC, level - 1
-        else:
-            check_no_timer(values)
+        elif (time := self.timers.time_of(values, now_ms)) is not None:
+            slot_ms = None if time.is_cancel else time.slot_ms
+            waiting_values(values, topic, queue_id, time)
+            topic, queue_id = self.timers.topic_for(time, now_ms), 0
         try:
             properties = encode_properties(values)
         except RecordError as error:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the properties cannot be stored: {error}") from error
         self.check_sizes(body, properties)
         tag = values.get(Property.TAGS)
-        return NewMessage(
+        message = NewMessage(
             topic,
             queue_id,
             body,
@@ -277,6 +288,7 @@ class Admission:
             values.get(Property.UNIQ_KEY),
             values.get(Property.KEYS),
         )
+        return message, slot_ms
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -399,18 +411,6 @@ def level_of(values: dict[str, str]) -> int:
     except ValueError:
         pass
     raise Refusal(ResponseCode.SYSTEM_ERROR, f"the delay level (property DELAY) is a number, not {text[:32]!r}")
-
-
-def check_no_timer(values: dict[str, str]) -> None:
-    """Raises `Refusal` for a timer message. TIMER_OUT_MS marks one that was delivered: it is an ordinary message again."""
-    if Property.TIMER_OUT_MS in values:
-        return
-    for name in TIMERS:
-        if name in values:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"timer messages are not enabled on this broker (property {name}); use a delay level (property DELAY)",
-            )
 
 
 def check_attributes(config: TopicConfig, values: dict[str, str]) -> None:

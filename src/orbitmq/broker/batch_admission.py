@@ -3,9 +3,11 @@
 Rules of this file
 1. All of a batch is admitted or nothing.
 2. What a message does not say itself it takes from the batch, except the batch's own identity (UNIQ_KEY, ONCE_KEY).
-3. Messages of a batch are neither delayed nor transactional. RocketMQ overlooks a delay level inside a batch and delivers
-   at once; here the batch is refused, because a message must not come before its time.
-4. A batch that may be repeated is decided message by message: after a crash a part of it may be in the log, and its repeat
+3. Messages of a batch have neither delay levels nor transactions. RocketMQ overlooks a delay level and a time inside a
+   batch and delivers at once; here a level is refused, because a message must not come before its time.
+4. A batch whose messages all have the same due time is that many timer messages. Mixed times are refused; times that
+   have all passed are no times.
+5. A batch that may be repeated is decided message by message: after a crash a part of it may be in the log, and its repeat
    stores what is missing.
 
 Source: RocketMQ broker, batches.
@@ -20,14 +22,14 @@ from orbitmq.broker.admission import (
     BATCH_BITS,
     Admission,
     check_attributes,
-    check_no_timer,
     level_of,
     topic_too_long,
 )
-from orbitmq.broker.message_properties import NEEDS_THOUGHT, is_true, waits_for_flush
+from orbitmq.broker.message_properties import NEEDS_THOUGHT, TIMERS, is_true, waits_for_flush
 from orbitmq.broker.once.identity import ONCE_NAMES, Once, is_copy, read_once, sort_out
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
+from orbitmq.broker.timers.intake import waiting_values
 from orbitmq.errors import RecordError
 from orbitmq.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.batches import BatchRow, batch_rows
@@ -36,6 +38,7 @@ from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.store.message import NewMessage
+from orbitmq.timing.timer_times import TimerTime
 
 IDENTITIES = frozenset({Property.UNIQ_KEY, Property.ONCE_KEY})
 """What a batch does not share with its messages."""
@@ -73,11 +76,20 @@ class BatchAdmission:
         sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
         shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         own, shared_names = admission.own.encoded, shared.keys()
+        time = self._time_of(rows, shared, now_ms)
+        stored_topic, stored_queue = (
+            (topic, queue_id) if time is None else (admission.timers.topic_for(time, now_ms), 0)
+        )
         messages: list[NewMessage] = []
         sends: list[Once] = []
         for flag, body, properties, values in rows:
             unique_key, once = None, None
-            if values is not None and NEEDS_THOUGHT.isdisjoint(values) and shared_names <= values.keys():
+            if (
+                time is None
+                and values is not None
+                and NEEDS_THOUGHT.isdisjoint(values)
+                and shared_names <= values.keys()
+            ):
                 unique_key = values.get(Property.UNIQ_KEY)
                 if not ONCE_NAMES.isdisjoint(values):
                     if is_copy(topic, values):
@@ -89,15 +101,18 @@ class BatchAdmission:
             else:
                 values, once = self._complete(topic, properties, shared)
                 unique_key = values[Property.UNIQ_KEY]
-                properties = encode_properties(admission.own.complete(values))
+                values = admission.own.complete(values)
+                if time is not None:
+                    waiting_values(values, topic, queue_id, time)
+                properties = _encoded(values)
             if once is not None:
                 sends.append(once)
             if len(properties) > PROPERTIES_BYTES_MAX:
                 admission.check_sizes(body, properties)
             messages.append(
                 NewMessage(
-                    topic,
-                    queue_id,
+                    stored_topic,
+                    stored_queue,
                     body,
                     properties,
                     flag,
@@ -112,6 +127,8 @@ class BatchAdmission:
                     values.get(Property.KEYS),
                 )
             )
+        if time is not None:
+            admission.timers.make_room(time, len(messages))
         unique_key, wait = common.get(Property.UNIQ_KEY), waits_for_flush(common)
         if not sends:
             return BatchPlacement(messages, queue_id, unique_key, wait)
@@ -121,6 +138,24 @@ class BatchAdmission:
         return BatchPlacement(
             list(compress(messages, new)), queue_id, unique_key, wait, list(compress(sends, new)), earlier
         )
+
+    def _time_of(self, rows: Sequence[BatchRow], shared: dict[str, str], now_ms: int) -> TimerTime | None:
+        """The one time at which all messages of the batch fall due; None when they have none. Raises `Refusal`."""
+        if TIMERS.isdisjoint(shared) and not any(_may_be_timed(row) for row in rows):
+            return None
+        timers = self._admission.timers
+        times: set[TimerTime | None] = set()
+        for _, _, properties, values in rows:
+            time = timers.judge(shared | (decode_properties(properties) if values is None else values), now_ms)
+            if time is not None and time.is_cancel:
+                raise _illegal(f"a cancellation ({Property.TIMER_DEL_UNIQKEY}) cannot stand in a batch")
+            times.add(time)
+            if len(times) > 1:
+                raise _illegal(
+                    "the messages of the batch fall due at different times: a batch has one due time, in all of its messages "
+                    "or in its own properties, or none"
+                )
+        return times.pop()
 
     def _complete(self, topic: str, properties: bytes, shared: dict[str, str]) -> tuple[dict[str, str], Once | None]:
         """What a message says, with what it takes from the batch and a unique key, and which send it is. Raises `Refusal`."""
@@ -164,7 +199,18 @@ def _check_part(values: dict[str, str]) -> None:
         raise _illegal("a batch cannot hold transactional messages (TRAN_MSG)")
     if Property.INNER_NUM in values:
         raise _illegal("an inner batch (INNER_NUM) cannot stand in a batch")
-    check_no_timer(values)
+
+
+def _may_be_timed(row: BatchRow) -> bool:
+    _, _, properties, values = row
+    return b"TIMER_DEL" in properties if values is None else not TIMERS.isdisjoint(values)
+
+
+def _encoded(values: dict[str, str]) -> bytes:
+    try:
+        return encode_properties(values)
+    except RecordError as error:
+        raise _illegal(f"the properties of a message cannot be stored: {error}") from error
 
 
 def _illegal(remark: str) -> Refusal:

@@ -40,6 +40,7 @@ from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.timers.intake import FarTier, TimerIntake
 from orbitmq.broker.topics import TableFile, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
@@ -52,6 +53,7 @@ from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
+from orbitmq.timing.timers.timers import Timers
 
 logger = logging.getLogger("orbitmq.broker")
 
@@ -90,13 +92,16 @@ class Broker:
         memory_bytes: int | None = None,
         random_below: Callable[[int], int] = random.randrange,
         idempotence: Idempotence | None = None,
+        timers: Timers | None = None,
+        far: FarTier | None = None,
     ) -> None:
         """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
 
         `tables(name)` is the file of a table such as `topics.json`. `store_host` is the packed address that clients
         reach this broker at; it becomes part of every message id. `worker` saves consumer offsets; the store's own.
         `disk_use()` gives the used share per path, for remarks and runtime information.
-        Without `idempotence`, which has to be one of the store's derived structures, idempotent sends are refused.
+        Without `idempotence`, which has to be one of the store's derived structures, idempotent sends are refused; the same
+        holds for `timers` and timer messages. `far` takes those that are due late.
         """
         self.settings = settings
         self.store = store
@@ -134,6 +139,7 @@ class Broker:
             body_bytes_max=store.settings.max_message_size,
             random_below=random_below,
             idempotence=idempotence,
+            timers=TimerIntake(settings, timers, far, clock_rounding_ms=clock.rounding_ms),
             clock_rounding_ms=clock.rounding_ms,
         )
         self.sends = SendProcessor(
@@ -302,6 +308,7 @@ class Broker:
         if self.topics.dirty or self.groups.dirty:
             self._save_tables()
         self.store.commit()
+        self.admission.timers.turn_ended()
         now_ns = self.clock.monotonic_ns()
         self.statistics.end_turn(now_ns, self.clock.now_ms)
         self._arm(now_ns)

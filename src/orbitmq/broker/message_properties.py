@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Reading follows the tolerant rules of `protocol.properties`. A text that needs no tolerance can be stored as it is.
-2. Broker properties win over the sender's: MSG_REGION, TRACE_ON and CLUSTER are ours, POP_CK and our own property never
+2. Broker properties win over the sender's: MSG_REGION, TRACE_ON and CLUSTER are ours, POP_CK and our own properties never
    come from a client.
 """
 
@@ -13,11 +13,11 @@ from typing import Final
 from orbitmq.protocol.properties import Property, encode_properties
 
 OVERRIDDEN: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
-DROPPED: Final = frozenset({Property.POP_CK, Property.DUE_MS, Property.RUN})
-TIMERS: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
+DROPPED: Final = frozenset({Property.POP_CK, Property.DUE_MS, Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.RUN})
+TIMERS: Final = frozenset({Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS})
 
 NEEDS_THOUGHT: Final = (
-    OVERRIDDEN | DROPPED | frozenset(TIMERS) | frozenset({Property.DELAY, Property.TRAN_MSG, Property.INNER_NUM})
+    OVERRIDDEN | DROPPED | TIMERS | frozenset({Property.DELAY, Property.TRAN_MSG, Property.INNER_NUM})
 )
 """A message with none of these is stored as sent, with the broker's own properties behind."""
 
@@ -49,3 +49,10 @@ class BrokerProperties:
         completed = {name: value for name, value in values.items() if name not in DROPPED}
         completed.update(self.values)
         return completed
+
+
+def without_timers(values: dict[str, str]) -> dict[str, str]:
+    """Properties without a wish for a time; the same object when there is none."""
+    if TIMERS.isdisjoint(values):
+        return values
+    return {name: value for name, value in values.items() if name not in TIMERS}

@@ -18,14 +18,16 @@ from functools import partial
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.counting.statistics import LATENCY_MASK, Statistics
-from orbitmq.broker.once.identity import Once
+from orbitmq.broker.once.identity import WAITING_TOPICS, Once
 from orbitmq.broker.once.memory import Place
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, RETRY_PREFIX, TIMER_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
@@ -126,9 +128,10 @@ class SendProcessor:
             return self._refuse(command, self._unwritable())
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
-        delayed = placement.message.topic == SCHEDULE_TOPIC
+        delayed = placement.message.topic in WAITING_TOPICS
         self._statistics.stored(sending.topic, 1, appended.size, delayed)
         queue_id, unique_key, once = placement.queue_id, placement.unique_key, placement.once
+        handle = placement.handle
         if once is not None and (memory := self._admission.idempotence) is not None:
             memory.sent(once, appended, queue_id)
         if command.flag & FLAG_ONEWAY:
@@ -143,7 +146,7 @@ class SendProcessor:
             if not appended.queue_offset & LATENCY_MASK:
                 done_ns = self._clock.monotonic_ns()
                 self._statistics.put_latency.took(waited_ns + done_ns - now_ns, done_ns)
-            place = (opaque, queue_id, unique_key, appended.physical_offset, appended.queue_offset)
+            place = (opaque, queue_id, unique_key, appended.physical_offset, appended.queue_offset, handle)
             if status is PutStatus.PUT_OK:
                 peer.send_answer(self._answers.encode(*place))
             else:
@@ -159,7 +162,14 @@ class SendProcessor:
         if command.flag & FLAG_ONEWAY:
             return
         self.unanswered_count += 1
-        place = (command.opaque, earlier.queue_id, earlier.unique_key, earlier.physical_offset, earlier.queue_offset)
+        place = (
+            command.opaque,
+            earlier.queue_id,
+            earlier.unique_key,
+            earlier.physical_offset,
+            earlier.queue_offset,
+            self._handle_of(earlier),
+        )
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
@@ -168,6 +178,19 @@ class SendProcessor:
 
         # What is written is synced in whole turns: a sync beyond the record's first byte covers all of it.
         self._store.wait_durable(earlier.physical_offset + 1, earlier.wait, stored)
+
+    def _handle_of(self, earlier: EarlierResult) -> str | None:
+        """What the sender of the first send was given to recall it with, as its record says; None when it waits for no time,
+        or is not in the log any more."""
+        record = self._store.record_at(earlier.physical_offset)
+        if record is None:
+            return None
+        stored = decode_record(record)
+        values = decode_properties(stored.properties) if stored.topic in (TIMER_TOPIC, FAR_TIMER_TOPIC) else {}
+        topic, slot = values.get(Property.REAL_TOPIC, ""), values.get(Property.TIMER_OUT_MS, "")
+        if not topic or not slot.isdigit() or topic.startswith(RETRY_PREFIX):
+            return None
+        return self._admission.timers.handle_of(topic, int(slot), values.get(Property.UNIQ_KEY, earlier.unique_key))
 
     def _remember(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
         """A repeat of these sends is one from now on, unless `_forget` hears that the write at the end of the turn failed."""
@@ -199,7 +222,8 @@ class SendProcessor:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         if appended:
             size = appended[-1].end_offset - appended[0].physical_offset
-            self._statistics.stored(sending.topic, len(appended), size)
+            delayed = placement.messages[0].topic in WAITING_TOPICS
+            self._statistics.stored(sending.topic, len(appended), size, delayed)
         if placement.sends:
             self._remember(placement.sends, appended, placement.queue_id)
             self._forget_unwritten(placement.sends, appended, placement.queue_id)
@@ -208,7 +232,7 @@ class SendProcessor:
         prefix = self._id_prefix
         places = _places(placement, appended)
         fields = {
-            "queueId": str(places[0].queue_id),
+            "queueId": str(placement.queue_id if appended else places[0].queue_id),
             "msgId": ",".join([f"{prefix}{one.physical_offset:016X}" for one in places]),
             "TRACE_ON": self._trace_on,
             "MSG_REGION": self._region,

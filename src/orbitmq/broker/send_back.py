@@ -100,7 +100,7 @@ class SendBackProcessor:
         values[Property.DELAY] = str(level)
         if not self._store.writable:
             raise self._unwritable()
-        message = self._admission.place(
+        message, _ = self._admission.place(
             topic,
             queue_id,
             bytes(record.body),

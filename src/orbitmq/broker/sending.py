@@ -47,6 +47,8 @@ class Placement(msgspec.Struct, gc=False):
     wait: bool
     once: Once | None = None
     """Which send it is, when its sender may repeat it."""
+    handle: str | None = None
+    """What recalls it, of a timer message that waits for its time."""
 
 
 class EarlierResult(msgspec.Struct, gc=False):

@@ -88,6 +88,25 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     """Delays of levels 1, 2, ..., separated by single blanks; units s, m, h, d."""
 
+    # --- timer messages ---
+    timer_wheel_enable: bool = True
+    """Take messages with timer properties, and have the topic they wait in."""
+
+    timer_precision_ms: int = 1_000
+    """Width of a slot of the timer wheel. Messages are delivered to the millisecond whatever it is."""
+
+    timer_max_delay_sec: int = 0
+    """Timer messages that are further away are refused. 0: none is too far before the end of the year 9999."""
+
+    timer_congest_num_each_slot: int = 2**31 - 1
+    """Pending messages of one slot from which on further ones are refused at random; from twice as many all are."""
+
+    recall_message_enable: bool = True
+    """Serve recalls of pending timer messages; RocketMQ refuses them by default."""
+
+    allow_recall_when_broker_not_writeable: bool = True
+    """Serve recalls also while the broker's permission takes no messages."""
+
     # --- idempotent sends ---
     idempotence_memory_max_bytes: int = ONCE_MEMORY_BYTES_MAX
     """What the keys of idempotent sends may take together; beyond it such sends are refused. 160 bytes a key."""

@@ -253,7 +253,7 @@ class _TopicsFile(msgspec.Struct, rename="camel"):
 
 
 def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
-    """The topics a broker with these settings always has. The timer topic belongs to the timers."""
+    """The topics a broker with these settings always has."""
     topics = names.system_topics(
         settings.broker_cluster_name,
         settings.broker_name,
@@ -261,7 +261,7 @@ def system_topics(settings: BrokerSettings) -> list[TopicConfig]:
         cluster_topic=settings.cluster_topic_enable,
         broker_topic=settings.broker_topic_enable,
         trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
-        timer_wheel=False,
+        timer_wheel=settings.timer_wheel_enable,
     )
     return [_plain(topic.name, topic.queues, perm=int(topic.perm)) for topic in topics]
 

@@ -6,8 +6,7 @@ module gives it types and answers questions about it.
 Rules of this file
 1. Every known key is used, without effect (warns), or a promise not kept yet (stops the start when it is set to a
    value other than the ones listed as harmless). Each says why in one sentence.
-2. A key that touches durability, security, visibility or time is never merely warned about. The exceptions carry the
-   part they wait for in `until`.
+2. A key that touches durability, security, visibility or time is never merely warned about.
 3. A key in no table is an error that names the nearest known one; nothing is passed over in silence.
 """
 
@@ -19,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -72,7 +71,6 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     status: KeyStatus
     reason: str
     touches: Touches = Touches.NOTHING
-    until: Literal["timers"] | None = None
     field: str = ""
     kind: ValueKind = ValueKind.TEXT
     unit: str = ""

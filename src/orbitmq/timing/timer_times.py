@@ -6,7 +6,8 @@ delivery comes at the due time or up to one precision later; ours comes at the d
 
 Rules of this file
 1. Pure functions: the clock, chance and settings are arguments.
-2. Never early: a clock rounds down to the millisecond, so a delay counts from the next one.
+2. Never early: a clock rounds down to the millisecond, so a delay counts from the next one. A clock that is moved by
+   hand does not.
 3. Nothing is clamped and nothing is guessed. A time that cannot be read or is out of range is refused with a remark that
    names the property and the limit; a time that has passed means now.
 4. `slot + precision >= deliver_ms > slot`, always: a RocketMQ broker that reads our slots is never early either.
@@ -32,6 +33,8 @@ WINDOW_SLOTS_MAX: Final = 7 * 86_400 - 60
 """The widest roll window, in slots: half the wheel, less a minute."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_PLAIN_DIGITS: Final = 19
+"""A text of fewer decimal digits is a 64-bit number without a closer look."""
 _SHOWN_CHARS: Final = 32
 
 
@@ -70,6 +73,8 @@ class TimerRules(NamedTuple):
     max_delay_ms: int | None = None
     """None: any time up to `TIMER_DELIVER_MS_MAX`."""
     enabled: bool = True
+    clock_rounding_ms: int = 1
+    """What a reading of the clock may lag behind the true time; 0 for a clock that is moved by hand."""
 
 
 NOT_TIMED: Final = TimerTime(TimerKind.NOT_TIMED)
@@ -86,8 +91,10 @@ def timer_time(properties: Mapping[str, str], level: int, now_ms: int, rules: Ti
 
     `level` is its delay level, 0 for none. Cancellations need a time in the future.
     """
-    name = next((name for name in PRECEDENCE if name in properties), None)
-    if name is None:
+    for name in PRECEDENCE:
+        if name in properties:
+            break
+    else:
         return NOT_TIMED
     if level > 0:
         return _LEVEL
@@ -95,12 +102,15 @@ def timer_time(properties: Mapping[str, str], level: int, now_ms: int, rules: Ti
         return NOT_TIMED
     is_cancel = Property.TIMER_DEL_UNIQKEY in properties
     if not rules.enabled:
-        return _refused(TimerRefusal.DISABLED, f"timer messages are switched off (timerWheelEnable=false): {name}")
+        return _refused(TimerRefusal.DISABLED, f"this broker takes no timer messages (timerWheelEnable=false): {name}")
     text = properties[name]
-    if not _NUMBER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+    if not (len(text) < _PLAIN_DIGITS and text.isascii() and text.isdigit()) and (
+        not _NUMBER.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63
+    ):
         shown = text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
         return _refused(TimerRefusal.ILLEGAL, f"{name} is {shown!r}, which is no 64-bit decimal number")
-    deliver_ms = _due(name, int(text), now_ms)
+    rounding_ms = 0 if name == Property.TIMER_DELIVER_MS else rules.clock_rounding_ms
+    deliver_ms = _due(name, int(text), now_ms, rounding_ms)
     if deliver_ms <= now_ms:
         if is_cancel:
             return _refused(
@@ -108,7 +118,7 @@ def timer_time(properties: Mapping[str, str], level: int, now_ms: int, rules: Ti
             )
         return TimerTime(TimerKind.NOW)
     max_delay_ms = rules.max_delay_ms
-    if max_delay_ms is not None and deliver_ms - now_ms > max_delay_ms + (name != Property.TIMER_DELIVER_MS):
+    if max_delay_ms is not None and deliver_ms - now_ms > max_delay_ms + rounding_ms:
         return _refused(
             TimerRefusal.ILLEGAL,
             f"{name}={text} is too far: the limit is {max_delay_ms} ms from now (timerMaxDelaySec)",
@@ -121,12 +131,12 @@ def timer_time(properties: Mapping[str, str], level: int, now_ms: int, rules: Ti
     return TimerTime(TimerKind.LATER, deliver_ms, slot_time(deliver_ms, rules.precision_ms), is_cancel)
 
 
-def _due(name: str, value: int, now_ms: int) -> int:
+def _due(name: str, value: int, now_ms: int, rounding_ms: int) -> int:
     if name == Property.TIMER_DELIVER_MS:
         return value
     if value <= 0:
         return now_ms
-    return now_ms + 1 + (value * 1000 if name == Property.TIMER_DELAY_SEC else value)
+    return now_ms + rounding_ms + (value * 1000 if name == Property.TIMER_DELAY_SEC else value)
 
 
 def _refused(refusal: TimerRefusal, remark: str) -> TimerTime:

@@ -161,8 +161,8 @@ class TestRefusals:
         self.refused(rig.send("T", b"x", {"INNER_NUM": "3"}), ResponseCode.MESSAGE_ILLEGAL, "INNER_NUM")
 
     @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
-    def test_timer(self, rig, name):
-        self.refused(rig.send("T", b"x", {name: "5"}), ResponseCode.SYSTEM_ERROR, name, "not enabled")
+    def test_timer_where_there_are_none(self, rig, name):
+        self.refused(rig.send("T", b"x", {name: "5"}), ResponseCode.SYSTEM_ERROR, name, "timerWheelEnable=false")
 
     def test_too_early(self, make_rig):
         rig = make_rig(start_accept_send_request_timestamp=1_700_000_000_001)

@@ -237,7 +237,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "enablePropertyFilter=true",
         "readUnCommitted=true",
         "inSyncReplicas=2",
-        "timerMaxDelaySec=600000",
+        "timerSkipUnknownError=true",
         "transactionTimeOut=1000",
     ],
 )
@@ -266,10 +266,13 @@ def test_a_key_without_effect_warns_once(tmp_path: Path) -> None:
     assert "event loop" in warning
 
 
-@pytest.mark.parametrize("key", ["timerWheelEnable", "recallMessageEnable"])
-@pytest.mark.parametrize("value", ["true", "false"])
-def test_the_timer_switches_only_warn_until_timers_exist(tmp_path: Path, key: str, value: str) -> None:
-    assert len(load(tmp_path, None, f"{key}={value}").warnings) == 1
+def test_timers_have_no_farthest_time_unless_somebody_sets_one(tmp_path: Path) -> None:
+    assert load(tmp_path, None).broker.timer_max_delay_sec == 0
+    settings = load(tmp_path, None, "timerMaxDelaySec=259200", "recallMessageEnable=false", "timerWheelEnable=false")
+    assert settings.broker.timer_max_delay_sec == 259_200
+    assert not settings.broker.recall_message_enable
+    assert not settings.broker.timer_wheel_enable
+    assert not settings.warnings
 
 
 def test_a_key_twice_in_one_file_is_the_last_one_and_a_warning(tmp_path: Path) -> None:

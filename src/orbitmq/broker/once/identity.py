@@ -21,7 +21,7 @@ import msgspec
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from orbitmq.protocol.names import DLQ_PREFIX, FAR_TIMER_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
@@ -31,6 +31,9 @@ ONCE_NAMES: Final = frozenset({Property.ONCE_SCOPE, Property.ONCE_EPOCH, Propert
 
 TRANSIENT_PREFIX: Final = "~"
 """Scopes that producers make for their own retries begin with it; they are forgotten soon."""
+
+WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, FAR_TIMER_TOPIC})
+"""Where a message that was sent with a time to wait for is stored first, in place of its real topic."""
 
 DIGEST_BYTES: Final = 16
 EPOCH_MAX: Final = (1 << 63) - 1
@@ -118,7 +121,7 @@ def once_in_log(entry: Dispatched) -> tuple[Once, int] | None:
         return None
     values = decode_properties(entry.properties)
     topic, queue_id = entry.topic, entry.queue_id
-    if topic == SCHEDULE_TOPIC:
+    if topic in WAITING_TOPICS:
         topic = values.get(Property.REAL_TOPIC, "")
         queue = values.get(Property.REAL_QID, "")
         if not topic or not (queue.isascii() and queue.isdigit()) or int(queue) > 0x7FFFFFFF:

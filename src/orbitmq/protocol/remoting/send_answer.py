@@ -1,6 +1,6 @@
 """The answer to a successful send, encoded in one step.
 
-It is the most frequent frame a broker writes, and all but six values of it are the same every time. `SendAnswers` writes
+It is the most frequent frame a broker writes, and all but seven values of it are the same every time. `SendAnswers` writes
 what `frame.encode` writes for the same command, byte for byte, in a quarter of the time.
 
 Rules of this file
@@ -32,20 +32,37 @@ class SendAnswers:
         self._constant = {"TRACE_ON": "true" if trace_on else "false", "MSG_REGION": region}
         constant = msgspec.json.encode(self._constant)[1:-1].replace(b"%", b"%%")
         self._template = (
-            b'{"code":0,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%b%%016X",%b,"queueOffset":"%%d"}'
+            b'{"code":0,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%b%%016X",%b,"queueOffset":"%%d"%%b}'
             b',"flag":1,"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
             % (self._id_prefix.encode(), constant, OUR_VERSION)
         )
 
-    def encode(self, opaque: int, queue_id: int, unique_key: str, physical_offset: int, queue_offset: int) -> bytes:
-        """The whole frame. Cost: about 0.7 us when `unique_key` is letters and digits, as clients make it."""
+    def encode(
+        self,
+        opaque: int,
+        queue_id: int,
+        unique_key: str,
+        physical_offset: int,
+        queue_offset: int,
+        handle: str | None = None,
+    ) -> bytes:
+        """The whole frame; `handle` is base64. Cost: about 0.7 us when `unique_key` is letters and digits, as clients make it."""
         if not unique_key.isalnum():
-            return encode(self.command(opaque, queue_id, unique_key, physical_offset, queue_offset))
-        header = self._template % (queue_id, unique_key.encode(), physical_offset, queue_offset, opaque)
+            return encode(self.command(opaque, queue_id, unique_key, physical_offset, queue_offset, handle))
+        recall = b"" if handle is None else b',"recallHandle":"%b"' % handle.encode()
+        header = self._template % (queue_id, unique_key.encode(), physical_offset, queue_offset, recall, opaque)
         size = len(header)
         return _prefix(size + 4, size) + header
 
-    def command(self, opaque: int, queue_id: int, unique_key: str, physical_offset: int, queue_offset: int) -> Command:
+    def command(
+        self,
+        opaque: int,
+        queue_id: int,
+        unique_key: str,
+        physical_offset: int,
+        queue_offset: int,
+        handle: str | None = None,
+    ) -> Command:
         """The same answer as a command."""
         fields = {
             "queueId": str(queue_id),
@@ -54,4 +71,6 @@ class SendAnswers:
             **self._constant,
             "queueOffset": str(queue_offset),
         }
+        if handle is not None:
+            fields["recallHandle"] = handle
         return Command(0, opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, None, fields, True)

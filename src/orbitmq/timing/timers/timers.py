@@ -121,6 +121,10 @@ class Timers:
         """
         raise NotImplementedError
 
+    def slot_count(self, slot_ms: int) -> int:
+        """How many messages are pending in the slot, exactly. Asked at every send while `timerCongestNumEachSlot` is set."""
+        raise NotImplementedError
+
     @property
     def pending_count(self) -> int:
         raise NotImplementedError

@@ -1,0 +1,158 @@
+"""Taking timer messages in: what a message's time means at this broker, and the topic in which it waits.
+
+Admission asks here for every message with a timer property. The rules of time are those of `timing.timer_times`; what is
+added is what only a broker knows: how crowded a slot is, and how far the far tier begins.
+
+Rules of this file
+1. Nothing is stored and nothing is remembered but the messages of a slot that are on their way into the log.
+2. A refusal has RocketMQ's code and a remark that names the property, its value and the limit.
+3. Who waits for a time does so in a system topic; where it goes stands in its last four properties, always in one order.
+
+Source: RocketMQ timer store, rules at put time, congestion.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.recall_handles import encode_handle
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.timing.timer_times import TimerKind, TimerRefusal, TimerRules, TimerTime, is_congested, timer_time
+
+SLOT_LIMIT_NONE: Final = 2**31 - 1
+"""`timerCongestNumEachSlot` at its default: no slot is ever crowded."""
+
+PLACE_NAMES: Final = (Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.REAL_QID, Property.DUE_MS)
+"""The properties that a waiting message gets, in this order, behind all others."""
+
+CODES: Final = {
+    TimerRefusal.DISABLED: ResponseCode.SYSTEM_ERROR,
+    TimerRefusal.ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    TimerRefusal.CONGESTED: ResponseCode.SYSTEM_ERROR,
+}
+
+
+class TimerSlots(Protocol):
+    """The part of the timers that admission asks."""
+
+    def slot_count(self, slot_ms: int) -> int:
+        """How many messages are pending in the slot, exactly."""
+        ...
+
+
+class FarTier(Protocol):
+    """The part of the far tier that admission asks."""
+
+    def accepts(self, deliver_ms: int, now_ms: int) -> bool:
+        """Whether a message that is due then belongs into the far tier."""
+        ...
+
+
+def timer_rules(settings: BrokerSettings, *, served: bool, clock_rounding_ms: int) -> TimerRules:
+    """The rules that the settings make; `served` says whether this broker has timers at all."""
+    limit_ms = settings.timer_max_delay_sec * 1_000
+    return TimerRules(
+        settings.timer_precision_ms, limit_ms or None, served and settings.timer_wheel_enable, clock_rounding_ms
+    )
+
+
+class TimerIntake:
+    """Without `slots` the broker serves no timers, and messages with timer properties are refused."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        slots: TimerSlots | None,
+        far: FarTier | None = None,
+        *,
+        clock_rounding_ms: int = 1,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`draw()` is a random number from [0, 1)."""
+        self.rules: Final = timer_rules(settings, served=slots is not None, clock_rounding_ms=clock_rounding_ms)
+        self.far = far
+        self.congested_count = 0
+        """Messages refused because their slot was crowded."""
+        self.has_slot_limit: Final = settings.timer_congest_num_each_slot < SLOT_LIMIT_NONE
+        self._slots = slots
+        self._slot_limit = settings.timer_congest_num_each_slot
+        self._broker_name = settings.broker_name
+        self._on_the_way: Counter[int] = Counter()
+        """By slot: messages of this turn, which the timers learn of when they are written."""
+        self._draw = draw
+
+    def time_of(self, values: dict[str, str], now_ms: int) -> TimerTime | None:
+        """When a message with these properties (and no delay level) falls due; None when it is to be stored where it goes.
+        Raises `Refusal`."""
+        time = self.judge(values, now_ms)
+        if time is not None and self.has_slot_limit:
+            self.make_room(time, 1)
+        return time
+
+    def judge(self, values: dict[str, str], now_ms: int) -> TimerTime | None:
+        """`time_of` without a look at how crowded the slot is."""
+        time = timer_time(values, 0, now_ms, self.rules)
+        if time.kind is TimerKind.LATER:
+            return time
+        if time.kind is TimerKind.REFUSED and time.refusal is not None:
+            raise Refusal(CODES[time.refusal], time.remark)
+        return None
+
+    def make_room(self, time: TimerTime, count: int) -> None:
+        """Raises `Refusal` when the slot is too crowded for `count` more messages, all or none."""
+        if not self.has_slot_limit or time.is_cancel:
+            return
+        assert self._slots is not None  # else the rules refuse every time
+        limit, slot_ms = self._slot_limit, time.slot_ms
+        pending = self._slots.slot_count(slot_ms) + self._on_the_way[slot_ms]
+        if is_congested(pending + count - 1, limit, self._draw()):
+            self.congested_count += 1
+            raise Refusal(
+                CODES[TimerRefusal.CONGESTED],
+                f"{pending} messages are pending in the slot {slot_ms} already: from {limit} to {2 * limit} messages are refused "
+                f"at random, beyond {2 * limit} always (timerCongestNumEachSlot={limit}); ask for another time, or later",
+            )
+        self._on_the_way[slot_ms] += count
+
+    def topic_for(self, time: TimerTime, now_ms: int) -> str:
+        """The topic in which a message waits until then. A cancellation is for the wheel: RocketMQ brokers read it there."""
+        far = self.far
+        if far is not None and not time.is_cancel and far.accepts(time.deliver_ms, now_ms):
+            return FAR_TIMER_TOPIC
+        return TIMER_TOPIC
+
+    def handle_of(self, topic: str, slot_ms: int, unique_key: str) -> str:
+        """What recalls the message with this unique key, which waits for `topic`."""
+        return encode_handle(topic, self._broker_name, slot_ms, unique_key)
+
+    def turn_ended(self) -> None:
+        """The log was written: what was on its way is counted by the timers from now on, or was not written."""
+        if self._on_the_way:
+            self._on_the_way.clear()
+
+
+def waiting_values(values: dict[str, str], topic: str, queue_id: int, time: TimerTime) -> None:
+    """Write into `values` where the message goes and when; what stood there under these names is gone."""
+    for name in PLACE_NAMES:
+        values.pop(name, None)
+    values[Property.TIMER_OUT_MS] = str(time.slot_ms)
+    values[Property.REAL_TOPIC] = topic
+    values[Property.REAL_QID] = str(queue_id)
+    values[Property.DUE_MS] = str(time.deliver_ms)
+
+
+def waiting_bytes(topic: str, queue_id: int, time: TimerTime) -> bytes:
+    """The same as stored bytes, to be put behind properties that have none of these names."""
+    return b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02ORBITMQ_DUE_MS\x01%d\x02" % (
+        time.slot_ms,
+        topic.encode(),
+        queue_id,
+        time.deliver_ms,
+    )
