@@ -201,7 +201,7 @@ class Twin:
                         base_node, f"the base {base} of {name} has no twin", "inherit from classes with twins only"
                     )
                 bases.append(self.need(source, base))
-        if definition.decorator_list or definition.keywords:
+        if definition.decorator_list or (definition.keywords and name not in WRITTEN):
             raise source.fail(definition, f"{name} is decorated or has keywords", "mirror plain classes only")
         self.lines.append(f"class {name}({', '.join(bases)}):" if bases else f"class {name}:")
         self.docstring(definition, "    ")

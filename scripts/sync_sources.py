@@ -53,6 +53,7 @@ INTERNAL: Final = {
     "Producer": {"send_prepared"},
     "PullConsumer": {"client"},
     "ReceivedMessage": {"again", "problem", "settler"},
+    "Timers": {"support"},
 }  # fmt: skip
 """Public names that are for the other parts of the client, not for programs."""
 
@@ -65,7 +66,7 @@ ATTRIBUTES: Final = {
 }
 """Attributes for programs, which never change."""
 
-KEPT: Final = {("Client", "admin")}
+KEPT: Final = {("Client", "admin"), ("Client", "timers")}
 """Properties whose object stays the same, so that its twin does."""
 
 RESCUED: Final = {("Consumer", "__anext__"), ("LiteConsumer", "__anext__"), ("LiteConsumer", "poll")}
@@ -77,7 +78,8 @@ WRITTEN: Final = {
         "Delivered",
         {"ack": "self._ack()", "held": "self._twin.held"},
         {"body", "queue", "queue_offset", "reconsume_times", "record", "settlement"},
-    )
+    ),
+    "SendReceipt": Written("orbitmq.client._sync.kept_receipt", "KeptReceipt", {}, set()),
 }
 """Twins with a base written by hand."""
 

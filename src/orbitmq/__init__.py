@@ -49,6 +49,14 @@ if TYPE_CHECKING:
         SentTrace,
         Settlement,
         StoredMessage,
+        TimerBucket,
+        TimerCounts,
+        TimerMatch,
+        TimerMessage,
+        TimerOutcome,
+        Timers,
+        TimerVerdict,
+        TimerView,
         Trace,
         connect,
     )
@@ -64,6 +72,7 @@ if TYPE_CHECKING:
         RouteNotFoundError,
         SendFailedError,
         StaleEpochError,
+        TimersMissingError,
     )
 
 __all__ = [
@@ -115,6 +124,15 @@ __all__ = [
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "TimerBucket",
+    "TimerCounts",
+    "TimerMatch",
+    "TimerMessage",
+    "TimerOutcome",
+    "TimerVerdict",
+    "TimerView",
+    "Timers",
+    "TimersMissingError",
     "Trace",
     "connect",
 ]

@@ -92,6 +92,10 @@ class MessageIllegalError(ClientError):
     """A message breaks a rule of the protocol; sending it again will not help. Nothing left the process."""
 
 
+class TimersMissingError(ClientError):
+    """A broker would deliver at once what was sent with a due time; nothing was sent to it."""
+
+
 class SendFailedError(ClientError):
     """Every attempt to send a message failed.
 

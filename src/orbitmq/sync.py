@@ -21,6 +21,8 @@ from orbitmq.client._sync.consuming.delivery import ReceivedMessage
 from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
+from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.consuming.allocation import (
     AllocateAverage,
     AllocateCircle,
@@ -30,13 +32,22 @@ from orbitmq.client.consuming.allocation import (
     AllocateNearby,
 )
 from orbitmq.client.consuming.pull_plan import PullStatus
-from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
+from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
 from orbitmq.client.sending.reply import Reply
 from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
 from orbitmq.client.stored import StoredMessage
+from orbitmq.client.timers import (
+    TimerBucket,
+    TimerCounts,
+    TimerMatch,
+    TimerMessage,
+    TimerOutcome,
+    TimerVerdict,
+    TimerView,
+)
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
@@ -49,6 +60,7 @@ from orbitmq.errors import (
     RouteNotFoundError,
     SendFailedError,
     StaleEpochError,
+    TimersMissingError,
 )
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -101,6 +113,15 @@ __all__ = [
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "TimerBucket",
+    "TimerCounts",
+    "TimerMatch",
+    "TimerMessage",
+    "TimerOutcome",
+    "TimerVerdict",
+    "TimerView",
+    "Timers",
+    "TimersMissingError",
     "Trace",
     "connect",
 ]

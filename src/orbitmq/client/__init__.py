@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer, Pulled, PulledBytes
     from orbitmq.client._async.sending.producer import Producer
+    from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.allocation import (
         AllocateAverage,
         AllocateCircle,
@@ -25,13 +27,22 @@ if TYPE_CHECKING:
         AllocateNearby,
     )
     from orbitmq.client.consuming.pull_plan import PullStatus
-    from orbitmq.client.message import Message, Once, SendReceipt, SendStatus
+    from orbitmq.client.message import Message, Once, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
     from orbitmq.client.sending.reply import Reply
     from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
     from orbitmq.client.stored import StoredMessage
+    from orbitmq.client.timers import (
+        TimerBucket,
+        TimerCounts,
+        TimerMatch,
+        TimerMessage,
+        TimerOutcome,
+        TimerVerdict,
+        TimerView,
+    )
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
 __all__ = [
@@ -72,6 +83,14 @@ __all__ = [
     "SentTrace",
     "Settlement",
     "StoredMessage",
+    "TimerBucket",
+    "TimerCounts",
+    "TimerMatch",
+    "TimerMessage",
+    "TimerOutcome",
+    "TimerVerdict",
+    "TimerView",
+    "Timers",
     "Trace",
     "connect",
 ]
@@ -109,11 +128,19 @@ _HOMES = {
     "Reply": "orbitmq.client.sending.reply",
     "RoundRobin": "orbitmq.client.sending.queue_choice",
     "Selector": "orbitmq.client.sending.queue_choice",
-    "SendReceipt": "orbitmq.client.message",
+    "SendReceipt": "orbitmq.client._async.sending.receipt",
     "SendStatus": "orbitmq.client.message",
     "SentTrace": "orbitmq.client.sending.trace",
     "Settlement": "orbitmq.client._async.consuming.delivery",
     "StoredMessage": "orbitmq.client.stored",
+    "TimerBucket": "orbitmq.client.timers",
+    "TimerCounts": "orbitmq.client.timers",
+    "TimerMatch": "orbitmq.client.timers",
+    "TimerMessage": "orbitmq.client.timers",
+    "TimerOutcome": "orbitmq.client.timers",
+    "TimerVerdict": "orbitmq.client.timers",
+    "TimerView": "orbitmq.client.timers",
+    "Timers": "orbitmq.client._async.timers.timers",
     "Trace": "orbitmq.client.sending.trace",
     "connect": "orbitmq.client._async.client",
 }

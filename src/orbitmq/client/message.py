@@ -3,7 +3,8 @@
 Rules of this file
 1. Values only: nothing here talks to a broker, and a `Message` may be sent any number of times.
 2. A message is checked before it leaves the process; `MessageIllegalError` says which field breaks which rule.
-3. Reserved properties have parameters of their own (`tag`, `key`, `delay_level` ...) and are refused in `properties`.
+3. Reserved properties have parameters of their own (`tag`, `key`, `delay_level`, `at` ...) and are refused in `properties`.
+4. What only timer messages need is imported when the first of them comes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,8 +20,10 @@ from orbitmq.errors import MessageIllegalError, RecordError
 from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
-from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
 
 
 class SendStatus(Enum):
@@ -49,6 +53,8 @@ class Message(_Body, frozen=True, kw_only=True):
     key: index key, or several; a key may not contain blanks, which separate keys in the index.
     delay_level: 0 delivers at once; n delivers after the n-th step of the broker's level list (by default
         1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h). A level beyond the list means its last step.
+    at: deliver at this instant: a datetime with time zone, or milliseconds since 1970. One that has passed means at once.
+    after: deliver so long after the broker has got the message: a timedelta, or seconds. Only one of `delay_level`, `at` and `after`.
     properties: user properties; names outside the reserved set of the protocol.
     flag: a number the broker keeps with the message and does not look at.
     wait_stored: False lets a broker with synchronous flush answer before the flush.
@@ -57,9 +63,16 @@ class Message(_Body, frozen=True, kw_only=True):
     tag: str | None = None
     key: str | Sequence[str] | None = None
     delay_level: int = 0
+    at: datetime | int | None = None
+    after: timedelta | float | None = None
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
     wait_stored: bool = True
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a due time of its own, `at` or `after`."""
+        return self.at is not None or self.after is not None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -100,27 +113,6 @@ class Once(msgspec.Struct, frozen=True):
             raise MessageIllegalError(f"Once.epoch is {self.epoch}; epochs are numbers from 0 that fit 64 bits")
 
 
-class SendReceipt(msgspec.Struct, frozen=True):
-    """Where a message was stored.
-
-    message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.
-    offset_message_id: the broker's id, made of its address and the position in its commit log.
-    queue_offset: position in the queue. Of a delayed message: its position in the level's waiting queue.
-    attempts_count: 1 unless earlier attempts failed; those may have stored the message as well.
-    trace_on: whether the broker wants its messages traced.
-    """
-
-    status: SendStatus
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-    transaction_id: str | None = None
-    region: str | None = None
-    attempts_count: int = 1
-    trace_on: bool = True
-
-
 @lru_cache(maxsize=1_024)
 def check_topic(topic: str) -> None:
     """Raise `MessageIllegalError` when programs may not send to `topic`."""
@@ -153,6 +145,8 @@ def check_message(message: Message, max_bytes: int) -> None:
             raise MessageIllegalError(
                 f"delay_level is {message.delay_level}; levels count from 1, and 0 means no delay"
             )
+    if message.at is not None or message.after is not None:
+        due_property(message)
     if message.key is not None and not isinstance(message.key, str | Sequence):
         raise MessageIllegalError(f"key is {message.key!r}", remedy="index keys are text, or several in a list")
     for key in message.keys:
@@ -171,8 +165,21 @@ def check_message(message: Message, max_bytes: int) -> None:
         problem = user_property_problem(name, value)
         if problem is not None:
             raise MessageIllegalError(
-                problem, remedy="reserved names have parameters of their own: tag, key, delay_level, ordering_key"
+                problem,
+                remedy="reserved names have parameters of their own: tag, key, delay_level, at, after, ordering_key",
             )
+
+
+def due_property(message: Message) -> tuple[str, str]:
+    """The property that says when a timed message is due. `MessageIllegalError`."""
+    from orbitmq.client import due_time
+
+    if message.delay_level:
+        raise MessageIllegalError(
+            f"delay_level={message.delay_level} beside {'at' if message.at is not None else 'after'}: two due times",
+            remedy="give one of delay_level, at and after",
+        )
+    return due_time.due_property(message.at, message.after)
 
 
 def check_ordering_key(ordering_key: str) -> None:
@@ -204,6 +211,9 @@ def message_properties(message: Message, unique_id: str) -> dict[str, str]:
         properties[Property.TAGS] = message.tag
     if message.delay_level:
         properties[Property.DELAY] = str(message.delay_level)
+    if message.at is not None or message.after is not None:
+        name, value = due_property(message)
+        properties[name] = value
     properties[Property.WAIT] = "true" if message.wait_stored else "false"
     properties[Property.UNIQ_KEY] = unique_id
     return properties

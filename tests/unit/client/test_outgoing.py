@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from orbitmq.client._async.sending.receipt import receipts
 from orbitmq.client.message import Message, SendStatus
 from orbitmq.client.options import Codec
-from orbitmq.client.sending.outgoing import compressed, prepare, prepare_batch, receipts, request_fields
+from orbitmq.client.sending.outgoing import compressed, prepare, prepare_batch, request_fields
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.batches import decode_batch

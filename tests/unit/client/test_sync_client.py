@@ -57,7 +57,7 @@ def offsets(broker: Broker) -> int:
 
 def test_a_send_returns_its_receipt(mq: Client, broker: Broker) -> None:
     receipt = mq.send("T", b"body", tag="a", key=["k1", "k2"], properties={"p": "q"})
-    assert isinstance(receipt, orbitmq.SendReceipt)
+    assert isinstance(receipt, orbitmq.sync.SendReceipt)
     (record,) = broker.queues["T", receipt.queue.queue_id]
     assert record.body == b"body"
     with mq.producer("mine") as producer:

@@ -232,7 +232,7 @@ class _Detached:
     def ack(self, message: ReceivedMessage) -> bool:
         return True
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+    async def send_back(self, message: ReceivedMessage, delay_level: int, after_ms: int | None) -> bool:
         return True
 
     async def reply(

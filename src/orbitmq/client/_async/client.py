@@ -1,7 +1,7 @@
 """One client: its connections, routes, timers and groups.
 
     async with orbitmq.connect("localhost:9876") as mq:
-        receipt = await mq.send("orders", b"...", tag="created", delay_level=3)
+        receipt = await mq.send("orders", b"...", tag="created", after=timedelta(hours=2))
 
 Rules of this file
 1. A client is started once and closed once; `async with` does both.
@@ -26,7 +26,7 @@ from orbitmq.client._async.sending.producer import Producer
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
-from orbitmq.client.message import Message, Once, SendReceipt
+from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
@@ -43,6 +43,8 @@ from orbitmq.protocol.names import (
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 if TYPE_CHECKING:  # what a program that only sends never uses is imported when it is asked for
+    from datetime import datetime, timedelta
+
     from orbitmq.client._async.administration.admin import Admin
     from orbitmq.client._async.callbacks import Callbacks
     from orbitmq.client._async.connecting.transport import Channel
@@ -51,6 +53,8 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.pulling.assignment_watch import AssignmentListener
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
+    from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.sending.reply import Reply
@@ -115,6 +119,7 @@ class Client:
         self._heartbeat_due = Event()
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
+        self._timers: Timers | None = None
         self._started = False
         self._closed = False
 
@@ -167,6 +172,8 @@ class Client:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         once: Once | None = None,
@@ -182,6 +189,8 @@ class Client:
             tag=tag,
             key=key,
             delay_level=delay_level,
+            at=at,
+            after=after,
             ordering_key=ordering_key,
             queue=queue,
             once=once,
@@ -199,6 +208,8 @@ class Client:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         properties: Mapping[str, str] | None = None,
@@ -212,6 +223,8 @@ class Client:
             tag=tag,
             key=key,
             delay_level=delay_level,
+            at=at,
+            after=after,
             ordering_key=ordering_key,
             queue=queue,
             properties=properties,
@@ -224,13 +237,15 @@ class Client:
         topic: str,
         messages: Sequence[Message],
         *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """`Producer.send_batch` with the client's own producer."""
         return await self._default_producer().send_batch(
-            topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
+            topic, messages, at=at, after=after, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
         )
 
     async def request(
@@ -356,6 +371,15 @@ class Client:
             self._admin = Admin(self)
         return self._admin
 
+    @property
+    def timers(self) -> Timers:
+        """Timer messages that wait: recalling, rescheduling, listing and counting them."""
+        if self._timers is None:
+            from orbitmq.client._async.timers.timers import Timers
+
+            self._timers = Timers(self)
+        return self._timers
+
     # --- for the rest of the client
 
     async def consumer_started(self, consumer: Member) -> None:
@@ -435,6 +459,8 @@ class Client:
         self._callbacks.received(channel, command)
 
     def _connected(self, address: str) -> None:
+        if self._timers is not None:
+            self._timers.support.forget(address)
         if not self._closed and (self.consumers or self.lite_consumers or self.producers):
             self.tasks.spawn(self.membership.beat(address), f"first heartbeat to {address}")
 

@@ -21,11 +21,13 @@ from orbitmq.client._async.consuming.offsets import GroupOffsets
 from orbitmq.client._async.consuming.owned_queue import Keeper, OwnedQueue
 from orbitmq.client._async.consuming.queue_locks import QueueLocks
 from orbitmq.client._async.runtime import Tasks
+from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
+from orbitmq.client._async.timers.timers import Timers
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.pull_plan import Hold
 from orbitmq.client.consuming.subscription import Subscription
-from orbitmq.client.message import Message, SendReceipt
+from orbitmq.client.message import Message
 from orbitmq.client.options import ClientOptions, ConsumerOptions
 from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
@@ -154,6 +156,9 @@ class Context(Protocol):
 
     @property
     def inner_producer(self) -> Sender: ...
+
+    @property
+    def timers(self) -> Timers: ...
 
     async def consumer_started(self, consumer: Member) -> None: ...
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -79,6 +79,18 @@ class Seldom:
         left_out_count, self._left_out_count = self._left_out_count, 0
         self._last_ms = now_ms
         return left_out_count
+
+
+async def all_of(works: Sequence[Coroutine[Any, Any, R]]) -> list[R]:
+    """Results of works that run at the same time, in their order; the first error ends the others and is raised as it is."""
+    if len(works) == 1:
+        return [await works[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def let_others_run() -> None:

@@ -1,7 +1,7 @@
 """One client: its connections, routes, timers and groups.
 
     with orbitmq.sync.connect("localhost:9876") as mq:
-        receipt = mq.send("orders", b"...", tag="created", delay_level=3)
+        receipt = mq.send("orders", b"...", tag="created", after=timedelta(hours=2))
 
 Rules of this file
 1. A client is started once and closed once; `with` does both.
@@ -15,6 +15,7 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/client.py: ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -26,7 +27,9 @@ from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
-from orbitmq.client.message import Message, Once, SendReceipt
+from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.timers.timers import Timers
+from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.sending.reply import Reply
@@ -44,6 +47,7 @@ class Client:
         self._loop = LoopThread(f"client {twin.client_id}")
         self._twin: source.Client = twin
         self._admin: Admin | None = None
+        self._timers: Timers | None = None
 
     @property
     def client_id(self) -> str:
@@ -78,6 +82,8 @@ class Client:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         once: Once | None = None,
@@ -87,13 +93,15 @@ class Client:
         timeout_ms: int | None = None,
     ) -> SendReceipt:
         """`Producer.send` with the client's own producer."""
-        return self._loop.run(
+        found = self._loop.run(
             self._twin.send(
                 topic,
                 body,
                 tag=tag,
                 key=key,
                 delay_level=delay_level,
+                at=at,
+                after=after,
                 ordering_key=ordering_key,
                 queue=queue,
                 once=once,
@@ -103,6 +111,7 @@ class Client:
                 timeout_ms=timeout_ms,
             )
         )
+        return SendReceipt(found, self._loop)
 
     def send_oneway(
         self,
@@ -112,6 +121,8 @@ class Client:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         properties: Mapping[str, str] | None = None,
@@ -126,6 +137,8 @@ class Client:
                 tag=tag,
                 key=key,
                 delay_level=delay_level,
+                at=at,
+                after=after,
                 ordering_key=ordering_key,
                 queue=queue,
                 properties=properties,
@@ -139,14 +152,19 @@ class Client:
         topic: str,
         messages: Sequence[Message],
         *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """`Producer.send_batch` with the client's own producer."""
-        return self._loop.run(
-            self._twin.send_batch(topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        found = self._loop.run(
+            self._twin.send_batch(
+                topic, messages, at=at, after=after, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
+            )
         )
+        return [SendReceipt(each, self._loop) for each in found]
 
     def request(
         self,
@@ -230,6 +248,13 @@ class Client:
         if self._admin is None:
             self._admin = Admin(self._loop.do(lambda: self._twin.admin), self._loop)
         return self._admin
+
+    @property
+    def timers(self) -> Timers:
+        """Timer messages that wait: recalling, rescheduling, listing and counting them."""
+        if self._timers is None:
+            self._timers = Timers(self._loop.do(lambda: self._twin.timers), self._loop)
+        return self._timers
 
 
 def connect(

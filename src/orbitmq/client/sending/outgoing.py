@@ -10,11 +10,12 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from orbitmq.client.message import (
     Message,
-    SendReceipt,
     SendStatus,
     check_message,
     check_ordering_key,
@@ -22,14 +23,16 @@ from orbitmq.client.message import (
     message_properties,
 )
 from orbitmq.client.options import Codec
-from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.errors import MessageIllegalError
 from orbitmq.limits import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.sysflag import Compression, with_compression
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
 
 COMPRESSIONS: Final = {Codec.ZLIB: Compression.ZLIB, Codec.LZ4: Compression.LZ4, Codec.ZSTD: Compression.ZSTD}
 
@@ -44,7 +47,7 @@ STORED_CODES: Final = {int(status.value): status for status in SendStatus}
 class Outgoing(NamedTuple):
     """One send request without its queue. `unique_ids` has one id per message of a batch.
 
-    message: what the program gave, where there is one.
+    message: what the program gave, where there is one. is_timed: it has a due time of its own, which a broker must know what to do with.
     """
 
     topic: str
@@ -57,6 +60,7 @@ class Outgoing(NamedTuple):
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     message: Message | None = None
+    is_timed: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -78,8 +82,9 @@ def prepare(
     """
     check_message(message, max_bytes)
     unique_id = ids.next()
+    is_timed = message.at is not None or message.after is not None
     is_bare = message.tag is None and message.key is None and not message.properties and not message.delay_level
-    if is_bare and ordering_key is None and reserved is None:
+    if is_bare and not is_timed and ordering_key is None and reserved is None:
         text = (WAITING if message.wait_stored else NOT_WAITING) + f"{Property.UNIQ_KEY}\x01{unique_id}\x02"
     else:
         properties = message_properties(message, unique_id)
@@ -89,11 +94,23 @@ def prepare(
         if reserved is not None:
             properties.update(reserved)
         text = encoded_properties(properties).decode()
-    return Outgoing(topic, bytes(message.body), text, (unique_id,), flag=message.flag, message=message)
+    return Outgoing(
+        topic, bytes(message.body), text, (unique_id,), flag=message.flag, message=message, is_timed=is_timed
+    )
 
 
-def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_bytes: int) -> Outgoing:
-    """Check and encode a batch. `MessageIllegalError` for what the protocol cannot send in one, or too much of it."""
+def prepare_batch(
+    topic: str,
+    messages: Sequence[Message],
+    ids: UniqueIds,
+    max_bytes: int,
+    at: datetime | int | None = None,
+    after: timedelta | float | None = None,
+) -> Outgoing:
+    """Check and encode a batch. `MessageIllegalError` for what the protocol cannot send in one, or too much of it.
+
+    at, after: the due time of all of them. Messages that have one themselves need the same.
+    """
     from orbitmq.protocol.batches import BatchItem, encode_batch
 
     if not messages:
@@ -105,7 +122,9 @@ def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_b
             raise MessageIllegalError(
                 f"message {number} of the batch is {type(message).__name__}", remedy="give orbitmq.Message(body, ...)"
             )
-    waits = messages[0].wait_stored
+    if at is not None or after is not None:
+        messages = [_due(message, number, at, after) for number, message in enumerate(messages)]
+    waits, timed = messages[0].wait_stored, messages[0].is_timed
     items: list[BatchItem] = []
     unique_ids: list[str] = []
     for number, message in enumerate(messages):
@@ -116,7 +135,12 @@ def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_b
         if message.delay_level:
             raise MessageIllegalError(
                 f"message {number} of the batch has a delay level; the protocol delays single messages only",
-                remedy="send it with send()",
+                remedy="send it with send(), or give the batch a time: at or after",
+            )
+        if message.at != messages[0].at or message.after != messages[0].after:
+            raise MessageIllegalError(
+                f"message {number} of the batch is due at another time than the first one; a batch has one due time",
+                remedy="make a batch of those with the same time: send_batch(..., at=...)",
             )
         if message.wait_stored is not waits:
             raise MessageIllegalError("messages of one batch need the same wait_stored")
@@ -131,7 +155,17 @@ def prepare_batch(topic: str, messages: Sequence[Message], ids: UniqueIds, max_b
             f"the batch of {len(items)} messages has {len(body)} bytes encoded, the producer allows {max_bytes}",
             remedy="split it, for example at half the messages",
         )
-    return batch_of(topic, body, unique_ids, wait_stored=waits)
+    return batch_of(topic, body, unique_ids, wait_stored=waits, is_timed=timed)
+
+
+def _due(message: Message, number: int, at: datetime | int | None, after: timedelta | float | None) -> Message:
+    """A message of a batch that has a due time."""
+    if message.is_timed and (message.at, message.after) != (at, after):
+        raise MessageIllegalError(
+            f"message {number} of the batch has a due time of its own, and the batch another",
+            remedy="give the time once: send_batch(..., at=...)",
+        )
+    return msgspec.structs.replace(message, at=at, after=after)
 
 
 def batch_member(message: Message, ids: UniqueIds, max_bytes: int) -> tuple[str, bytes]:
@@ -144,9 +178,12 @@ def batch_member(message: Message, ids: UniqueIds, max_bytes: int) -> tuple[str,
     return unique_id, encode_batch([BatchItem(message.flag, bytes(message.body), properties)])
 
 
-def batch_of(topic: str, body: bytes, unique_ids: Sequence[str], *, wait_stored: bool) -> Outgoing:
+def batch_of(
+    topic: str, body: bytes, unique_ids: Sequence[str], *, wait_stored: bool, is_timed: bool = False
+) -> Outgoing:
     """The request for encoded members."""
-    return Outgoing(topic, body, WAITING if wait_stored else NOT_WAITING, tuple(unique_ids), is_batch=True)
+    properties = WAITING if wait_stored else NOT_WAITING
+    return Outgoing(topic, body, properties, tuple(unique_ids), is_batch=True, is_timed=is_timed)
 
 
 def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:
@@ -190,51 +227,3 @@ def request_fields(
     if outgoing.max_reconsume_times is not None:
         fields["l"] = str(outgoing.max_reconsume_times)
     return fields
-
-
-def receipts(outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_count: int) -> list[SendReceipt]:
-    """One receipt per message of a stored request. `ClientError` when the answer lacks what every broker sends."""
-    status = STORED_CODES[answer.code]
-    queue_id = answer.optional_integer("queueId")
-    queue_offset = answer.optional_integer("queueOffset")
-    if queue_id is None or queue_offset is None:
-        raise ClientError(
-            f"broker {queue.broker_name} stored a message of topic {outgoing.topic!r} but did not say where; "
-            f"its answer has the fields {sorted(answer.fields)}",
-            remedy="the broker does not follow the protocol; do not send the message again",
-        )
-    stored_in = queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id)
-    region = answer.fields.get("MSG_REGION")
-    trace_on = answer.fields.get("TRACE_ON") != "false"
-    if not outgoing.is_batch:
-        return [
-            SendReceipt(
-                status,
-                outgoing.unique_ids[0],
-                answer.text("msgId"),
-                stored_in,
-                queue_offset,
-                answer.fields.get("transactionId"),
-                region,
-                attempts_count,
-                trace_on,
-            )
-        ]
-    offset_ids = answer.text("msgId").split(",")
-    if len(offset_ids) != len(outgoing.unique_ids):
-        offset_ids = [answer.text("msgId")] * len(outgoing.unique_ids)  # an inner batch is one record with one id
-    step = 0 if "batchUniqId" in answer.fields else 1
-    return [
-        SendReceipt(
-            status,
-            unique_id,
-            offset_id,
-            stored_in,
-            queue_offset + position * step,
-            None,
-            region,
-            attempts_count,
-            trace_on,
-        )
-        for position, (unique_id, offset_id) in enumerate(zip(outgoing.unique_ids, offset_ids, strict=True))
-    ]

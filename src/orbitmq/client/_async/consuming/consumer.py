@@ -229,8 +229,10 @@ class Consumer:
         if owned.leaving and not owned.in_hand_count:
             self._rebalance.soon()
 
-    async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
-        return await self._failures.failed(owned, message, delay_level)
+    async def send_back(
+        self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None
+    ) -> bool:
+        return await self._failures.failed(owned, message, delay_level, after_ms)
 
     async def reply(
         self,

@@ -13,11 +13,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from orbitmq.client.due_time import length_ms
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from orbitmq.protocol.records import Record
     from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -43,7 +45,7 @@ class Settler(Protocol):
 
     def ack(self, message: ReceivedMessage) -> bool: ...
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool: ...
+    async def send_back(self, message: ReceivedMessage, delay_level: int, after_ms: int | None) -> bool: ...
 
     async def reply(
         self,
@@ -101,15 +103,20 @@ class ReceivedMessage(StoredMessage):
             return True
         return self.settler.ack(self)
 
-    async def retry(self, delay_level: int = 0) -> bool:
+    async def retry(self, delay_level: int = 0, *, after: timedelta | float | None = None) -> bool:
         """Failed; deliver it again later, and to the dead letters after the group's maximum of attempts.
 
         delay_level: 0 lets the broker choose, longer with each attempt (10 s, 30 s, 1 m ...); n waits the n-th step of the level list.
+        after: instead, exactly so long: a timedelta, or seconds. A broker without timer messages waits the nearest step of the level list.
         Returns when a broker has taken it back. When none can be reached it is delivered again here after some seconds.
         """
         if delay_level < 0:
             raise ValueError(f"delay_level is {delay_level}; use dead_letter() to give a message up")
-        return await self._send_back(Settlement.RETRIED, delay_level)
+        if after is None:
+            return await self._send_back(Settlement.RETRIED, delay_level)
+        if delay_level:
+            raise ValueError(f"both delay_level={delay_level} and after={after} are given; give one of them")
+        return await self._send_back(Settlement.RETRIED, 0, length_ms("after", after))
 
     async def dead_letter(self) -> bool:
         """Give up: move it to the group's dead-letter topic `%DLQ%<group>` without further attempts."""
@@ -130,11 +137,11 @@ class ReceivedMessage(StoredMessage):
         """
         await self.settler.reply(self, body, tag, properties, timeout_ms)
 
-    async def _send_back(self, settlement: Settlement, delay_level: int) -> bool:
+    async def _send_back(self, settlement: Settlement, delay_level: int, after_ms: int | None = None) -> bool:
         if not self._settle(settlement):
             return True
         try:
-            return await self.settler.send_back(self, delay_level)
+            return await self.settler.send_back(self, delay_level, after_ms)
         except BaseException:
             self.settlement = Settlement.PENDING  # interrupted: nobody knows whether a broker has it; it may come twice
             raise

@@ -5,10 +5,10 @@ counted and left behind.
 
 Rules of this file
 1. A message leaves its queue only when a broker has it or nobody is ever to have it again.
-2. When no broker takes it back it is delivered here again after `LOCAL_RETRY_MS`, counted as an attempt. Its queue commits nothing past
-   it meanwhile, and flow control bounds what piles up behind it.
-3. In order, an attempt that fails is followed by `suspend_ms` of silence of its queue, however often; with a maximum of attempts the
-   message then goes to the retry topic, from where a broker makes it a dead letter.
+2. When no broker takes it back it is delivered here again after `LOCAL_RETRY_MS`, or later if it is to wait longer, counted as
+   an attempt. Its queue commits nothing past it meanwhile, and flow control bounds what piles up behind it.
+3. In order, an attempt that fails is followed by `suspend_ms` of silence of its queue, or the time that was asked for, however
+   often; with a maximum of attempts the message then goes to the retry topic, from where a broker makes it a dead letter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.consuming.feed import AnyFeed, OrderedFeed
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
-from orbitmq.client._async.consuming.send_back import DEAD_LETTER_LEVEL, send_back, send_copy
+from orbitmq.client._async.consuming.send_back import DEAD_LETTER_LEVEL, send_back, send_copy, send_later
 from orbitmq.client._async.parts import Member
 from orbitmq.client._async.runtime import Seldom, log, sleep_ms
 
@@ -35,8 +35,10 @@ class Failures(Protocol):
     sends_back: bool
     """Whether what is in hand when the consumer fails is sent back; else it is released."""
 
-    async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
-        """Held by `owned`. True when it will come again or is a dead letter."""
+    async def failed(
+        self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None = None
+    ) -> bool:
+        """Held by `owned`. True when it will come again, `after_ms` later if given, or is a dead letter."""
         ...
 
     async def stuck(self, message: ReceivedMessage, timeout_ms: int) -> None:
@@ -54,22 +56,29 @@ class SendBack:
         self._feed = feed
         self._troubles = Seldom()
 
-    async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
+    async def failed(
+        self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None = None
+    ) -> bool:
         consumer = self._consumer
         maximum = consumer.options.max_retries_count
-        if await send_back(consumer.client, consumer.group, message, delay_level, maximum, self._troubles):
+        if after_ms is None:
+            taken = await send_back(consumer.client, consumer.group, message, delay_level, maximum, self._troubles)
+        else:
+            taken = await send_later(consumer.client, consumer.group, message, after_ms, maximum, self._troubles)
+        if taken:
             return owned.fail(message)
         again = message.again()
         if owned.messages.replace(message, again):
-            consumer.tasks.spawn(self._deliver_later(owned, again), f"retry {message.message_id} here")
+            pause_ms = max(LOCAL_RETRY_MS, after_ms or 0)
+            consumer.tasks.spawn(self._deliver_later(owned, again, pause_ms), f"retry {message.message_id} here")
         return True
 
     async def stuck(self, message: ReceivedMessage, timeout_ms: int) -> None:
         log.warning("%r was not settled within %d ms; it is sent back", message, timeout_ms)
         await message.retry(STUCK_LEVEL)
 
-    async def _deliver_later(self, owned: OwnedQueue, message: ReceivedMessage) -> None:
-        await sleep_ms(LOCAL_RETRY_MS)
+    async def _deliver_later(self, owned: OwnedQueue, message: ReceivedMessage, pause_ms: int) -> None:
+        await sleep_ms(pause_ms)
         if owned.messages.holds(message):
             self._feed.add(owned, [message])
 
@@ -84,7 +93,9 @@ class BeginAgain:
         self._feed = feed
         self._troubles = Seldom()
 
-    async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
+    async def failed(
+        self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None = None
+    ) -> bool:
         consumer = self._consumer
         options = consumer.options
         maximum = options.max_retries_count
@@ -98,7 +109,8 @@ class BeginAgain:
         if owned.messages.replace(message, message.again()):
             owned.statistics.failed(0)
             if not owned.suspended:
-                consumer.tasks.spawn(self._resume_later(owned), f"suspend {owned.name}")
+                pause_ms = options.suspend_ms if after_ms is None else after_ms
+                consumer.tasks.spawn(self._resume_later(owned, pause_ms), f"suspend {owned.name}")
             self._feed.suspend(owned)
             return True
         return False
@@ -106,8 +118,8 @@ class BeginAgain:
     async def stuck(self, message: ReceivedMessage, timeout_ms: int) -> None:
         log.warning("%r has not been settled for %d ms; its queue waits for it", message, timeout_ms)
 
-    async def _resume_later(self, owned: OwnedQueue) -> None:
-        await sleep_ms(self._consumer.options.suspend_ms)
+    async def _resume_later(self, owned: OwnedQueue, pause_ms: int) -> None:
+        await sleep_ms(pause_ms)
         if not owned.messages.dropped:
             self._feed.resume(owned)
 
@@ -121,7 +133,9 @@ class LeaveBehind:
         self._consumer = consumer
         self._left_behind = Seldom()
 
-    async def failed(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool:
+    async def failed(
+        self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None = None
+    ) -> bool:
         unlogged = self._left_behind.due()
         if unlogged is not None:
             log.warning(

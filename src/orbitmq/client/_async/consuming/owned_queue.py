@@ -30,7 +30,9 @@ class Keeper(Protocol):
         """A message left the queue."""
         ...
 
-    async def send_back(self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int) -> bool: ...
+    async def send_back(
+        self, owned: OwnedQueue, message: ReceivedMessage, delay_level: int, after_ms: int | None
+    ) -> bool: ...
 
     async def reply(
         self,
@@ -127,10 +129,10 @@ class OwnedQueue:
         keeper.settled(self)
         return True
 
-    async def send_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+    async def send_back(self, message: ReceivedMessage, delay_level: int, after_ms: int | None) -> bool:
         if not self.messages.holds(message):
             return False
-        return await self.keeper.send_back(self, message, delay_level)
+        return await self.keeper.send_back(self, message, delay_level, after_ms)
 
     async def reply(
         self,

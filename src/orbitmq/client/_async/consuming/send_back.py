@@ -4,6 +4,8 @@ Rules of this file
 1. First the broker that holds the message is asked to re-queue its own copy. If that fails the message is sent anew to the group's
    retry topic, to any broker. Only if both fail does the caller hear of it.
 2. The attempt count travels with the message, so that the dead-letter limit holds on either way.
+3. What is to wait a time that is no delay level goes to the retry topic as a timer message. A broker that cannot hold it that way is
+   given the nearest level, and the log says so: the message comes again, at another time than was asked for.
 """
 
 from __future__ import annotations
@@ -13,11 +15,17 @@ from typing import Final
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import Seldom, log
+from orbitmq.client.due_time import LEVEL_STEPS_MS, nearest_level
 from orbitmq.client.sending.outgoing import Outgoing
-from orbitmq.errors import ClientError
+from orbitmq.errors import ClientError, SendFailedError
 from orbitmq.protocol.names import retry_topic
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.remoting.codes import RequestCode
+
+_NOT_COPIED: Final = (
+    Property.TRAN_MSG, Property.RECONSUME_TIME, Property.MAX_RECONSUME_TIMES, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS, Property.TIMER_ENQUEUE_MS, Property.TIMER_DEQUEUE_MS, Property.TIMER_ROLL_TIMES,
+)  # fmt: skip
 
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 DEAD_LETTER_LEVEL: Final = -1
@@ -79,6 +87,30 @@ async def send_copy(
     return False
 
 
+async def send_later(
+    client: Context,
+    group: str,
+    message: ReceivedMessage,
+    after_ms: int,
+    max_retries_count: int | None,
+    troubles: Seldom,
+) -> bool:
+    """As `send_back`, for another attempt after exactly `after_ms` where the broker has timer messages."""
+    try:
+        outgoing = retry_copy(group, message, 0, max_retries_count, after_ms)
+        await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
+        return True
+    except ClientError as error:
+        if isinstance(error, SendFailedError) and error.maybe_stored:
+            _say(troubles, "message %s may have been sent back, and comes again here as well: %s%s", message, error)
+            return False
+        refusal = error
+    level = nearest_level(after_ms)
+    text = f"message %s waits {LEVEL_STEPS_MS[level - 1] // 1000} s (level {level}) instead of {after_ms} ms: %s%s"
+    _say(troubles, text, message, refusal)
+    return await send_back(client, group, message, level, max_retries_count, troubles)
+
+
 def _say(troubles: Seldom, text: str, message: ReceivedMessage, error: ClientError) -> None:
     """A broker that is away fails every message: one line stands for many."""
     unlogged = troubles.due()
@@ -86,15 +118,21 @@ def _say(troubles: Seldom, text: str, message: ReceivedMessage, error: ClientErr
         log.warning(text, message.message_id, error, f"; {unlogged} like it before were not logged" if unlogged else "")
 
 
-def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_retries_count: int | None) -> Outgoing:
+def retry_copy(
+    group: str,
+    message: ReceivedMessage,
+    delay_level: int,
+    max_retries_count: int | None,
+    after_ms: int | None = None,
+) -> Outgoing:
     """The message as an ordinary one for the group's retry topic, its attempt counted.
 
     A dead letter is a message whose attempts exceed their maximum: it gets the maximum 0. The body leaves as it came, in
-    its compressed form if it had one.
+    its compressed form if it had one. What a timer has left on the message does not go with it: it would be taken for delivered already.
     """
     record = message.record
     properties = dict(message.properties)
-    for name in (Property.TRAN_MSG, Property.RECONSUME_TIME, Property.MAX_RECONSUME_TIMES):
+    for name in _NOT_COPIED:
         properties.pop(name, None)
     properties[Property.RETRY_TOPIC] = message.topic
     properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.offset_message_id)
@@ -102,6 +140,9 @@ def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_retri
     if delay_level == DEAD_LETTER_LEVEL:
         properties.pop(Property.DELAY, None)
         max_retries_count = 0
+    elif after_ms is not None:
+        properties.pop(Property.DELAY, None)
+        properties[Property.TIMER_DELAY_MS] = str(after_ms)
     else:
         properties[Property.DELAY] = str(level)
     return Outgoing(
@@ -113,6 +154,7 @@ def retry_copy(group: str, message: ReceivedMessage, delay_level: int, max_retri
         flag=message.flag,
         reconsume_times=message.reconsume_times + 1,
         max_reconsume_times=max_retries_count,
+        is_timed=after_ms is not None,
     )
 
 

@@ -7,7 +7,7 @@ awaits each send only waits longer.
 Rules of this file
 1. A batch leaves when it is full or its time is over, whichever comes first; its members get their own receipts, or a copy each of
    one error.
-2. Only what a batch can carry comes here: no delay level, no ordering key, no `Once`, no time limit of its own, no large body.
+2. Only what a batch can carry comes here: no delay level or due time, no ordering key, no `Once`, no time limit of its own, no large body.
 3. A message was checked before it joins: it cannot spoil the batch for the others.
 4. A caller that is cancelled leaves its message behind; it is sent all the same.
 """
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from orbitmq.client._async.parts import Context
 from orbitmq.client._async.runtime import Event, Tasks, wait_event
+from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.send_path import SendPath
-from orbitmq.client.message import Message, SendReceipt
+from orbitmq.client.message import Message
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import batch_member, batch_of
 from orbitmq.errors import ClientError, OrbitError
@@ -58,7 +59,9 @@ class Batcher:
         """Whether a message can wait for others: batches are neither delayed nor compressed, and it must leave room."""
         options = self._options
         size = len(message.body)
-        if message.delay_level or 2 * size > options.auto_batch_bytes or topic.startswith(RETRY_PREFIX):
+        if message.delay_level or message.is_timed:
+            return False
+        if 2 * size > options.auto_batch_bytes or topic.startswith(RETRY_PREFIX):
             return False
         return size < options.compress_from_bytes or options.codec is Codec.NONE
 

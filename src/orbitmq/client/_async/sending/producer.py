@@ -13,14 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orbitmq.client._async.runtime import monotonic_ms, offload
+from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.send_path import SendPath
-from orbitmq.client.message import Message, Once, SendReceipt, check_topic
+from orbitmq.client.message import Message, Once, check_topic
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, prepare_batch
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from orbitmq.client._async.parts import Context
     from orbitmq.client._async.sending.batcher import Batcher
     from orbitmq.client.sending.reply import Reply
@@ -52,6 +55,8 @@ class Producer:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         once: Once | None = None,
@@ -72,6 +77,8 @@ class Producer:
             tag=tag,
             key=key,
             delay_level=delay_level,
+            at=at,
+            after=after,
             properties=properties or {},
             flag=flag,
             wait_stored=wait_stored,
@@ -101,6 +108,8 @@ class Producer:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         properties: Mapping[str, str] | None = None,
@@ -111,7 +120,9 @@ class Producer:
 
         Nobody learns whether it was stored: for logs and metrics whose loss is acceptable. Errors before writing are raised.
         """
-        message = Message(body, tag=tag, key=key, delay_level=delay_level, properties=properties or {}, flag=flag)
+        message = Message(
+            body, tag=tag, key=key, delay_level=delay_level, at=at, after=after, properties=properties or {}, flag=flag
+        )
         outgoing = await self._prepare(topic, message, ordering_key, queue)
         await self._path.post(outgoing, ordering_key, queue, timeout_ms)
         return outgoing.unique_ids[0]
@@ -142,16 +153,19 @@ class Producer:
         topic: str,
         messages: Sequence[Message],
         *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """Send messages as one request to one queue; a receipt for each, in order. They are stored together or not at all.
 
-        All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed.
+        All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed. at, after: the due time of
+        all of them, as in `send`.
         """
         self._check(topic, queue)
-        outgoing = prepare_batch(topic, messages, self._client.unique_ids, self.options.max_message_bytes)
+        outgoing = prepare_batch(topic, messages, self._client.unique_ids, self.options.max_message_bytes, at, after)
         tracer = self._client.tracer
         began_ms = 0 if tracer is None else monotonic_ms()
         receipts = await self._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)

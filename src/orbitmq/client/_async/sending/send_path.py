@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
 from orbitmq.client._async.sending.broker_probes import BrokerProbes
+from orbitmq.client._async.sending.receipt import SendReceipt, receipts
 from orbitmq.client._async.sending.send_room import SendRoom
 from orbitmq.client.answers import remote_error
-from orbitmq.client.message import Once, SendReceipt, SendStatus
+from orbitmq.client.message import Once, SendStatus
 from orbitmq.client.options import ProducerOptions
-from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, has_room, receipts, request_fields
+from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing, has_room, request_fields
 from orbitmq.client.sending.queue_choice import RoundRobin, Selector, choose_by_key, elsewhere
 from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_help_elsewhere
 from orbitmq.client.sending.slow_brokers import SlowBrokers
@@ -128,8 +129,12 @@ class SendPath:
         """Hand it to a broker's connection and ask for no answer."""
         deadline_ms = monotonic_ms() + self._limit_ms(timeout_ms)
         target = queue or await self._choose(outgoing.topic, ordering_key, None)
+        address = await self._address(target)
+        if outgoing.is_timed:
+            left_ms = max(1, deadline_ms - monotonic_ms())
+            await self._client.timers.support.check(address, target.broker_name, outgoing, left_ms)
         await self._client.network.post(
-            await self._address(target),
+            address,
             RequestCode.SEND_MESSAGE_V2,
             self._fields(outgoing, target, ""),
             outgoing.body,
@@ -198,6 +203,10 @@ class SendPath:
         began_ms = monotonic_ms() if self._slow is not None else 0
         try:
             address = await self._address(queue)
+            if outgoing.is_timed:
+                started_ms = monotonic_ms()
+                await self._client.timers.support.check(address, queue.broker_name, outgoing, timeout_ms)
+                timeout_ms = max(1, timeout_ms - (monotonic_ms() - started_ms))
             answer = await self._client.network.exchange(address, self._request(outgoing, queue, once), timeout_ms)
             if answer.code not in STORED_CODES:
                 raise remote_error(answer.code, answer.remark, address, f"sending to topic {outgoing.topic!r}")
@@ -213,7 +222,7 @@ class SendPath:
         if self._slow is not None:
             now_ms = monotonic_ms()
             self._slow.succeeded(queue.broker_name, now_ms - began_ms, now_ms)
-        return receipts(outgoing, queue, answer, number)
+        return receipts(outgoing, queue, answer, number, self._client.timers if outgoing.is_timed else None)
 
     def _is_remembered(self, plan: _Plan, age_ms: int) -> bool:
         """Whether a broker still knows a send of this age."""

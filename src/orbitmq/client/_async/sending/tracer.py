@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from orbitmq.client._async.parts import Context, Sender
 from orbitmq.client._async.runtime import Event, Tasks, log, wait_event
-from orbitmq.client.message import Message, SendReceipt
+from orbitmq.client._async.sending.receipt import SendReceipt
+from orbitmq.client.message import Message
 from orbitmq.client.sending.outgoing import prepare
 from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, ConsumeOutcome, MessageKind, SentTrace, attempt_id
 from orbitmq.client.stored import StoredMessage
@@ -76,7 +77,7 @@ class Tracer:
                 self._client.routes.master(receipt.queue.broker_name, receipt.queue.topic) or "",
                 len(message.body),
                 cost_ms,
-                MessageKind.DELAYED if message.delay_level else MessageKind.NORMAL,
+                MessageKind.DELAYED if message.delay_level or message.is_timed else MessageKind.NORMAL,
                 receipt.offset_message_id,
                 receipt.status.value == 0,
             )

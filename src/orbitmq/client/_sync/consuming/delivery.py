@@ -13,6 +13,7 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/consuming/del
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from orbitmq.client._sync.delivered import Delivered
 
@@ -39,13 +40,14 @@ class ReceivedMessage(Delivered):
         """
         return self._ack()
 
-    def retry(self, delay_level: int = 0) -> bool:
+    def retry(self, delay_level: int = 0, *, after: timedelta | float | None = None) -> bool:
         """Failed; deliver it again later, and to the dead letters after the group's maximum of attempts.
 
         delay_level: 0 lets the broker choose, longer with each attempt (10 s, 30 s, 1 m ...); n waits the n-th step of the level list.
+        after: instead, exactly so long: a timedelta, or seconds. A broker without timer messages waits the nearest step of the level list.
         Returns when a broker has taken it back. When none can be reached it is delivered again here after some seconds.
         """
-        return self._loop.run(self._twin.retry(delay_level))
+        return self._loop.run(self._twin.retry(delay_level, after=after))
 
     def dead_letter(self) -> bool:
         """Give up: move it to the group's dead-letter topic `%DLQ%<group>` without further attempts."""

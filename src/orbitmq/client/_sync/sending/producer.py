@@ -11,12 +11,14 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/sending/produ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 from orbitmq.client._async.sending import producer as source
 from orbitmq.client._sync.loop_thread import LoopThread
-from orbitmq.client.message import Message, Once, SendReceipt
+from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.reply import Reply
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -48,6 +50,8 @@ class Producer:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         once: Once | None = None,
@@ -63,13 +67,15 @@ class Producer:
         queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable.
         timeout_ms: for all attempts together, and for waiting until there is room; default `send_timeout_ms`.
         """
-        return self._loop.run(
+        found = self._loop.run(
             self._twin.send(
                 topic,
                 body,
                 tag=tag,
                 key=key,
                 delay_level=delay_level,
+                at=at,
+                after=after,
                 ordering_key=ordering_key,
                 queue=queue,
                 once=once,
@@ -79,6 +85,7 @@ class Producer:
                 timeout_ms=timeout_ms,
             )
         )
+        return SendReceipt(found, self._loop)
 
     def send_oneway(
         self,
@@ -88,6 +95,8 @@ class Producer:
         tag: str | None = None,
         key: str | Sequence[str] | None = None,
         delay_level: int = 0,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         properties: Mapping[str, str] | None = None,
@@ -105,6 +114,8 @@ class Producer:
                 tag=tag,
                 key=key,
                 delay_level=delay_level,
+                at=at,
+                after=after,
                 ordering_key=ordering_key,
                 queue=queue,
                 properties=properties,
@@ -137,17 +148,23 @@ class Producer:
         topic: str,
         messages: Sequence[Message],
         *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
         ordering_key: str | None = None,
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendReceipt]:
         """Send messages as one request to one queue; a receipt for each, in order. They are stored together or not at all.
 
-        All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed.
+        All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed. at, after: the due time of
+        all of them, as in `send`.
         """
-        return self._loop.run(
-            self._twin.send_batch(topic, messages, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        found = self._loop.run(
+            self._twin.send_batch(
+                topic, messages, at=at, after=after, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
+            )
         )
+        return [SendReceipt(each, self._loop) for each in found]
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""

@@ -1,0 +1,1 @@
+"""Timer messages: recalling, rescheduling, looking at what is pending."""

@@ -1,0 +1,365 @@
+"""Timer messages that wait: recalling, rescheduling, listing and counting them.
+
+Rules of this file
+1. A broker that can know is asked; several that can know are asked at the same time, and their answers are one.
+2. A change that may concern several timer messages and was not allowed to (`all`) changes none, on however many brokers they are.
+3. What a broker lacks is said with its name. The one thing that RocketMQ's broker can do as well, a recall by handle, is done.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from orbitmq.client._async.runtime import all_of
+from orbitmq.client._async.timers.timer_support import KnownSupport
+from orbitmq.client.due_time import instant_ms, length_ms
+from orbitmq.client.timers import (
+    HasTimer,
+    Meant,
+    TimerCounts,
+    TimerMatch,
+    TimerMessage,
+    TimerOutcome,
+    TimerVerdict,
+    TimerView,
+    decode_handle,
+    match,
+    meant,
+    merged_counts,
+    outcome,
+    view,
+)
+from orbitmq.errors import ClientError, ConfigurationError, RemoteError
+from orbitmq.limits import TIMER_PAGE_MAX
+from orbitmq.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from orbitmq.protocol.remoting import timer_bodies as wire
+from orbitmq.protocol.remoting.bodies.json_body import JsonBody
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.parts import Context
+
+_Body = TypeVar("_Body", bound=JsonBody)
+
+_CHANGES: Final = {
+    RequestCode.RECALL_TIMERS: "recalled",
+    RequestCode.RESCHEDULE_TIMERS: "rescheduled",
+    RequestCode.TIMER_STATUS: "looked up",
+    RequestCode.GET_TIMER: "shown",
+}
+_ONLY_HERE: Final = "orbitmq's broker has it; RocketMQ's recalls by handle only, from 5.3.2 on"
+
+
+class _Master(NamedTuple):
+    broker_name: str
+    address: str
+
+
+class Timers:
+    """What waits for its due time on the brokers. See `Client.timers`."""
+
+    def __init__(self, client: Context) -> None:
+        self._client = client
+        self.support = KnownSupport(client)
+
+    # --- changing
+
+    async def recall(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        topic: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+        all: bool = False,
+    ) -> TimerOutcome:
+        """Cancel a timer message that has not been delivered yet.
+
+        timer: the receipt of its send, a `TimerView`, or a recall handle. Without it: topic and message_id, or topic and key. A key that
+        several have recalls none of them without `all`. The verdict is the truth when the call returns, and a recall is then as durable
+        as the broker's flush mode asks. Calling again after a lost connection is harmless.
+
+        RocketMQ's broker takes recalls by handle only, from 5.3.2 on with `recallMessageEnable=true`, and does not tell whether they
+        take effect: `TimerVerdict.ASKED`.
+        """
+        wanted = meant(timer, topic, message_id, key, several=all)
+        return await self._change(RequestCode.RECALL_TIMERS, wanted, wire.ChangeTimers(selector=wanted.selector))
+
+    async def reschedule(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        topic: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+        all: bool = False,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+    ) -> TimerOutcome:
+        """Give a timer message that has not been delivered yet another due time, earlier or later.
+
+        The message is named as in `recall`. at: a datetime with time zone, or ms since 1970; one that has passed delivers at once.
+        after: from now on by the broker's clock, a timedelta or seconds. A crash leaves the old time or the new one, and one message.
+        """
+        if (at is None) is (after is None):
+            raise ConfigurationError("reschedule needs a new due time", remedy="give one of at and after")
+        wanted = meant(timer, topic, message_id, key, several=all)
+        change = wire.ChangeTimers(
+            selector=wanted.selector,
+            deliver_ms=None if at is None else instant_ms("at", at),
+            delay_ms=None if after is None else length_ms("after", after),
+        )
+        return await self._change(RequestCode.RESCHEDULE_TIMERS, wanted, change)
+
+    # --- looking
+
+    async def status(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        topic: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+    ) -> TimerOutcome:
+        """What has become of a timer message, named as in `recall`; of all that have a key."""
+        wanted = meant(timer, topic, message_id, key, several=True)
+        asked = await self._ask_all(
+            await self._masters(wanted), RequestCode.TIMER_STATUS, wire.ChangeTimers(selector=wanted.selector), wanted
+        )
+        return outcome(_matches(asked))
+
+    async def get(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        topic: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+    ) -> TimerMessage | None:
+        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several."""
+        wanted = meant(timer, topic, message_id, key, several=False)
+        masters = await self._masters(wanted)
+        doing = _doing(RequestCode.GET_TIMER, wanted)
+        body = wire.ChangeTimers(selector=wanted.selector)
+        answers = await all_of(
+            [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessage, doing) for master in masters]
+        )
+        found = [
+            TimerMessage(view(answer.timer, master.broker_name), answer.body, answer.properties)
+            for master, answer in zip(masters, answers, strict=True)
+            if answer.verdict is wire.Verdict.PENDING and answer.timer is not None
+        ]
+        if len(found) > 1 or any(answer.verdict is wire.Verdict.AMBIGUOUS for answer in answers):
+            raise ClientError(
+                f"several {wanted.text} are pending", remedy="name one by its message_id; list() shows them"
+            )
+        return found[0] if found else None
+
+    async def list(
+        self,
+        *,
+        topic: str | None = None,
+        due_from: datetime | int | None = None,
+        due_until: datetime | int | None = None,
+        key: str | None = None,
+        key_prefix: str | None = None,
+        page_count: int = 100,
+    ) -> AsyncIterator[TimerView]:
+        """What is pending on all brokers, earliest due first, fetched page by page as it is asked for.
+
+        due_from is included, due_until is not. key, key_prefix: with a topic; one of the two. page_count: how many a broker is asked
+        for at a time. What is sent, recalled or delivered meanwhile may or may not be among them.
+        """
+        if not 1 <= page_count <= TIMER_PAGE_MAX:
+            raise ConfigurationError(f"page_count={page_count}: must be 1 to {TIMER_PAGE_MAX}")
+        if topic is None and (key is not None or key_prefix is not None):
+            raise ConfigurationError("a key without topic", remedy="name the topic: keys belong to one")
+        if key is not None and key_prefix is not None:
+            raise ConfigurationError("both key and key_prefix are given", remedy="give one of them")
+        query = wire.TimerQuery(
+            topic=topic,
+            from_ms=None if due_from is None else instant_ms("due_from", due_from),
+            until_ms=None if due_until is None else instant_ms("due_until", due_until),
+            key=key,
+            key_prefix=key_prefix,
+            limit=page_count,
+        )
+        masters = await self._masters_of(topic)
+        pages = await all_of([self._page(master, query) for master in masters])
+        heads = [
+            (timer.deliver_ms, number, position)
+            for number, page in enumerate(pages)
+            for position, timer in enumerate(page.timers[:1])
+        ]
+        heapq.heapify(heads)
+        while heads:
+            _, number, position = heads[0]
+            page = pages[number]
+            yield view(page.timers[position], masters[number].broker_name)
+            position += 1
+            while position >= len(page.timers) and page.cursor is not None:
+                query.cursor = page.cursor
+                page = pages[number] = await self._page(masters[number], query)
+                position = 0
+            if position < len(page.timers):
+                heapq.heapreplace(heads, (page.timers[position].deliver_ms, number, position))
+            else:
+                heapq.heappop(heads)
+
+    async def counts(
+        self,
+        *,
+        topic: str | None = None,
+        due_from: datetime | int | None = None,
+        due_until: datetime | int | None = None,
+        bucket: timedelta | float | None = None,
+    ) -> TimerCounts:
+        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each."""
+        width_ms = 0 if bucket is None else length_ms("bucket", bucket)
+        if bucket is not None and not width_ms:
+            raise ConfigurationError(f"bucket={bucket!s}: must be at least a millisecond")
+        query = wire.CountQuery(
+            topic=topic,
+            from_ms=None if due_from is None else instant_ms("due_from", due_from),
+            until_ms=None if due_until is None else instant_ms("due_until", due_until),
+            bucket_ms=width_ms,
+        )
+        masters = await self._masters_of(topic)
+        doing = "counting pending timer messages"
+        return merged_counts(
+            await all_of(
+                [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCounts, doing) for master in masters]
+            )
+        )
+
+    # --- inside
+
+    async def _change(self, code: RequestCode, wanted: Meant, change: wire.ChangeTimers) -> TimerOutcome:
+        masters = await self._masters(wanted)
+        if len(masters) > 1:
+            question = wire.ChangeTimers(selector=_with_all(wanted.selector))
+            known = await self._ask_all(masters, RequestCode.TIMER_STATUS, question, wanted)
+            pending = [
+                (master, timer)
+                for master, answers in known
+                for timer in answers.answers
+                if timer.verdict is wire.Verdict.PENDING
+            ]
+            if not pending:
+                return outcome(_matches(known))
+            if len(pending) > 1 and not wanted.selector.all:
+                return TimerOutcome(TimerVerdict.AMBIGUOUS, outcome(_matches(known)).matches)
+            masters = sorted({master for master, _ in pending})
+        try:
+            asked = await self._ask_all(masters, code, change, wanted)
+        except RemoteError as error:
+            if (
+                error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                or code is not RequestCode.RECALL_TIMERS
+                or wanted.handle is None
+            ):
+                raise
+            return await self._recall_by_handle(masters[0], wanted, wanted.handle)
+        return outcome(_matches(asked), sum(answers.changed for _, answers in asked))
+
+    async def _recall_by_handle(self, master: _Master, wanted: Meant, handle: str) -> TimerOutcome:
+        """RocketMQ's own request."""
+        answer = await self._client.network.request(
+            master.address,
+            RequestCode.RECALL_MESSAGE,
+            {
+                "producerGroup": CLIENT_INNER_PRODUCER_GROUP,
+                "topic": wanted.topic,
+                "recallHandle": handle,
+                "bname": master.broker_name,
+            },
+            timeout_ms=self._client.options.request_timeout_ms,
+            doing=f"recalling {wanted.text} by its handle at broker {master.broker_name}, which is RocketMQ's: from 5.3.2 on "
+            "it can, with recallMessageEnable=true",
+            accept=(ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION),
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            return TimerOutcome(TimerVerdict.ASKED, (TimerMatch(TimerVerdict.ASKED),))
+        if decode_handle(handle).deliver_ms <= self._client.clock.now_ms():
+            return TimerOutcome(TimerVerdict.TOO_LATE, (TimerMatch(TimerVerdict.TOO_LATE),))
+        raise RemoteError(
+            answer.code,
+            f"broker {master.broker_name} does not recall {wanted.text}: {answer.remark or 'no remark'}",
+            address=master.address,
+        )
+
+    async def _masters(self, wanted: Meant) -> Sequence[_Master]:
+        """Brokers that can know what is meant."""
+        if wanted.broker_name is None:
+            return await self._masters_of(wanted.topic)
+        routes = self._client.routes
+        address = routes.master(wanted.broker_name, wanted.topic)
+        if address is None:
+            await routes.refresh(wanted.topic)
+            address = routes.master(wanted.broker_name, wanted.topic)
+        if address is None:
+            raise ClientError(
+                f"broker {wanted.broker_name}, which has {wanted.text}, has no master at the name servers",
+                remedy="it has what it stored when it runs again",
+            )
+        return [_Master(wanted.broker_name, address)]
+
+    async def _masters_of(self, topic: str | None) -> Sequence[_Master]:
+        """All masters with a topic, or of the cluster, ordered by name."""
+        if topic is None:
+            from orbitmq.client._async.administration.admin_calls import AdminCalls
+
+            return [_Master(broker.name, broker.address) for broker in await AdminCalls(self._client).masters()]
+        route = await self._client.routes.get(topic)
+        masters = [(name, route.master(name)) for name in sorted(route.brokers)]
+        found = [_Master(name, address) for name, address in masters if address is not None]
+        if not found:
+            raise ClientError(
+                f"no broker of topic {topic!r} has a master at present",
+                remedy="check that it runs: orbitmq topic route",
+            )
+        return found
+
+    async def _ask_all(
+        self, masters: Sequence[_Master], code: RequestCode, change: wire.ChangeTimers, wanted: Meant
+    ) -> Sequence[tuple[_Master, wire.TimerAnswers]]:
+        doing = _doing(code, wanted)
+        answers = await all_of([self._ask(master, code, change, wire.TimerAnswers, doing) for master in masters])
+        return tuple(zip(masters, answers, strict=True))
+
+    async def _page(self, master: _Master, query: wire.TimerQuery) -> wire.TimerPage:
+        return await self._ask(master, RequestCode.LIST_TIMERS, query, wire.TimerPage, "listing pending timer messages")
+
+    async def _ask(self, master: _Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
+        answer = await self._client.network.request(
+            master.address,
+            code,
+            {},
+            body.encode(),
+            timeout_ms=self._client.options.admin_timeout_ms,
+            doing=doing,
+            accept=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        )
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise RemoteError(
+                answer.code,
+                f"broker {master.broker_name} has no request for {doing}",
+                address=master.address,
+                remedy=_ONLY_HERE,
+            )
+        return kind.decode(answer.body)
+
+
+def _doing(code: RequestCode, wanted: Meant) -> str:
+    return f"{wanted.text} to be {_CHANGES[code]}"
+
+
+def _with_all(selector: wire.TimerSelector) -> wire.TimerSelector:
+    return wire.TimerSelector(selector.handle, selector.topic, selector.message_id, selector.key, True)
+
+
+def _matches(asked: Sequence[tuple[_Master, wire.TimerAnswers]]) -> Sequence[TimerMatch]:
+    return [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers]

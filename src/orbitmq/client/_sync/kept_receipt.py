@@ -1,0 +1,72 @@
+"""The values of a receipt outside the loop.
+
+Rules of this file
+1. Values are those of the receipt on the loop, which is kept and asked.
+2. Two receipts are equal when those on the loop are.
+"""
+
+from __future__ import annotations
+
+from orbitmq.client._async.sending import receipt
+from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.client.message import SendStatus
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+
+class KeptReceipt:
+    """What `SendReceipt` says, without what it does."""
+
+    __slots__ = ("_loop", "_twin")
+
+    def __init__(self, twin: receipt.SendReceipt, loop_thread: LoopThread) -> None:
+        self._twin = twin
+        self._loop = loop_thread
+
+    @property
+    def status(self) -> SendStatus:
+        return self._twin.status
+
+    @property
+    def message_id(self) -> str:
+        return self._twin.message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        return self._twin.offset_message_id
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self._twin.queue
+
+    @property
+    def queue_offset(self) -> int:
+        return self._twin.queue_offset
+
+    @property
+    def transaction_id(self) -> str | None:
+        return self._twin.transaction_id
+
+    @property
+    def region(self) -> str | None:
+        return self._twin.region
+
+    @property
+    def attempts_count(self) -> int:
+        return self._twin.attempts_count
+
+    @property
+    def trace_on(self) -> bool:
+        return self._twin.trace_on
+
+    @property
+    def recall_handle(self) -> str | None:
+        return self._twin.recall_handle
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptReceipt) and self._twin == other._twin
+
+    def __hash__(self) -> int:
+        return hash(self._twin)
+
+    def __repr__(self) -> str:
+        return repr(self._twin)

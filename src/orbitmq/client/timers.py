@@ -1,0 +1,268 @@
+"""Timer messages as programs see them: which are meant, and what became of them.
+
+Rules of this file
+1. Values and decisions only; asking brokers is the business of `_async/timers`.
+2. What is asked of several brokers gets one answer: that of the only timer found, or what holds for several together.
+3. A verdict says no more than is known. RocketMQ's broker takes a recall without telling whether it came in time: `ASKED`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.remoting import timer_bodies as wire
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TimerVerdict(Enum):
+    """What became of a timer message, at the moment of the answer."""
+
+    RECALLED = "recalled"
+    """It is not delivered any more."""
+    RESCHEDULED = "rescheduled"
+    """It has the new due time."""
+    PENDING = "pending"
+    """It waits for its due time."""
+    ALREADY_DELIVERED = "already_delivered"
+    """It stands in its topic; consumers have it or get it."""
+    ALREADY_RECALLED = "already_recalled"
+    NOT_FOUND = "not_found"
+    """No broker that was asked knows of such a timer message."""
+    TOO_LATE = "too_late"
+    """It is being delivered at this moment, or changed by somebody else."""
+    AMBIGUOUS = "ambiguous"
+    """Several are meant and `all` was not given: nothing was changed."""
+    ASKED = "asked"
+    """RocketMQ's broker took the recall; it does not tell whether it takes effect."""
+
+
+class TimerView(msgspec.Struct, frozen=True):
+    """One timer message without its body.
+
+    message_id: the sender's, as in its receipt. queue: where it is delivered. deliver_ms, stored_ms: when it falls due and when it was
+    accepted, ms since 1970 by the broker's clock. size: bytes of the stored record. tier: `near` or `far`, where the broker keeps it.
+    recall_handle: names it to `recall`, also at another time and in another process. delivered_ms: when it was stored in its topic.
+    """
+
+    message_id: str
+    queue: MessageQueue
+    keys: tuple[str, ...]
+    deliver_ms: int
+    stored_ms: int
+    size: int
+    tier: str
+    recall_handle: str | None = None
+    delivered_ms: int | None = None
+
+    @property
+    def topic(self) -> str:
+        return self.queue.topic
+
+    @property
+    def deliver_at(self) -> datetime:
+        """`deliver_ms` as an instant in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.deliver_ms)
+
+
+class TimerMatch(msgspec.Struct, frozen=True):
+    """One timer message that was meant, and what became of it."""
+
+    verdict: TimerVerdict
+    timer: TimerView | None = None
+
+
+class TimerOutcome(msgspec.Struct, frozen=True):
+    """Answer to a recall, a reschedule or a question.
+
+    verdict: of the only match; of several, what holds for at least one of them (`AMBIGUOUS`: nothing was changed). matches: all that is
+    known, one for each timer message that was meant. changed_count: how many were recalled or rescheduled by this call.
+    """
+
+    verdict: TimerVerdict
+    matches: tuple[TimerMatch, ...] = ()
+    changed_count: int = 0
+
+    @property
+    def timer(self) -> TimerView | None:
+        """The timer message, if one was found and no other."""
+        return self.matches[0].timer if len(self.matches) == 1 else None
+
+
+class TimerMessage(msgspec.Struct, frozen=True):
+    """A pending timer message in full. properties: all of them, reserved ones included."""
+
+    timer: TimerView
+    body: bytes
+    properties: Mapping[str, str]
+
+    @property
+    def tag(self) -> str | None:
+        return self.properties.get(Property.TAGS)
+
+
+class TimerBucket(msgspec.Struct, frozen=True):
+    """How many timer messages fall due in one span of time. `begin_ms` is its first instant."""
+
+    begin_ms: int
+    count: int
+
+
+class TimerCounts(msgspec.Struct, frozen=True):
+    """What is pending on all brokers together.
+
+    by_topic: largest first. buckets: earliest first, empty ones left out. near, far: by where the brokers keep them.
+    next_due_ms: the earliest due time, None when nothing is pending.
+    """
+
+    pending: int
+    by_topic: Mapping[str, int]
+    buckets: tuple[TimerBucket, ...]
+    near: int
+    far: int
+    next_due_ms: int | None
+
+
+class HasTimer(Protocol):
+    """What names a timer message: the receipt of its send, or a `TimerView`."""
+
+    @property
+    def message_id(self) -> str: ...
+
+    @property
+    def queue(self) -> MessageQueue: ...
+
+    @property
+    def recall_handle(self) -> str | None: ...
+
+
+class RecallHandle(NamedTuple):
+    """What RocketMQ's handle says. `deliver_ms`: the end of the second in which it falls due, when the handle was made."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    message_id: str
+
+
+class Meant(NamedTuple):
+    """Which timer messages a call is about. broker_name: the only one that can know; None for all of the topic."""
+
+    selector: wire.TimerSelector
+    topic: str
+    broker_name: str | None
+    handle: str | None
+    text: str
+
+
+def meant(
+    timer: HasTimer | str | None, topic: str | None, message_id: str | None, key: str | None, *, several: bool
+) -> Meant:
+    """The timer messages that the parameters of a call name. `ConfigurationError` when they name none, or in two ways."""
+    named = [name for name, value in (("message_id", message_id), ("key", key)) if value is not None]
+    if timer is not None:
+        if topic is not None or named:
+            raise ConfigurationError(
+                "a receipt or handle names its message alone", remedy="leave topic, message_id and key out"
+            )
+        if isinstance(timer, str):
+            handle = decode_handle(timer)
+            text = f"timer message {handle.message_id} of topic {handle.topic!r}"
+            return Meant(wire.TimerSelector(handle=timer, all=several), handle.topic, handle.broker_name, timer, text)
+        where = timer.queue
+        text = f"timer message {timer.message_id} of topic {where.topic!r}"
+        selector = wire.TimerSelector(topic=where.topic, message_id=timer.message_id, all=several)
+        return Meant(selector, where.topic, where.broker_name, timer.recall_handle, text)
+    if topic is None or len(named) != 1:
+        raise ConfigurationError(
+            "no timer message is named"
+            if not named
+            else f"{' and '.join(named)} without the one thing more that names it",
+            remedy="give a receipt, a recall handle, topic and message_id, or topic and key",
+        )
+    text = f"timer messages of topic {topic!r} with {named[0]} {message_id if key is None else key!r}"
+    return Meant(wire.TimerSelector(topic=topic, message_id=message_id, key=key, all=several), topic, None, None, text)
+
+
+def decode_handle(handle: str) -> RecallHandle:
+    """What a recall handle says. `ConfigurationError` when it is none."""
+    try:
+        text = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode()
+        version, topic, broker_name, deliver_ms, message_id = text.split(" ")
+        if version == "v1":
+            return RecallHandle(topic, broker_name, int(deliver_ms), message_id)
+    except (ValueError, binascii.Error):
+        pass  # said below
+    raise ConfigurationError(
+        f"{handle[:80]!r} is no recall handle", remedy="take receipt.recall_handle, or give topic and message_id"
+    )
+
+
+# --- answers
+
+_WORDS: Final = tuple(
+    TimerVerdict[name]
+    for name in (
+        "AMBIGUOUS", "RECALLED", "RESCHEDULED", "PENDING", "TOO_LATE", "ALREADY_RECALLED", "ALREADY_DELIVERED", "ASKED",
+    )
+)  # fmt: skip
+"""Of several matches the first of these that one of them has speaks for all."""
+
+
+def view(timer: wire.TimerView, broker_name: str) -> TimerView:
+    """What a broker says of a timer message."""
+    return TimerView(
+        timer.message_id,
+        MessageQueue(timer.topic, timer.broker_name or broker_name, timer.queue_id),
+        tuple(timer.keys.split()),
+        timer.deliver_ms,
+        timer.stored_ms,
+        timer.size,
+        timer.tier,
+        timer.handle or None,
+        timer.delivered_ms,
+    )
+
+
+def match(answer: wire.TimerAnswer, broker_name: str) -> TimerMatch:
+    timer = None if answer.timer is None else view(answer.timer, broker_name)
+    return TimerMatch(TimerVerdict(answer.verdict.value), timer)
+
+
+def outcome(matches: Sequence[TimerMatch], changed_count: int = 0) -> TimerOutcome:
+    """One answer out of those of several brokers."""
+    found = tuple(each for each in matches if each.verdict is not TimerVerdict.NOT_FOUND)
+    verdicts = {each.verdict for each in found}
+    verdict = next((word for word in _WORDS if word in verdicts), TimerVerdict.NOT_FOUND)
+    if len(found) > 1:
+        found = tuple(each for each in found if each.timer is not None) or found
+    return TimerOutcome(verdict, found, changed_count)
+
+
+def merged_counts(counts: Sequence[wire.TimerCounts]) -> TimerCounts:
+    """What several brokers have, together."""
+    by_topic: dict[str, int] = {}
+    buckets: dict[int, int] = {}
+    for each in counts:
+        for topic, count in each.by_topic.items():
+            by_topic[topic] = by_topic.get(topic, 0) + count
+        for begin_ms, count in each.buckets:
+            buckets[begin_ms] = buckets.get(begin_ms, 0) + count
+    return TimerCounts(
+        sum(each.pending for each in counts),
+        dict(sorted(by_topic.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(TimerBucket(begin_ms, count) for begin_ms, count in sorted(buckets.items())),
+        sum(each.near for each in counts),
+        sum(each.far for each in counts),
+        min((each.next_due_ms for each in counts if each.next_due_ms is not None), default=None),
+    )
