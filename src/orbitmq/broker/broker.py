@@ -35,6 +35,8 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.recurring.desk import RunDesk
+from orbitmq.broker.recurring.requests import RecurringProcessor
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.send import SendProcessor
@@ -53,6 +55,7 @@ from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
+from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.timers.timers import Timers
 
 logger = logging.getLogger("orbitmq.broker")
@@ -93,6 +96,7 @@ class Broker:
         random_below: Callable[[int], int] = random.randrange,
         idempotence: Idempotence | None = None,
         timers: Timers | None = None,
+        recurrences: Recurrences | None = None,
         far: FarTier | None = None,
     ) -> None:
         """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
@@ -101,7 +105,7 @@ class Broker:
         reach this broker at; it becomes part of every message id. `worker` saves consumer offsets; the store's own.
         `disk_use()` gives the used share per path, for remarks and runtime information.
         Without `idempotence`, which has to be one of the store's derived structures, idempotent sends are refused; the same
-        holds for `timers` and timer messages. `far` takes those that are due late.
+        holds for `timers` and timer messages, and for `recurrences`. `far` takes those that are due late.
         """
         self.settings = settings
         self.store = store
@@ -142,6 +146,7 @@ class Broker:
             timers=TimerIntake(settings, timers, far, clock_rounding_ms=clock.rounding_ms),
             clock_rounding_ms=clock.rounding_ms,
         )
+        self._recurring = self._recurring_requests(recurrences)
         self.sends = SendProcessor(
             settings,
             self.admission,
@@ -260,6 +265,7 @@ class Broker:
             code.GET_EARLIEST_MSG_STORETIME: offset.earliest,
             code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
+            **self._recurring,
             **self.administration.handlers(),
         }
         times = self.change_times
@@ -269,6 +275,20 @@ class Broker:
         ):
             table[changes] = timed(table[changes])
         return {int(key): handler for key, handler in table.items()}
+
+    def _recurring_requests(self, recurrences: Recurrences | None) -> dict[RequestCode, RequestHandler]:
+        """Let runs happen; what answers requests about them."""
+        if recurrences is None:
+            return {}
+        desk = RunDesk(self.admission, self.topics, self.offsets, self.clock)
+        recurrences.attach(self.store, desk)
+        requests = RecurringProcessor(self.settings, recurrences, desk, unwritable=self.unwritable)
+        return {
+            RequestCode.PUT_RECURRING: requests.put,
+            RequestCode.GET_RECURRING: requests.get,
+            RequestCode.SET_RECURRING_STATE: requests.set_state,
+            RequestCode.DELETE_RECURRING: requests.delete,
+        }
 
     # --- the front end's side ---------------------------------------------------------------------------------------
 

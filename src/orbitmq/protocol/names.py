@@ -252,6 +252,7 @@ def system_topics(
         SystemTopic(HALF_TOPIC, 1, READ_WRITE),
         SystemTopic(OP_HALF_TOPIC, 1, READ_WRITE),
         SystemTopic(QUARANTINE_TOPIC, 1, READ_WRITE),
+        SystemTopic(RECURRING_TOPIC, 1, READ_WRITE),
     ]
     if timer_wheel:
         topics.append(SystemTopic(TIMER_TOPIC, 1, READ_WRITE))

@@ -52,6 +52,7 @@ from orbitmq.timing.due_work import DueWork
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
 
 logger = logging.getLogger("orbitmq.server")
@@ -340,7 +341,8 @@ class BrokerRole:
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
-        self.due_work: list[DueWork] = [self.release]
+        self.recurrences = Recurrences(clock)
+        self.due_work: list[DueWork] = [self.release, self.recurrences]
         """Everything that delivers at a time of the wall clock."""
         bounds = OnceBounds(
             memory_bytes=own.idempotence_memory_max_bytes,
@@ -355,7 +357,7 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release, self.idempotence],
+            derived=[self.release, self.idempotence, self.recurrences],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
@@ -376,7 +378,7 @@ class BrokerRole:
         settings, files, clock = process.settings, process.files, process.clock
         own, root = settings.broker, settings.data
         config = root / "config"
-        self.rewriting = Rewriting(self.store, clock, [self.release])
+        self.rewriting = Rewriting(self.store, clock, [self.release, self.recurrences])
         self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
@@ -407,6 +409,7 @@ class BrokerRole:
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
             idempotence=self.idempotence,
+            recurrences=self.recurrences,
         )
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:

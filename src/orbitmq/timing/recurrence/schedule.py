@@ -87,6 +87,10 @@ class Schedule:
             planned += islice(self._times.after(planned[-1]), 1)  # how far the last one may be put off
         return list(islice(self._runs(iter(planned)), found_count))
 
+    def id_at(self, planned_ms: int) -> str:
+        """The identity of the run that is planned for this instant."""
+        return self._digest(planned_ms)[:_ID_BYTES].hex().upper()
+
     def jitter_bound_ms(self, planned_ms: int, next_planned_ms: int | None) -> int:
         """The longest time by which a run may be put off."""
         if next_planned_ms is None:
@@ -96,7 +100,7 @@ class Schedule:
     def _runs(self, planned: Iterator[int]) -> Iterator[Occurrence]:
         if not self._jitter_ms:
             for planned_ms in planned:
-                yield Occurrence(planned_ms, planned_ms, self._digest(planned_ms)[:_ID_BYTES].hex().upper())
+                yield Occurrence(planned_ms, planned_ms, self.id_at(planned_ms))
             return
         this_ms = next(planned, None)
         while this_ms is not None:

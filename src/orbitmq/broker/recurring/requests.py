@@ -1,0 +1,211 @@
+"""Requests about recurring messages: define (20020), look (20021), pause and resume (20022), delete (20023).
+
+Rules of this file
+1. A definition is judged as the sends it stands for: topic, sizes, properties, and whether the broker takes messages at all.
+2. A change is answered when its record is as durable as the flush mode asks; asking for what holds already, as soon as
+   that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from orbitmq import limits
+from orbitmq.broker.recurring.desk import RunDesk, reserved_property
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.send import ANSWERS
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.errors import ConfigurationError, ProtocolError, RecordError, StoreUnwritableError
+from orbitmq.protocol.names import AUTO_CREATE_TOPIC
+from orbitmq.protocol.remoting.bodies.json_body import JsonBody
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.recurring_bodies import (
+    RecurringAnswer,
+    RecurringChange,
+    RecurringDefinition,
+    RecurringPage,
+    RecurringQuery,
+    RecurringView,
+)
+from orbitmq.store.durability import PutStatus, Told
+from orbitmq.timing.recurrence.rule import Rule
+from orbitmq.timing.recurrence.runner import Recurrences
+from orbitmq.timing.recurrence.state import Change, Message, Recurring
+
+Body = TypeVar("Body", bound=JsonBody)
+
+
+class RecurringProcessor:
+    def __init__(
+        self, settings: BrokerSettings, recurrences: Recurrences, desk: RunDesk, *, unwritable: Callable[[], Refusal]
+    ) -> None:
+        """`unwritable()` words the refusal while the store accepts nothing."""
+        self._settings = settings
+        self._recurrences = recurrences
+        self._desk = desk
+        self._unwritable = unwritable
+
+    # --- handlers ---------------------------------------------------------------------------------------------------
+
+    def put(self, command: Command, peer: Peer) -> Command | None:
+        definition = _body(command, RecurringDefinition)
+        rule, message = rule_of(definition), Message(definition.topic, definition.body, definition.properties)
+        name = reserved_property(message)
+        if name is not None:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"property {name} cannot be given to a recurring message: it has times, an identity and a place of its own",
+            )
+
+        def change(told: Told) -> Change:
+            self._desk.check(message, template=AUTO_CREATE_TOPIC, queues=self._settings.default_topic_queue_nums)
+            return self._recurrences.put(definition.name, rule, message, told)
+
+        return self._change(command, peer, change)
+
+    def set_state(self, command: Command, peer: Peer) -> Command | None:
+        wanted = _body(command, RecurringChange)
+        state = self._known(wanted.name)
+        return self._change(
+            command, peer, lambda told: self._recurrences.set_paused(state, paused=wanted.paused, told=told)
+        )
+
+    def delete(self, command: Command, peer: Peer) -> Command | None:
+        state = self._known(_body(command, RecurringChange).name)
+        return self._change(command, peer, lambda told: self._recurrences.delete(state, told))
+
+    def get(self, command: Command, peer: Peer) -> Command | None:
+        query = _body(command, RecurringQuery)
+        if query.name is None:
+            return _answer(command, self._page(query))
+        state = self._recurrences.get(query.name)
+        if state is None:
+            return _answer(command, RecurringPage(recurring=[]))
+        runs = self._recurrences.upcoming(state, min(query.runs, limits.RECURRENCE_PREVIEW_MAX))
+        page = RecurringPage(recurring=[self._view(state)], runs=[(run.planned_ms, run.at_ms) for run in runs])
+        return _answer(command, page)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _page(self, query: RecurringQuery) -> RecurringPage:
+        wanted = sorted(
+            (state for state in self._recurrences if query.topic is None or state.message.topic == query.topic),
+            key=lambda state: state.name,
+        )
+        after = query.cursor
+        if after is not None:
+            wanted = [state for state in wanted if state.name > after]
+        limit = max(1, min(query.limit, limits.RECURRENCE_PAGE_MAX))
+        shown = wanted[:limit]
+        return RecurringPage(
+            recurring=[self._view(state, with_body=False) for state in shown],
+            cursor=shown[-1].name if len(wanted) > limit else None,
+        )
+
+    def _known(self, name: str) -> Recurring:
+        state = self._recurrences.get(name)
+        if state is None:
+            raise Refusal(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"broker {self._settings.broker_name!r} keeps no recurring message {name[: limits.RECURRENCE_NAME_CHARS_MAX]!r}",
+            )
+        return state
+
+    def _change(self, command: Command, peer: Peer, change: Callable[[Told], Change]) -> Command | None:
+        """Make a change; the answer comes when it lasts. Raises Refusal."""
+        answers: list[RecurringAnswer] = []
+
+        def stored(status: PutStatus) -> None:
+            if command.is_oneway:
+                return
+            if status is PutStatus.PUT_OK:
+                peer.send(_answer(command, answers[0]))
+            elif status is PutStatus.FLUSH_DISK_TIMEOUT:
+                remark = "the change is stored, but was not flushed to disk in time"
+                peer.send(response(command, ANSWERS[status], remark, None, answers[0].encode()))
+            else:
+                peer.send(response(command, ANSWERS[status], self._unwritable().remark))
+
+        try:
+            made = change(stored)
+        except ConfigurationError as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        except StoreUnwritableError as error:
+            raise self._unwritable() from error
+        except RecordError as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the definition cannot be stored: {error}") from error
+        answers.append(RecurringAnswer(outcome=made.outcome, recurring=self._view_of(made)))
+        return None
+
+    def _view_of(self, made: Change) -> RecurringView | None:
+        return None if made.state is None else self._view(made.state)
+
+    def _view(self, state: Recurring, *, with_body: bool = True) -> RecurringView:
+        last = state.progress.last
+        return RecurringView(
+            definition=definition_of(state, with_body=with_body),
+            generation=state.generation,
+            begun_ms=state.begun_ms,
+            paused=state.paused,
+            settled_ms=state.progress.settled_ms,
+            stored_count=state.progress.stored_count,
+            next_ms=self._recurrences.due_ms(state.name),
+            last_queue_id=None if last is None else last.queue_id,
+            last_queue_offset=None if last is None else last.queue_offset,
+            trouble=self._recurrences.trouble(state.name),
+            body_bytes=len(state.message.body),
+            broker_name=self._settings.broker_name,
+        )
+
+
+def rule_of(definition: RecurringDefinition) -> Rule:
+    """The rule that a definition asks for; not checked."""
+    return Rule(
+        cron=definition.cron,
+        zone=definition.zone,
+        interval_ms=definition.interval_ms,
+        start_ms=definition.start_ms,
+        end_ms=definition.end_ms,
+        count_max=definition.count_max,
+        jitter_ms=definition.jitter_ms,
+        overlap=definition.overlap,
+        overlap_group=definition.overlap_group,
+        catch_up=definition.catch_up,
+        catch_up_max=definition.catch_up_max,
+    )
+
+
+def definition_of(state: Recurring, *, with_body: bool) -> RecurringDefinition:
+    """What was asked for, from what is kept."""
+    rule, message = state.rule, state.message
+    return RecurringDefinition(
+        name=state.name,
+        topic=message.topic,
+        body=message.body if with_body else b"",
+        properties=message.properties,
+        cron=rule.cron,
+        zone=rule.zone,
+        interval_ms=rule.interval_ms,
+        start_ms=rule.start_ms,
+        end_ms=rule.end_ms,
+        count_max=rule.count_max,
+        jitter_ms=rule.jitter_ms,
+        overlap=rule.overlap,
+        overlap_group=rule.overlap_group,
+        catch_up=rule.catch_up,
+        catch_up_max=rule.catch_up_max,
+    )
+
+
+def _body(command: Command, kind: type[Body]) -> Body:
+    try:
+        return kind.decode(command.body)
+    except ProtocolError as error:
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"the body of the request: {error}") from error
+
+
+def _answer(command: Command, body: RecurringPage | RecurringAnswer) -> Command:
+    return response(command, ResponseCode.SUCCESS, None, None, body.encode())
