@@ -1,0 +1,157 @@
+"""What a recall and a reschedule write into the log.
+
+A recall is RocketMQ's own cancel record, in the slot of the message it cancels, and names that message as its source. A
+reschedule is the same message once more, with its new time and the old record as its source, and a cancel record for the old
+slot: a RocketMQ broker that takes the store over sees a message and its cancellation there, and another message elsewhere.
+
+Rules of this file
+1. Pure: a pending record in, messages to append out. The first one names the source; together they are one change.
+2. A RocketMQ broker drops what is cancelled in a slot by `topic+unique key`, whatever came first. So a message that moves to a
+   slot at or before one that it has left waits under a fresh unique key; its sender's stands in a property of ours, and
+   delivery restores it. `ORBITMQ_LEFT_MS` remembers the latest slot left.
+3. The cancel record of a reschedule carries ORBITMQ_LEFT_MS and no source, so that nobody takes it for a recall.
+4. A cancel record can be found in the key index by the unique key that the sender knows.
+
+Source: RocketMQ timer store, cancel and recall.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.properties import (
+    Property,
+    decode_properties,
+    encode_properties,
+    without_property,
+)
+from orbitmq.protocol.records import Record
+from orbitmq.protocol.sysflag import HOSTS_MASK
+from orbitmq.store.message import NewMessage
+from orbitmq.timing.restoring import source_of
+from orbitmq.timing.timer_times import cancel_key, slot_time
+
+RECALL_TAG: Final = "_RECALL_TAG_"
+RECALL_BODY: Final = b"0"
+
+_RECALL_TAG_CODE: Final = tags_code(RECALL_TAG)
+
+_REPLACED: Final = tuple(
+    name.encode()
+    for name in (
+        Property.TIMER_OUT_MS,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.DUE_MS,
+        Property.LEFT_MS,
+        Property.REAL_UNIQ_KEY,
+    )
+)
+_UNIQ_KEY: Final = Property.UNIQ_KEY.encode()
+
+
+def known_key(values: dict[str, str]) -> str:
+    """The unique key that the sender of a timer message knows, from the properties of its record; empty for none."""
+    return values.get(Property.REAL_UNIQ_KEY) or values.get(Property.UNIQ_KEY, "")
+
+
+def recall(record: Record, now_ms: int) -> tuple[NewMessage, ...]:
+    """The one record that recalls the pending timer record `record`. Cost: about 8 us."""
+    values = decode_properties(record.properties)
+    return (_cancel(record, values, now_ms, source=source_of(record.physical_offset), left_ms=None),)
+
+
+def reschedule(
+    record: Record, deliver_ms: int, now_ms: int, precision_ms: int, *, topic: str = TIMER_TOPIC, fresh_key: str
+) -> tuple[NewMessage, ...]:
+    """The records that move the pending timer record `record` to `deliver_ms`.
+
+    `topic` is where the message waits from now on, `fresh_key` a unique key that nobody has; it is used where rule 2 asks
+    for one. Cost: about 15 us and nothing of the body.
+    """
+    values = decode_properties(record.properties)
+    key, slot_ms = known_key(values), slot_time(deliver_ms, precision_ms)
+    left_ms = _slot(values)
+    if (before := values.get(Property.LEFT_MS, "")).isdigit():
+        left_ms = max(left_ms, int(before))
+    properties = bytes(record.properties)
+    for name in _REPLACED:
+        properties = without_property(properties, name)
+    own = {
+        Property.TIMER_OUT_MS: str(slot_ms),
+        Property.REAL_TOPIC: values.get(Property.REAL_TOPIC, ""),
+        Property.REAL_QID: values.get(Property.REAL_QID, "0"),
+        Property.DUE_MS: str(deliver_ms),
+        Property.LEFT_MS: str(left_ms),
+    }
+    waiting_key = key
+    if key:
+        if slot_ms <= left_ms:
+            waiting_key = own[Property.UNIQ_KEY] = fresh_key
+            own[Property.REAL_UNIQ_KEY] = key
+        else:
+            own[Property.UNIQ_KEY] = key
+        properties = without_property(properties, _UNIQ_KEY)
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    moved = NewMessage(
+        topic,
+        0,
+        record.body,
+        properties + encode_properties(own),
+        record.flag,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_host,
+        record.reconsume_times,
+        source_of(record.physical_offset),
+        tags_code(values.get(Property.TAGS)),
+        waiting_key or None,
+        values.get(Property.KEYS),
+        record.body_crc,
+    )
+    return moved, _cancel(record, values, now_ms, source=0, left_ms=left_ms)
+
+
+def _cancel(record: Record, values: dict[str, str], now_ms: int, *, source: int, left_ms: int | None) -> NewMessage:
+    """RocketMQ's cancel record for `record`, whose properties are `values`."""
+    topic, slot_ms = values.get(Property.REAL_TOPIC, ""), _slot(values)
+    waiting_key, key = values.get(Property.UNIQ_KEY, ""), known_key(values)
+    own = {
+        Property.TAGS: RECALL_TAG,
+        Property.UNIQ_KEY: waiting_key,
+        Property.KEYS: key if key != waiting_key else "",
+        Property.TIMER_DEL_UNIQKEY: cancel_key(topic, waiting_key),
+        Property.TIMER_DELIVER_MS: str(slot_ms + 1),
+        Property.WAIT: "false",
+        Property.LEFT_MS: "" if left_ms is None else str(left_ms),
+        Property.TIMER_OUT_MS: str(slot_ms),
+        Property.REAL_TOPIC: topic,
+        Property.REAL_QID: "0",
+        Property.DUE_MS: str(slot_ms + 1),
+    }
+    own = {name: value for name, value in own.items() if value}
+    return NewMessage(
+        TIMER_TOPIC,
+        0,
+        RECALL_BODY,
+        encode_properties(own),
+        0,
+        record.sys_flag & HOSTS_MASK,
+        now_ms,
+        record.born_host,
+        record.store_host,
+        0,
+        source,
+        _RECALL_TAG_CODE,
+        own.get(Property.UNIQ_KEY),
+        own.get(Property.KEYS),
+    )
+
+
+def _slot(values: dict[str, str]) -> int:
+    """The slot time of a pending record; the timers keep no record without one."""
+    return int(values[Property.TIMER_OUT_MS])
