@@ -6,6 +6,7 @@ A line that must be refused carries `type: ignore` with its code: strict mode re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 import orbitmq
@@ -29,6 +30,31 @@ async def sending() -> None:
         await mq.send("orders", b"x", delay="3")  # type: ignore[call-arg]
         orbitmq.Message(b"a", "tag")  # type: ignore[call-arg]
         receipt.queue_offset = 7  # type: ignore[misc]
+
+
+async def timing(mq: orbitmq.Client) -> None:
+    receipt = await mq.send("orders", b"42", after=timedelta(hours=1))
+    assert_type(receipt.recall_handle, str | None)
+    outcome = await receipt.recall()
+    assert_type(outcome, orbitmq.TimerOutcome)
+    assert_type(outcome.verdict, orbitmq.TimerVerdict)
+    assert_type(outcome.timer, orbitmq.TimerView | None)
+    assert_type(await receipt.reschedule(at=datetime(2030, 1, 1, tzinfo=UTC)), orbitmq.TimerOutcome)
+    assert_type((await receipt.timer_status()).matches, tuple[orbitmq.TimerMatch, ...])
+    await mq.send_oneway("orders", b"42", at=1_800_000_000_000)
+    await mq.send_batch("orders", [orbitmq.Message(b"a", after=2)], after=2)
+    await mq.send("orders", b"42", after="1h")  # type: ignore[arg-type]
+    await receipt.reschedule("soon")  # type: ignore[call-arg, arg-type]
+    assert_type(mq.timers, orbitmq.Timers)
+    await mq.timers.recall(receipt)
+    await mq.timers.recall("handle")
+    await mq.timers.recall(topic="orders", key="42", all=True)
+    async for timer in mq.timers.list(topic="orders", key_prefix="4"):
+        assert_type(timer, orbitmq.TimerView)
+        assert_type(timer.deliver_at, datetime)
+        await mq.timers.status(timer)
+    assert_type(await mq.timers.counts(bucket=timedelta(minutes=1)), orbitmq.TimerCounts)
+    assert_type(await mq.timers.get(topic="orders", message_id="id"), orbitmq.TimerMessage | None)
 
 
 async def choosing_and_asking(mq: orbitmq.Client) -> None:
@@ -92,6 +118,7 @@ async def consuming(mq: orbitmq.Client) -> None:
             assert_type(message.keys, tuple[str, ...])
             assert_type(await message.ack(), bool)
             assert_type(await message.retry(delay_level=2), bool)
+            assert_type(await message.retry(after=90), bool)
             assert_type(message.settlement, orbitmq.Settlement)
 
     async def handle(message: orbitmq.ReceivedMessage) -> None:

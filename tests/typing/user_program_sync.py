@@ -6,6 +6,7 @@ A line that must be refused carries `type: ignore` with its code: strict mode re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 import orbitmq
@@ -16,16 +17,15 @@ def sending() -> None:
     with orbitmq.sync.connect("localhost:9876", options=orbitmq.sync.ClientOptions(heartbeat_ms=10_000)) as mq:
         assert_type(mq, orbitmq.sync.Client)
         receipt = mq.send("orders", b"42", tag="created", key="42", delay_level=3)
-        assert_type(receipt, orbitmq.SendReceipt)
         assert_type(receipt, orbitmq.sync.SendReceipt)
         assert_type(receipt.queue_offset, int)
         assert_type(mq.send_oneway("orders", b"42", key=["a", "b"]), str)
         batch = [orbitmq.sync.Message(b"a"), orbitmq.Message(b"b", tag="x", properties={"p": "q"})]
-        assert_type(mq.send_batch("orders", batch), list[orbitmq.SendReceipt])
+        assert_type(mq.send_batch("orders", batch), list[orbitmq.sync.SendReceipt])
         with mq.producer("mine", orbitmq.sync.ProducerOptions(codec=orbitmq.sync.Codec.ZSTD)) as producer:
             assert_type(producer, orbitmq.sync.Producer)
             assert_type(producer.group, str)
-            assert_type(producer.send("orders", b"42", ordering_key="42"), orbitmq.SendReceipt)
+            assert_type(producer.send("orders", b"42", ordering_key="42"), orbitmq.sync.SendReceipt)
         assert_type(mq.client_id, str)
         assert_type(mq.request("questions", b"?").body, bytes)
 
@@ -33,6 +33,24 @@ def sending() -> None:
         mq.send("orders", b"x", delay="3")  # type: ignore[call-arg]
         producer.group = "other"  # type: ignore[misc]
         mq.consumer_started(1)  # type: ignore[attr-defined]
+
+
+def timing(mq: orbitmq.sync.Client) -> None:
+    receipt = mq.send("orders", b"42", at=datetime(2030, 1, 1, tzinfo=UTC))
+    assert_type(receipt.recall_handle, str | None)
+    assert_type(receipt.recall(), orbitmq.TimerOutcome)
+    assert_type(receipt.reschedule(after=timedelta(hours=1)).verdict, orbitmq.TimerVerdict)
+    assert_type(receipt.timer_status().timer, orbitmq.TimerView | None)
+    mq.send_batch("orders", [orbitmq.Message(b"a")], after=1.5)
+    mq.send("orders", b"42", at="tomorrow")  # type: ignore[arg-type]
+    assert_type(mq.timers, orbitmq.sync.Timers)
+    mq.timers.recall(receipt)
+    mq.timers.recall("handle")
+    for timer in mq.timers.list(topic="orders", due_until=1_800_000_000_000):
+        assert_type(timer, orbitmq.TimerView)
+        mq.timers.reschedule(timer, after=1)
+    assert_type(mq.timers.counts(bucket=60).buckets, tuple[orbitmq.TimerBucket, ...])
+    assert_type(mq.timers.get(receipt), orbitmq.TimerMessage | None)
 
 
 def consuming(mq: orbitmq.sync.Client) -> None:
@@ -46,6 +64,7 @@ def consuming(mq: orbitmq.sync.Client) -> None:
             assert_type(message.keys, tuple[str, ...])
             assert_type(message.ack(), bool)
             assert_type(message.retry(delay_level=2), bool)
+            assert_type(message.retry(after=timedelta(days=1)), bool)
             assert_type(message.settlement, orbitmq.Settlement)
             stored: orbitmq.StoredMessage = message
             assert_type(stored.queue, orbitmq.MessageQueue)

@@ -8,8 +8,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -17,8 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from orbitmq.errors import ConfigurationError
+from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.protocol.properties import Property
+from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.remoting import timer_bodies as wire
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -146,15 +145,6 @@ class HasTimer(Protocol):
     def recall_handle(self) -> str | None: ...
 
 
-class RecallHandle(NamedTuple):
-    """What RocketMQ's handle says. `deliver_ms`: the end of the second in which it falls due, when the handle was made."""
-
-    topic: str
-    broker_name: str
-    deliver_ms: int
-    message_id: str
-
-
 class Meant(NamedTuple):
     """Which timer messages a call is about. broker_name: the only one that can know; None for all of the topic."""
 
@@ -176,7 +166,7 @@ def meant(
                 "a receipt or handle names its message alone", remedy="leave topic, message_id and key out"
             )
         if isinstance(timer, str):
-            handle = decode_handle(timer)
+            handle = read_handle(timer)
             text = f"timer message {handle.message_id} of topic {handle.topic!r}"
             return Meant(wire.TimerSelector(handle=timer, all=several), handle.topic, handle.broker_name, timer, text)
         where = timer.queue
@@ -194,18 +184,14 @@ def meant(
     return Meant(wire.TimerSelector(topic=topic, message_id=message_id, key=key, all=several), topic, None, None, text)
 
 
-def decode_handle(handle: str) -> RecallHandle:
+def read_handle(handle: str) -> RecallHandle:
     """What a recall handle says. `ConfigurationError` when it is none."""
     try:
-        text = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode()
-        version, topic, broker_name, deliver_ms, message_id = text.split(" ")
-        if version == "v1":
-            return RecallHandle(topic, broker_name, int(deliver_ms), message_id)
-    except (ValueError, binascii.Error):
-        pass  # said below
-    raise ConfigurationError(
-        f"{handle[:80]!r} is no recall handle", remedy="take receipt.recall_handle, or give topic and message_id"
-    )
+        return decode_handle(handle)
+    except ProtocolError as error:
+        raise ConfigurationError(
+            str(error), remedy="take receipt.recall_handle, or give topic and message_id"
+        ) from error
 
 
 # --- answers

@@ -25,11 +25,11 @@ from orbitmq.client.timers import (
     TimerOutcome,
     TimerVerdict,
     TimerView,
-    decode_handle,
     match,
     meant,
     merged_counts,
     outcome,
+    read_handle,
     view,
 )
 from orbitmq.errors import ClientError, ConfigurationError, RemoteError
@@ -283,7 +283,7 @@ class Timers:
         )
         if answer.code == ResponseCode.SUCCESS:
             return TimerOutcome(TimerVerdict.ASKED, (TimerMatch(TimerVerdict.ASKED),))
-        if decode_handle(handle).deliver_ms <= self._client.clock.now_ms():
+        if read_handle(handle).timestamp_ms <= self._client.clock.now_ms():
             return TimerOutcome(TimerVerdict.TOO_LATE, (TimerMatch(TimerVerdict.TOO_LATE),))
         raise RemoteError(
             answer.code,
