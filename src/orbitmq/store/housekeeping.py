@@ -41,6 +41,11 @@ class Rewriter(Protocol):
     @property
     def is_busy(self) -> bool: ...
 
+    @property
+    def rewritten_count(self) -> int:
+        """Records put again since the start of the process."""
+        ...
+
     def lowest_pending(self) -> int | None:
         """Log position of the oldest pending record; None when nothing is pending."""
         ...
@@ -88,6 +93,11 @@ class Housekeeping:
         self.removed_files = 0
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.arm(WAKEUP, clock.monotonic_ns())
+
+    @property
+    def rewritten_count(self) -> int:
+        """Pending records that were put again so that their files could go."""
+        return 0 if self._rewriter is None else self._rewriter.rewritten_count
 
     def request(self) -> None:
         """Remove expired files now, whatever the hour."""

@@ -145,6 +145,10 @@ UNANSWERED_SENDS: Final = _gauge("orbitmq_unanswered_sends", "Sends that were ha
 WRITE_FAILURES: Final = _counter("orbitmq_store_failures_total", "Failed writes and syncs of the store.", "operation")
 DAMAGED_READS: Final = _counter("orbitmq_store_damaged_reads_total", "Records that failed their check when read.")
 REMOVED_FILES: Final = _counter("orbitmq_store_removed_files_total", "Commit log files removed by retention.")
+REWRITTEN: Final = _counter(
+    "orbitmq_store_rewritten_messages_total",
+    "Pending messages put again at the end of the log so that their files could go.",
+)
 DISK_USED: Final = _gauge("orbitmq_disk_used_ratio", "Used share of the disk, 0 to 1.", "path")
 DISK_FREE: Final = _gauge("orbitmq_disk_free_bytes", "Free bytes of the disk.", "path")
 RECOVERY_SECONDS: Final = _gauge("orbitmq_recovery_seconds", "How long opening the store took at the last start.")

@@ -72,6 +72,7 @@ class StoreMetrics:
         yield by_label(catalogue.WRITE_FAILURES, [("sync", store.failed_syncs), ("write", store.failed_writes)])
         yield one(catalogue.DAMAGED_READS, store.damaged_reads)
         yield one(catalogue.REMOVED_FILES, keeping.removed_files)
+        yield one(catalogue.REWRITTEN, keeping.rewritten_count)
         yield by_label(catalogue.DISK_USED, list(keeping.disk_use.items()))
         free = keeping.disk_free_bytes
         yield by_label(catalogue.DISK_FREE, [(str(self._root), free)] if free is not None else [])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from orbitmq.protocol.properties import Property, decode_properties, without_pro
 from orbitmq.store.files import DiskUsage, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.settings import FlushDiskType
+from orbitmq.testing import EmbeddedBroker
 from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.levels.runs import RUNS_MAX
 from orbitmq.timing.restoring import source_of
@@ -330,3 +332,42 @@ def test_t04_a_message_of_rocketmq_keeps_the_due_time_its_queue_names(
     assert again.little.release.next_due_ms == due_ms
     again.little.advance(due_ms - clock.now_ms())
     assert again.little.bodies() == [b"theirs"]
+
+
+async def cleaned(broker: EmbeddedBroker) -> None:
+    """Ask for what has expired until one log file is left."""
+    process = broker._server._process
+    assert process is not None
+    role = process.broker
+    assert role is not None
+
+    def one_is_left() -> bool:
+        role.housekeeping.request()
+        process.clock_moved()
+        return len(role.store.log.sequence.segments) == 1
+
+    await broker.run_until(one_is_left, within=timedelta(0))
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_t04_in_a_whole_broker_days_pass_and_files_go(crash: bool) -> None:
+    """Everything expires at once here; the broker is asked to clean after each half hour."""
+    settings = {"fileReservedTime": "0", "mappedFileSizeCommitLog": "65536", "maxMessageSize": "16384"}
+    async with EmbeddedBroker(settings=settings) as broker, broker.connect() as mq:
+        start = broker.now
+        await mq.send("orders", b"unpaid", delay_level=18)  # 2 hours
+        for _ in range(3):
+            for _ in range(20):
+                await mq.send("traffic", bytes(8192))
+            await broker.advance(timedelta(minutes=30))
+            await cleaned(broker)
+            if crash:
+                await broker.crash()
+        assert [message.body for message in await broker.messages("orders")] == []
+        assert len(list((broker.data / "commitlog").iterdir())) == 1
+        await broker.advance(timedelta(minutes=30))
+        (message,) = await broker.messages("orders")
+        assert message.body == b"unpaid"
+        assert message.store_timestamp >= int((start + timedelta(hours=2)).timestamp() * 1000)
+        await broker.advance(timedelta(days=3))
+        assert len(await broker.messages("orders")) == 1
