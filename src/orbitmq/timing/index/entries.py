@@ -1,0 +1,69 @@
+"""What the index knows of one pending timer, and the one form in which ids and keys are compared.
+
+Rules of this file
+1. The index is a hint: it may name too much, never too little. So an id is a 32-bit hash, and a key is cut where that makes
+   it comparable byte by byte; questions are cut in the same way. Who asks compares with the record.
+2. Keys are words: `KEYS` is split at blanks, as RocketMQ's key index does it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from orbitmq.timing.timers.facts import TimerFacts
+
+KEY_BYTES_MAX: Final = 255
+"""A longer key is cut: only who asks for one sees a few records more before they are compared."""
+
+
+class Candidate(NamedTuple):
+    """A timer that may be the one that was asked for; `Timers.read` and a comparison with the record say so."""
+
+    queue_offset: int
+    deliver_ms: int
+
+
+class IndexEntry(NamedTuple):
+    """What is kept of one pending timer."""
+
+    queue_offset: int
+    deliver_ms: int
+    topic: str
+    id_hash: int | None
+    """None for a message without a unique key."""
+    keys: tuple[bytes, ...]
+    """Each once, as `key_bytes` makes them."""
+
+
+def topic_seed(topic: str) -> int:
+    """What the ids of one topic are hashed with."""
+    return crc32(topic.encode())
+
+
+def id_hash(seed: int, unique_key: str) -> int:
+    return crc32(unique_key.encode(), seed)
+
+
+def key_bytes(key: str) -> bytes:
+    """The form of a key, or of the beginning of one, that the index compares: order of its UTF-8 bytes."""
+    return key.encode().partition(b"\0")[0][:KEY_BYTES_MAX]
+
+
+def split_keys(keys: str | None) -> tuple[bytes, ...]:
+    if not keys:
+        return ()
+    if " " not in keys:
+        return (key_bytes(keys),)
+    return tuple(dict.fromkeys(key_bytes(word) for word in keys.split(" ") if word))
+
+
+def entry_of(facts: TimerFacts) -> IndexEntry:
+    unique_key = facts.unique_key
+    return IndexEntry(
+        facts.queue_offset,
+        facts.deliver_ms,
+        facts.topic,
+        None if unique_key is None else id_hash(topic_seed(facts.topic), unique_key),
+        split_keys(facts.keys),
+    )

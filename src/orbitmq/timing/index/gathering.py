@@ -1,0 +1,261 @@
+"""Entries that came lately: kept in memory in the order of arrival, sorted little by little, searchable at any time.
+
+Three orders are kept: by due time, by id, by topic and key. In each an entry is one number or one byte string that ends in
+its number here, so sorting compares nothing else. New entries are sorted two thousand at a time, and sorted lists of like size
+are merged, so there are few of them and no step takes longer than about a millisecond.
+
+Rules of this file
+1. Entries are added in the order of their queue offsets; equal due times are therefore found in the order of arrival.
+2. `CAPACITY` entries at most: their numbers take 16 bits.
+3. Nothing is removed. Whoever asks knows what is pending.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from orbitmq.timing.index.entries import IndexEntry, id_hash, split_keys, topic_seed
+from orbitmq.timing.timers.facts import TimerFacts
+
+CAPACITY: Final = 65_536
+CHUNK: Final = 2_048
+"""Entries sorted at a time: 0.3 ms for each order."""
+
+MERGED_MAX: Final = 16_384
+"""Longest list made by merging: 0.6 ms for numbers, 1 ms for keys."""
+
+PART: Final = 1_024
+"""Of the longest list, how much goes into one part of `ordered`."""
+
+NUMBER_BITS: Final = 16
+NUMBER_MASK: Final = CAPACITY - 1
+SUFFIX_BYTES: Final = 9
+"""Behind a key in its order: a zero byte, then due time and number as one integer of eight bytes."""
+
+PREFIX_BYTES: Final = 2
+"""Before a key in its order: the topic's number."""
+
+Found = tuple[int, int]
+"""(due time, queue offset)"""
+FoundKey = tuple[bytes, int, int]
+"""(key, due time, queue offset)"""
+Value = TypeVar("Value", int, bytes)
+
+
+class Source(Protocol):
+    """Where entries are searched: what came lately, or a run."""
+
+    def by_due(self, topic: str | None, from_ms: int, after: Found | None) -> Iterator[Found]:
+        """Those due at `from_ms` or later and behind `after`, ascending."""
+        ...
+
+    def by_key(self, topic: str, prefix: bytes, after: FoundKey | None, *, exact: bool) -> Iterator[FoundKey]:
+        """Those with a key that begins with `prefix`, or is it, and that come behind `after`, ascending."""
+        ...
+
+    def by_id(self, wanted: int) -> Iterator[Found]:
+        """Those with that hash of their unique key, in any order."""
+        ...
+
+
+class Order(Generic[Value]):
+    """Values in a few sorted lists, the newest ones unsorted."""
+
+    __slots__ = ("fresh", "lists")
+
+    def __init__(self) -> None:
+        self.fresh: list[Value] = []
+        self.lists: list[list[Value]] = []
+
+    def sort_step(self) -> bool:
+        """Sort or merge a little; False when there is nothing left to do."""
+        lists = self.lists
+        if len(lists) > 1 and len(lists[-2]) < 2 * len(lists[-1]) and len(lists[-2]) + len(lists[-1]) <= MERGED_MAX:
+            newest = lists.pop()
+            lists[-1] += newest
+            lists[-1].sort()
+            return True
+        if len(self.fresh) >= CHUNK:
+            self._sort_fresh()
+            return True
+        return False
+
+    def _sort_fresh(self) -> None:
+        chunk = self.fresh[:CHUNK]
+        del self.fresh[:CHUNK]
+        chunk.sort()
+        self.lists.append(chunk)
+
+    def settle(self) -> list[list[Value]]:
+        """All values in sorted lists. Costs 0.2 us for each value that waited to be sorted."""
+        while self.sort_step():
+            pass
+        if self.fresh:
+            self._sort_fresh()
+            while self.sort_step():
+                pass
+        return self.lists
+
+    def ordered(self) -> Iterator[list[Value]]:
+        """All values in ascending order, in parts that take less than a millisecond each."""
+        lists = self.settle()
+        if not lists:
+            return
+        positions = [0] * len(lists)
+        longest = max(lists, key=len)
+        for pivot in range(PART, len(longest) + PART, PART):
+            part: list[Value] = []
+            for index, values in enumerate(lists):
+                begin = positions[index]
+                end = bisect_left(values, longest[pivot], begin) if pivot < len(longest) else len(values)
+                part += values[begin:end]
+                positions[index] = end
+            part.sort()
+            yield part
+
+
+class Gathering:
+    """Up to `CAPACITY` entries."""
+
+    __slots__ = ("due_order", "dues", "id_order", "ids", "key_order", "new_keys", "offsets", "topic_numbers", "topics")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.dues = array("q")
+        self.ids = array("q")
+        """Hash of the unique key, or -1."""
+        self.topic_numbers = array("H")
+        self.topics: dict[str, tuple[int, int, bytes]] = {}
+        """Topic -> (its number here, what its ids are hashed with, what its keys begin with in their order)."""
+        self.due_order: Order[int] = Order()
+        self.id_order: Order[int] = Order()
+        self.key_order: Order[bytes] = Order()
+        self.new_keys: list[tuple[int, bytes]] = []
+        """(number, key) of everything added since somebody took this list: for the journal."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.offsets) >= CAPACITY
+
+    def take(self, facts: TimerFacts) -> None:
+        """Add a timer that was just linked."""
+        known = self.topics.get(facts.topic) or self._new_topic(facts.topic)
+        unique_key = facts.unique_key
+        self._add(
+            facts.queue_offset,
+            facts.deliver_ms,
+            known,
+            -1 if unique_key is None else id_hash(known[1], unique_key),
+            split_keys(facts.keys) if facts.keys else (),
+        )
+
+    def add(self, entry: IndexEntry) -> None:
+        """Add an entry whose queue offset is higher than all before. There must be room."""
+        known = self.topics.get(entry.topic) or self._new_topic(entry.topic)
+        wanted = entry.id_hash
+        self._add(entry.queue_offset, entry.deliver_ms, known, -1 if wanted is None else wanted, entry.keys)
+
+    def _new_topic(self, topic: str) -> tuple[int, int, bytes]:
+        number = len(self.topics)
+        known = self.topics[topic] = (number, topic_seed(topic), number.to_bytes(PREFIX_BYTES, "big"))
+        return known
+
+    def _add(
+        self, queue_offset: int, due_ms: int, topic: tuple[int, int, bytes], hashed: int, keys: Sequence[bytes]
+    ) -> None:
+        number = len(self.offsets)
+        self.offsets.append(queue_offset)
+        self.dues.append(due_ms)
+        self.ids.append(hashed)
+        self.topic_numbers.append(topic[0])
+        due = due_ms << NUMBER_BITS | number
+        self.due_order.fresh.append(due)
+        if hashed >= 0:
+            self.id_order.fresh.append(hashed << NUMBER_BITS | number)
+        for key in keys:
+            self.key_order.fresh.append(topic[2] + key + b"\0" + due.to_bytes(8, "big"))
+            self.new_keys.append((number, key))
+
+    def sort_step(self) -> bool:
+        """Sort a little, in at most about a millisecond; False when there is nothing left to do."""
+        return self.due_order.sort_step() or self.id_order.sort_step() or self.key_order.sort_step()
+
+    def entries(self, from_ms: int = 0) -> list[IndexEntry]:
+        """Those due at `from_ms` or later, by queue offset. Costs 1 us an entry here and more for those it returns."""
+        chosen = [number for number, due_ms in enumerate(self.dues) if due_ms >= from_ms]
+        keys: dict[int, list[bytes]] = {number: [] for number in chosen}
+        for values in self.key_order.settle():
+            for value in values:
+                mine = keys.get(int.from_bytes(value[-2:], "big"))
+                if mine is not None:
+                    mine.append(value[PREFIX_BYTES:-SUFFIX_BYTES])
+        names = list(self.topics)
+        return [
+            IndexEntry(
+                self.offsets[number],
+                self.dues[number],
+                names[self.topic_numbers[number]],
+                None if self.ids[number] < 0 else self.ids[number],
+                tuple(keys[number]),
+            )
+            for number in chosen
+        ]
+
+    # --- Source -------------------------------------------------------------------------------------------------------
+
+    def by_due(self, topic: str | None, from_ms: int, after: Found | None) -> Iterator[Found]:
+        if topic is not None and topic not in self.topics:
+            return
+        offsets, numbers = self.offsets, self.topic_numbers
+        wanted = -1 if topic is None else self.topics[topic][0]
+        if after is not None and after[0] >= from_ms:
+            low = (after[0] << NUMBER_BITS) + bisect_right(offsets, after[1])
+        else:
+            low = from_ms << NUMBER_BITS
+        rest = []
+        for values in self.due_order.settle():
+            begin = bisect_left(values, low)
+            if begin < len(values):
+                later = values[begin:]
+                if wanted >= 0:
+                    later = [value for value in later if numbers[value & NUMBER_MASK] == wanted]
+                rest.append(later)
+        for value in heapq.merge(*rest):
+            yield value >> NUMBER_BITS, offsets[value & NUMBER_MASK]
+
+    def by_key(self, topic: str, prefix: bytes, after: FoundKey | None, *, exact: bool) -> Iterator[FoundKey]:
+        known = self.topics.get(topic)
+        if known is None:
+            return
+        offsets = self.offsets
+        low = known[2] + prefix + (b"\0" if exact else b"")
+        high = known[2] + prefix + (b"\1" if exact else b"\xff")  # UTF-8 has no 255, and a key no 0
+        if after is not None:
+            behind = (after[1] << NUMBER_BITS) + bisect_right(offsets, after[2])
+            low = max(low, known[2] + after[0] + b"\0" + behind.to_bytes(8, "big"))
+        rest = []
+        for values in self.key_order.settle():
+            begin = bisect_left(values, low)
+            end = bisect_left(values, high, begin)
+            if begin < end:
+                rest.append(values[begin:end])
+        for value in heapq.merge(*rest):
+            yield (
+                value[PREFIX_BYTES:-SUFFIX_BYTES],
+                int.from_bytes(value[-8:-2], "big"),
+                offsets[int.from_bytes(value[-2:], "big")],
+            )
+
+    def by_id(self, wanted: int) -> Iterator[Found]:
+        low = wanted << NUMBER_BITS
+        for values in self.id_order.settle():
+            for index in range(bisect_left(values, low), bisect_left(values, low + CAPACITY)):
+                number = values[index] & NUMBER_MASK
+                yield self.dues[number], self.offsets[number]

@@ -1,0 +1,136 @@
+"""Questions to the index and how they are answered from several sources.
+
+Every source answers in order, so a page is the beginning of a merge. A cursor is the place of the last entry that was looked
+at; it stays good whatever comes or goes meanwhile.
+
+Rules of this file
+1. What is not pending is left out. How much of it is looked at for one page is bounded; the page is then short, and has a cursor.
+2. A candidate looks like what was asked for. Who asked compares the record: ids and long keys are not kept whole.
+"""
+
+from __future__ import annotations
+
+import binascii
+import heapq
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from orbitmq.limits import TIMER_SCAN_MAX
+from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, topic_seed
+from orbitmq.timing.index.gathering import Found, FoundKey, Source
+
+IsPending = Callable[[int], bool]
+"""Whether the timer with a queue offset is pending still. Less than a microsecond."""
+
+
+class IndexQuery(NamedTuple):
+    """Which pending timers, in pages.
+
+    With `key` or `key_prefix`, which need a topic, the order is (key, due time, arrival), and a message comes once for each of
+    its keys that fits; otherwise it is (due time, arrival). `from_ms` is included, `until_ms` is not.
+    """
+
+    topic: str | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    key: str | None = None
+    key_prefix: str | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+class IndexPage(NamedTuple):
+    candidates: list[Candidate]
+    cursor: str | None
+    """For the next page; None when this is the last one. A page may be short, even empty, and have one."""
+
+
+class _DueCursor(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    due_ms: int
+    queue_offset: int
+
+
+class _KeyCursor(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+    key: bytes
+    due_ms: int
+    queue_offset: int
+
+
+def _encode_cursor(cursor: _DueCursor | _KeyCursor) -> str:
+    return urlsafe_b64encode(msgspec.msgpack.encode(cursor)).rstrip(b"=").decode()
+
+
+def _decode_cursor(text: str) -> _DueCursor | _KeyCursor:
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return msgspec.msgpack.decode(raw, type=_DueCursor | _KeyCursor)
+    except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
+        raise ValueError("the cursor is not one of a page of timers") from error
+
+
+def find(sources: Sequence[Source], is_pending: IsPending, topic: str, key_or_id: str, limit: int) -> list[Candidate]:
+    """Pending timers of a topic whose message id or one of whose keys may be this; at most `limit`, earliest due first."""
+    wanted = id_hash(topic_seed(topic), key_or_id)
+    key = key_bytes(key_or_id)
+    found: set[Found] = set()
+    for source in sources:
+        found.update(one for one in islice(source.by_id(wanted), TIMER_SCAN_MAX) if is_pending(one[1]))
+    keyed = heapq.merge(*(source.by_key(topic, key, None, exact=True) for source in sources))
+    for _, due_ms, queue_offset in islice(keyed, TIMER_SCAN_MAX):
+        if len(found) >= limit:
+            break
+        if is_pending(queue_offset):
+            found.add((due_ms, queue_offset))
+    return [Candidate(queue_offset, due_ms) for due_ms, queue_offset in sorted(found)[:limit]]
+
+
+def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery, first_due_ms: int) -> IndexPage:
+    """One page. `first_due_ms` is known to be at or before the due time of everything that is pending.
+
+    Raises ValueError for a cursor of something else, or a key without a topic.
+    """
+    from_ms = max(query.from_ms or 0, first_due_ms)
+    cursor = _decode_cursor(query.cursor) if query.cursor is not None else None
+    text = query.key if query.key is not None else query.key_prefix
+    if text is None:
+        if isinstance(cursor, _KeyCursor):
+            raise ValueError("the cursor belongs to a page by key")
+        behind = (cursor.due_ms, cursor.queue_offset) if cursor is not None else None
+        dues = heapq.merge(*(source.by_due(query.topic, from_ms, behind) for source in sources))
+        return _page_by_due(dues, is_pending, query)
+    if query.topic is None:
+        raise ValueError("a page by key needs a topic")
+    if isinstance(cursor, _DueCursor):
+        raise ValueError("the cursor belongs to a page by due time")
+    after = (cursor.key, cursor.due_ms, cursor.queue_offset) if cursor is not None else None
+    key, exact, topic = key_bytes(text), query.key is not None, query.topic
+    keyed = heapq.merge(*(source.by_key(topic, key, after, exact=exact) for source in sources))
+    return _page_by_key(keyed, is_pending, query, from_ms)
+
+
+def _page_by_due(found: Iterator[Found], is_pending: IsPending, query: IndexQuery) -> IndexPage:
+    candidates: list[Candidate] = []
+    until_ms = query.until_ms
+    for looked_at, (due_ms, queue_offset) in enumerate(found, 1):
+        if until_ms is not None and due_ms >= until_ms:
+            break
+        if is_pending(queue_offset):
+            candidates.append(Candidate(queue_offset, due_ms))
+        if len(candidates) >= query.limit or looked_at >= TIMER_SCAN_MAX:
+            return IndexPage(candidates, _encode_cursor(_DueCursor(due_ms, queue_offset)))
+    return IndexPage(candidates, None)
+
+
+def _page_by_key(found: Iterator[FoundKey], is_pending: IsPending, query: IndexQuery, from_ms: int) -> IndexPage:
+    candidates: list[Candidate] = []
+    until_ms = query.until_ms
+    for looked_at, (key, due_ms, queue_offset) in enumerate(found, 1):
+        if due_ms >= from_ms and (until_ms is None or due_ms < until_ms) and is_pending(queue_offset):
+            candidates.append(Candidate(queue_offset, due_ms))
+        if len(candidates) >= query.limit or looked_at >= TIMER_SCAN_MAX:
+            return IndexPage(candidates, _encode_cursor(_KeyCursor(key, due_ms, queue_offset)))
+    return IndexPage(candidates, None)
