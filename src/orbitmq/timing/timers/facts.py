@@ -35,7 +35,8 @@ class TimerFacts(NamedTuple):
     is_cancel: bool
     """Not a message but the cancellation of one; never pending itself."""
     cancel_key: str
-    """Whom it cancels, as `topic+unique key`; empty unless `is_cancel`."""
+    """Whom it cancels in its slot, as `topic+unique key`. Empty for a message, and for the cancel record of a change of ours,
+    which has taken effect without it."""
     source: int | None
     """Log position of the record that this one replaces or cancels."""
     store_timestamp: int
@@ -61,6 +62,7 @@ _DUE_MS: Final = _mark(Property.DUE_MS)
 _REAL_TOPIC: Final = _mark(Property.REAL_TOPIC)
 _DEL_UNIQKEY: Final = _mark(Property.TIMER_DEL_UNIQKEY)
 _REAL_UNIQ_KEY: Final = _mark(Property.REAL_UNIQ_KEY)
+_LEFT_MS: Final = _mark(Property.LEFT_MS)
 
 
 def property_value(properties: bytes, mark: bytes) -> bytes | None:
@@ -86,6 +88,8 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
     if not slot_ms < deliver_ms <= slot_ms + precision_ms:
         deliver_ms = stored_due_time(decode_properties(properties), slot_ms, entry.store_timestamp, precision_ms)
     cancel_key = property_value(properties, _DEL_UNIQKEY)
+    source = source_offset(entry) if entry.prepared_transaction_offset else None
+    is_ours = cancel_key is not None and (source is not None or property_value(properties, _LEFT_MS) is not None)
     real_key = property_value(properties, _REAL_UNIQ_KEY)
     try:
         return TimerFacts(
@@ -98,8 +102,8 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
             entry.unique_key if real_key is None else real_key.decode(),
             entry.keys,
             cancel_key is not None,
-            "" if cancel_key is None else cancel_key.decode(),
-            source_offset(entry) if entry.prepared_transaction_offset else None,
+            "" if cancel_key is None or is_ours else cancel_key.decode(),
+            source,
             entry.store_timestamp,
         )
     except UnicodeDecodeError:
