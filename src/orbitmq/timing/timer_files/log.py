@@ -17,7 +17,7 @@ Source: RocketMQ timer store, directory `timerlog`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -166,11 +166,13 @@ class TimerLog:
             yield position, self._sequence.read(position, size)
             position += size
 
-    def cut(self) -> None:
-        """Remove what stands in the files behind the end that `load` found, so that no later scan takes it for units.
-        Durable after `datasync`.
+    def cut(self, end: int | None = None) -> None:
+        """Remove what stands in the files behind the end that `load` found, or behind a unit's position `end`, so that no later
+        scan takes it for units. Durable after `datasync`.
         """
         self.write()
+        if end is not None:
+            self.end = self._written = end
         if self._sequence.segments:
             self._sequence.cut(self.end)
 
@@ -314,19 +316,29 @@ class TimerLog:
                 )
                 position += UNIT_BYTES
 
+    def scan_all(self) -> Iterator[TimerUnit]:
+        """As `scan`, of the whole log, over damaged units as if they were not there."""
+        for begin, data in self._pieces(self.first_position):
+            for at in range(0, len(data), UNIT_BYTES):
+                unit = self.unit(begin + at)
+                if unit is not None:
+                    yield unit
+
     # --- retention ----------------------------------------------------------------------------------------------------
 
-    def expired_segments(self, log_start: int) -> list[Segment]:
+    def expired_segments(self, log_start: int, above: Mapping[int, int] | None = None) -> list[Segment]:
         """Forget the files whose records are all gone from the commit log; the caller releases and removes them.
 
         As RocketMQ decides it: oldest first, while the last unit of a file points below `log_start`; never the last
         file, and none behind one whose last unit is not sound. Records are linked in log order, so the last unit
-        speaks for its file.
+        speaks for its file; where an older record was linked again, `above` does, which says of a file, by its base, which
+        log position is above those of all its units.
         """
         expired: list[Segment] = []
         while len(self._sequence.segments) > 1:
-            unit = self.unit(self._sequence.segments[0].base + self.last_inside)
-            if unit is None or unit.physical_offset >= log_start:
+            base = self._sequence.segments[0].base
+            unit = self.unit(base + self.last_inside)
+            if unit is None or unit.physical_offset >= log_start or (above or {}).get(base, 0) > log_start:
                 break
             expired.append(self._sequence.drop_first())
         return expired

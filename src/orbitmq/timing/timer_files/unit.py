@@ -39,14 +39,18 @@ class UnitFlag(enum.Flag):
     """The message is due later than its slot: it is put into the timer topic once more when the slot comes."""
     DELETE = 4
     """Not a message but the cancellation of one in the same slot."""
+    VOID = 8
+    """Ours, always with DELETE: stands for nothing. RocketMQ takes it for a cancellation of no message. It keeps a slot whose
+    messages are all delivered from leading to them again, and its record tells RocketMQ how far the timer topic is linked."""
 
 
 DEFAULT: Final = UnitFlag.DEFAULT.value
 ROLL: Final = UnitFlag.ROLL.value
 DELETE: Final = UnitFlag.DELETE.value
+VOID: Final = UnitFlag.VOID.value
 
 SOUND_MAGICS: Final = frozenset(
-    {DEFAULT, DEFAULT | ROLL, DEFAULT | DELETE, DEFAULT | ROLL | DELETE},
+    {DEFAULT, DEFAULT | ROLL, DEFAULT | DELETE, DEFAULT | ROLL | DELETE, DEFAULT | DELETE | VOID},
 )
 
 
@@ -79,6 +83,10 @@ class TimerUnit(NamedTuple):
     @property
     def is_delete(self) -> bool:
         return bool(self.magic & DELETE)
+
+    @property
+    def is_void(self) -> bool:
+        return bool(self.magic & VOID)
 
     def due_ms(self, precision_ms: int) -> int | None:
         """When the message falls due; None when the unit does not say, or says what its slot contradicts."""

@@ -1,0 +1,528 @@
+"""The timer files of one store: wheel, timer log and timer checkpoint, kept in step with each other and with the commit log.
+
+Rules of this file
+1. Files are made when the first unit is linked: a store that never saw a timer has none.
+2. Towards the disk: units are written and synced, then the slots that name them, then the checkpoint. So nothing on the disk ever
+   names what is not there. What a crash leaves behind in the other direction, units without a slot, is linked again.
+3. A record is linked once. Records come in log order, so `linked_until`, a log position, says which have been.
+4. The read clock is the first slot that may hold something pending. No slot lies more than half a wheel behind the write clock, and
+   the write clock no more than half a wheel behind the read clock: so no slot is ever overwritten before it is over, whatever
+   the wall clock does. A message that is due later than such a slot waits there with the roll bit.
+5. What is pending is decided elsewhere. Here a slot is a chain of units.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.limits import TIMER_CHAIN_UNITS_MAX
+from orbitmq.store.files import Files
+from orbitmq.store.segments import Segment
+from orbitmq.timing.timer_files import link as linking
+from orbitmq.timing.timer_files.checkpoint import (
+    TIMER_CHECKPOINT_FILE,
+    TimerCheckpoint,
+    TimerCheckpointFile,
+    read_timer_checkpoint,
+)
+from orbitmq.timing.timer_files.link import Link, relink
+from orbitmq.timing.timer_files.log import FILE_BYTES, LOG_DIRECTORY, ChainEnd, ChainWalk, TimerLog
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUnit
+from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_COUNT, WHEEL_FILE, Changes, Slot, TimerWheel
+
+logger = logging.getLogger("orbitmq.timing")
+
+_STEP_SLOTS_MAX: Final = 8_192
+"""Slots that the read clock passes one by one; beyond it the wheel is summed up anew."""
+
+
+class FilesAt(NamedTuple):
+    """How far the files are; what the journal keeps of them."""
+
+    read_ms: int
+    log_end: int
+    wheel_end: int
+    """The wheel file knows the units up to here."""
+    waiting_sum: int
+    """Units in slots from the read clock on, cancellations counted as -1."""
+
+
+NOWHERE: Final = FilesAt(0, 0, 0, 0)
+
+
+class _Sync(NamedTuple):
+    """What one `datasync` makes durable."""
+
+    log_end: int
+    changes: Changes
+    checkpoint: TimerCheckpoint
+    expired: list[Segment]
+
+
+class TimerFiles:
+    """Wheel, timer log and timer checkpoint of one store. Times are wall-clock ms."""
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        precision_ms: int,
+        log_file_bytes: int = FILE_BYTES,
+        slot_count: int = SLOT_COUNT,
+    ) -> None:
+        self._files = files
+        self._root = root
+        self._log_file_bytes = log_file_bytes
+        self._slot_count = slot_count
+        self._wheel: TimerWheel | None = None
+        self._log: TimerLog | None = None
+        self._checkpoint: TimerCheckpointFile | None = None
+        self._sync: _Sync | None = None
+        self._stored: Changes | None = None
+        """What the last finished sync stored into the wheel, until the wheel is told."""
+        self._wheel_end = 0
+        self._sum = 0
+        self._trusted_end = 0
+        """Behind it in the timer log stand units that came after the position the journal believes in."""
+        self._names_synced = False
+        self.precision_ms = precision_ms
+        self.linked_until = 0
+        """Commit log position: records of the timer topic below it have their unit."""
+        self.read_ms = 0
+        """Time of the first slot that may hold something pending."""
+        self.closed_files: dict[int, int] = {}
+        """Timer log file, by its base -> commit log position above all its units, of those this broker filled."""
+
+    # --- where things are ---------------------------------------------------------------------------------------------
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self._root / "config" / TIMER_CHECKPOINT_FILE
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the store has timer files."""
+        return self._files.exists(self._root / WHEEL_FILE) or bool(self._files.list_dir(self._root / LOG_DIRECTORY))
+
+    @property
+    def is_open(self) -> bool:
+        return self._log is not None
+
+    def at(self) -> FilesAt:
+        log = self._log
+        return FilesAt(self.read_ms, 0 if log is None else log.end, self._wheel_end, self._sum)
+
+    def floor(self, time_ms: int) -> int:
+        """The slot in which a time lies."""
+        return time_ms - time_ms % self.precision_ms
+
+    # --- linking ------------------------------------------------------------------------------------------------------
+
+    def place(self, slot_ms: int, write_ms: int) -> tuple[int, bool]:
+        """(slot that a message for `slot_ms` is linked in at write clock `write_ms`, whether it has to be nearer).
+
+        An overdue one is linked in the slot in progress.
+        """
+        slot_ms, write_ms = self.floor(slot_ms), self._write_clock(write_ms)
+        if slot_ms < write_ms:
+            return write_ms, False
+        last = write_ms + (self._slot_count // 2 - 1) * self.precision_ms
+        return (last, True) if slot_ms > last else (slot_ms, False)
+
+    def _write_clock(self, now_ms: int) -> int:
+        write_ms = self.floor(now_ms)
+        if self.read_ms:
+            write_ms = min(max(write_ms, self.read_ms), self.read_ms + self._slot_count // 2 * self.precision_ms)
+        return write_ms
+
+    def link(self, now_ms: int, links: Iterable[Link]) -> list[int]:
+        """Give every record that has none its unit; returns the slot of each, in order, `NO_POSITION` for one that was
+        linked before. Records come in log order. Memory only, but for new files; raises OSError. 2 us each."""
+        wheel, log = self._opened()
+        if not self.read_ms:
+            self.read_ms = self.floor(now_ms)
+        write_ms = self._write_clock(now_ms)
+        slots: list[int] = []
+        new: list[tuple[int, ...]] = []
+        until = self.linked_until
+        for slot_ms, magic, physical, size, topic_hash, deliver_ms in links:
+            if physical < until:
+                slots.append(NO_POSITION)
+                continue
+            until = physical + 1
+            slot_ms, nearer = self.place(slot_ms, write_ms)
+            slots.append(slot_ms)
+            new.append((slot_ms, magic | ROLL if nearer else magic, physical, size, topic_hash, deliver_ms))
+        self._append(wheel, log, write_ms, new)
+        self.linked_until = until
+        return slots
+
+    def _append(self, wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[tuple[int, ...]]) -> None:
+        base = log.end - log.end % log.file_bytes
+        linking.link(wheel, log, write_ms, links)
+        for _, magic, physical, _, _, _ in links:
+            self._sum += -1 if magic & DELETE else 1
+            if physical >= self.linked_until:
+                self.linked_until = physical + 1
+        while base + log.file_bytes <= log.end:
+            self.closed_files[base] = self.linked_until
+            base += log.file_bytes
+
+    def _opened(self) -> tuple[TimerWheel, TimerLog]:
+        if self._wheel is None or self._log is None:
+            self._create()
+        assert self._wheel is not None
+        assert self._log is not None
+        return self._wheel, self._log
+
+    def _create(self) -> None:
+        """Make the files of a store that has none."""
+        self._wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
+        self._log = TimerLog(self._files, self._root / LOG_DIRECTORY, self._log_file_bytes)
+        self._open_checkpoint()
+
+    def _open_checkpoint(self) -> TimerCheckpointFile:
+        if self._checkpoint is None:
+            self._files.make_dirs(self.checkpoint_path.parent)
+            self._checkpoint = TimerCheckpointFile.open(self._files, self.checkpoint_path)
+        return self._checkpoint
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def slot(self, slot_ms: int) -> Slot:
+        return EMPTY if self._wheel is None else self._wheel.get(slot_ms)
+
+    def slots(self) -> Iterator[tuple[int, Slot]]:
+        """(time, slot) of every slot in use from the read clock on, in no order. 0.3 us each."""
+        if self._wheel is not None:
+            for slot in self._wheel.slots(self.read_ms):
+                yield slot.number * self.precision_ms, slot
+
+    def walk(self, last: int, slot_ms: int, limit: int = TIMER_CHAIN_UNITS_MAX) -> ChainWalk:
+        """See `TimerLog.walk`. Units with `is_void` stand for nothing."""
+        return ChainWalk([], ChainEnd.COMPLETE) if self._log is None else self._log.walk(last, slot_ms, limit)
+
+    def units_of(self, slot_ms: int) -> list[TimerUnit]:
+        """Every unit of a slot that stands in the timer log, oldest first, whether a chain leads to it or not.
+
+        For a chain that is broken. Reads the whole log, 0.7 us a unit: on the worker."""
+        return [] if self._log is None else [unit for unit in self._log.scan_all() if unit.slot_ms == slot_ms]
+
+    # --- the read clock -----------------------------------------------------------------------------------------------
+
+    def read_until(self, slot_ms: int) -> None:
+        """Nothing before `slot_ms`, a slot's time, is pending any more; or, below the read clock, a clock that was set back is to
+        link there again."""
+        slot_ms = self.floor(slot_ms)
+        wheel, precision = self._wheel, self.precision_ms
+        steps = (slot_ms - self.read_ms) // precision
+        before, self.read_ms = self.read_ms, slot_ms
+        if wheel is None or steps == 0:
+            return
+        if steps < 0:
+            # What was delivered there must not be delivered again by a RocketMQ broker that reads on from here.
+            for time_ms in range(max(slot_ms, before - self._slot_count * precision), before, precision):
+                if not wheel.get(time_ms).is_empty:
+                    wheel.put(time_ms, NO_POSITION, NO_POSITION, 0)
+        elif steps <= _STEP_SLOTS_MAX:
+            for time_ms in range(before, slot_ms, precision):
+                self._sum -= wheel.get(time_ms).unit_count
+        else:
+            self._sum = self._summed(wheel)
+
+    def _summed(self, wheel: TimerWheel) -> int:
+        return sum(slot.unit_count for slot in wheel.slots(self.read_ms))
+
+    # --- towards the disk ---------------------------------------------------------------------------------------------
+
+    @property
+    def wants_sync(self) -> bool:
+        """So many slots wait for a sync that it should not wait for its time."""
+        return self._wheel is not None and self._wheel.is_crowded
+
+    def write(self) -> None:
+        """Units reach the page cache."""
+        if self._log is not None:
+            self._log.write()
+
+    def begin_sync(self, next_offset: int, now_ms: int, log_start: int) -> None:
+        """Note what the next `datasync` covers. `next_offset`: records of the timer topic before it are linked."""
+        if self._wheel is None or self._log is None:
+            return
+        self._take_stored()
+        self._log.write()
+        checkpoint = self._open_checkpoint().value
+        if self._is_news(checkpoint, next_offset):
+            checkpoint = TimerCheckpoint(
+                self.read_ms, self._log.end, next_offset, next_offset, 0, now_ms, checkpoint.counter + 1
+            )
+        self._sync = _Sync(self._log.end, self._wheel.changes(), checkpoint, self._expired(log_start))
+
+    def _is_news(self, known: TimerCheckpoint, next_offset: int) -> bool:
+        assert self._log is not None
+        now = (self.read_ms, self._log.end, next_offset, next_offset)
+        return now != (
+            known.last_read_time_ms,
+            known.last_timer_log_flush_pos,
+            known.last_timer_queue_offset,
+            known.master_timer_queue_offset,
+        )
+
+    def _expired(self, log_start: int) -> list[Segment]:
+        """Forget the files all of whose records are gone. RocketMQ lets the last unit of a file speak for it; where an older
+        record was linked again, that is not enough."""
+        assert self._log is not None
+        expired = self._log.expired_segments(log_start, self.closed_files)
+        for segment in expired:
+            self.closed_files.pop(segment.base, None)
+        return expired
+
+    def datasync(self) -> None:
+        """The commit log was synced before, up to everything that is named here. Blocks; runs on the worker, beside linking.
+
+        Raises OSError."""
+        sync, wheel, log = self._sync, self._wheel, self._log
+        if sync is None or wheel is None or log is None:
+            return
+        log.datasync()
+        wheel.store(sync.changes)
+        wheel.datasync()
+        if not self._names_synced:
+            self._files.sync_dir(self._root)
+            self._files.sync_dir(self.checkpoint_path.parent)
+            self._names_synced = True
+        checkpoint = self._open_checkpoint()
+        if checkpoint.value != sync.checkpoint:
+            checkpoint.write(sync.checkpoint)
+            checkpoint.sync()
+        for segment in sync.expired:
+            segment.release()
+            if self._files.exists(segment.path):
+                self._files.remove(segment.path)
+        self._stored = sync.changes
+        self._wheel_end = sync.log_end
+        self._sync = None
+
+    def _take_stored(self) -> None:
+        if self._stored is not None and self._wheel is not None:
+            self._wheel.stored(self._stored)
+        self._stored = None
+
+    # --- for a RocketMQ broker that takes over ------------------------------------------------------------------------
+
+    def hand_over(self, now_ms: int, is_pending: Callable[[TimerUnit], bool], newest: tuple[int, int] | None) -> None:
+        """Leave slots that RocketMQ may walk: everything overdue that is pending, and nothing else, in the slot in progress.
+
+        `newest`: log position and size of the newest record of the timer topic; the last unit names it, because RocketMQ goes on
+        linking behind the record of the last unit. Cancellations of slots that are moved go with them. The caller syncs
+        afterwards. 2 us for each unit of the slots up to the one in progress.
+        """
+        wheel, log = self._wheel, self._log
+        if wheel is None or log is None or newest is None:
+            return
+        to_ms = max(self.floor(now_ms), self.read_ms)
+        units: list[TimerUnit] = []
+        for slot_ms in sorted(time_ms for time_ms, _ in self.slots() if time_ms <= to_ms):
+            units += (unit for unit in self._chain(slot_ms) if unit.is_delete or is_pending(unit))
+        last = log.last_unit()
+        if not units and wheel.get(to_ms).is_empty and last is not None and last.physical_offset == newest[0]:
+            self.read_until(to_ms)
+            return
+        self.read_until(to_ms)
+        self._sum -= wheel.get(to_ms).unit_count
+        wheel.put(to_ms, NO_POSITION, NO_POSITION, 0)
+        units.sort(key=lambda unit: unit.position)
+        links: list[tuple[int, ...]] = [
+            (to_ms, unit.magic, unit.physical_offset, unit.size, unit.topic_hash, unit.deliver_ms) for unit in units
+        ]
+        links.append((to_ms, DEFAULT | DELETE | VOID, *newest, 0, 0))
+        self._append(wheel, log, to_ms, links)
+
+    def _chain(self, slot_ms: int) -> list[TimerUnit]:
+        """The units of a slot without those that stand for nothing, oldest first; from the whole log when its chain is broken."""
+        units: list[TimerUnit] = []
+        position = self.slot(slot_ms).last
+        while position != NO_POSITION:
+            walk = self.walk(position, slot_ms)
+            if walk.end is ChainEnd.BROKEN:
+                logger.error("the slot of %d is read from the whole timer log: %s", slot_ms, walk.problem)
+                units = list(reversed(self.units_of(slot_ms)))
+                break
+            units += walk.units
+            position = walk.next
+        return [unit for unit in reversed(units) if not unit.is_void]
+
+    # --- after a start ------------------------------------------------------------------------------------------------
+
+    def read_checkpoint(self) -> TimerCheckpoint:
+        return read_timer_checkpoint(self._files, self.checkpoint_path) or TimerCheckpoint()
+
+    def restore(self, at: FilesAt) -> None:
+        """Take up files of ours that stood at `at` or further. Raises StoreDamagedError when they cannot have: then nothing has
+        changed, and they are to be made again (`forget`). A wheel that cannot be believed is made again here."""
+        log = self._load_log(at.log_end)
+        self._log = log
+        self.read_ms = at.read_ms
+        self._trusted_end = at.log_end
+        behind = 0
+        for unit in log.scan(at.log_end) if at.log_end < log.end else ():
+            if unit.position >= at.log_end:
+                behind += -1 if unit.is_delete else 1
+                self.linked_until = max(self.linked_until, unit.physical_offset + 1)
+        self._restore_wheel(at, at.waiting_sum + behind)
+        log.distrust_disk(0)
+
+    def _load_log(self, end: int) -> TimerLog:
+        log = TimerLog(self._files, self._root / LOG_DIRECTORY, self._log_file_bytes)
+        found = log.load(end)
+        if found < end:
+            log.close()
+            raise StoreDamagedError(
+                f"{log.directory} can be read up to {found}, it reached {end}",
+                remedy="it is made again from the commit log",
+            )
+        log.cut()
+        return log
+
+    def _restore_wheel(self, at: FilesAt, expected_sum: int) -> None:
+        assert self._log is not None
+        log, path = self._log, self._root / WHEEL_FILE
+        problem = ""
+        try:
+            wheel = TimerWheel.open(self._files, path, self.precision_ms, self._slot_count)
+        except (StoreDamagedError, FileNotFoundError) as error:
+            problem = str(error)
+        else:
+            relink(wheel, log.scan(at.wheel_end))
+            self._wheel, self._wheel_end = wheel, at.wheel_end
+            self._sum = 0
+            for slot in wheel.slots(at.read_ms):
+                self._sum += slot.unit_count
+                if slot.last >= log.end or slot.last < log.first_position:
+                    problem = (
+                        f"the slot of {slot.number * self.precision_ms} ends at {slot.last}, the timer log at {log.end}"
+                    )
+                    break
+            else:
+                if self._sum != expected_sum:
+                    problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
+        if problem:
+            logger.error("%s is made again from the timer log: %s", path.name, problem)
+            self._make_wheel_again()
+
+    def _make_wheel_again(self) -> None:
+        assert self._log is not None
+        if self._wheel is not None:
+            self._wheel.close()
+        self._wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
+        self._names_synced = False
+        self._wheel_end = 0
+        relink(self._wheel, self._log.scan(self._log.first_position))
+        self._sum = self._summed(self._wheel)
+
+    def take_over(self, checkpoint: TimerCheckpoint) -> Iterator[TimerUnit]:
+        """Take up files that RocketMQ wrote last, and yield the units of its log in the order of linking.
+
+        Raises StoreDamagedError when they cannot be used; then nothing has changed. Nothing may be linked before the end of
+        the iteration. 3 us a unit.
+        """
+        log = self._load_log(0)
+        self._log = log
+        path = self._root / WHEEL_FILE
+        self.read_ms = checkpoint.last_read_time_ms
+        problem = ""
+        try:
+            self._wheel = TimerWheel.open(self._files, path, self.precision_ms, self._slot_count)
+        except (StoreDamagedError, FileNotFoundError) as error:
+            problem = str(error)
+        else:
+            self._check_precision(self._wheel, log)
+            problem = linking.doubt(self._wheel, log, self.read_ms)
+        if problem:
+            logger.warning("%s is made again from the timer log: %s", path.name, problem)
+            self._forget_flushed(checkpoint)
+            self._make_wheel_again()
+        else:
+            assert self._wheel is not None
+            relink(self._wheel, log.scan(log.first_position))
+        assert self._wheel is not None
+        self._sum = self._summed(self._wheel)
+        log.distrust_disk(0)
+        for unit in log.scan(log.first_position):
+            self.linked_until = max(self.linked_until, unit.physical_offset + 1)
+            yield unit
+
+    def _check_precision(self, wheel: TimerWheel, log: TimerLog) -> None:
+        for slot in wheel.slots(self.read_ms):
+            unit = log.unit(slot.last)
+            if unit is not None and unit.slot_ms // self.precision_ms != slot.number:
+                log.close()
+                wheel.close()
+                self._log = self._wheel = None
+                raise StoreDamagedError(
+                    f"{wheel.path} was written with another precision than {self.precision_ms} ms",
+                    remedy="set timerPrecisionMs to the one it was written with, or let it be made again",
+                )
+            if unit is not None:
+                return
+
+    def _forget_flushed(self, checkpoint: TimerCheckpoint) -> None:
+        """No unit counts as known to the wheel: another crash must not miss them in one that has just been emptied."""
+        file = self._open_checkpoint()
+        file.write(msgspec.structs.replace(checkpoint, last_timer_log_flush_pos=0))
+        file.sync()
+
+    def forget(self, read_ms: int) -> None:
+        """Throw the files away, to link again what is pending. After a crash before that is done RocketMQ would link the whole
+        timer topic: repeats, but no loss."""
+        if self._log is not None:
+            self._log.close()
+        if self._wheel is not None:
+            self._wheel.close()
+        self._log = self._wheel = None
+        self._stored = self._sync = None
+        if self._files.exists(self.checkpoint_path):
+            file = self._open_checkpoint()
+            file.write(TimerCheckpoint(timestamp=file.value.timestamp, counter=file.value.counter))
+            file.sync()
+        directory = self._root / LOG_DIRECTORY
+        if self._files.exists(directory):
+            self._files.remove_tree(directory)
+        self._wheel_end = self._sum = self.linked_until = 0
+        self.read_ms = self.floor(read_ms)
+        self.closed_files.clear()
+
+    def unlink_beyond(self, log_end: int) -> int:
+        """Unlink the units whose records the commit log lost: all from the first one on. Returns their number."""
+        wheel, log = self._wheel, self._log
+        if wheel is None or log is None or self.linked_until <= log_end:
+            return 0
+        lost: list[TimerUnit] = []
+        for unit in log.scan(max(self._trusted_end, log.first_position)):
+            if lost or (unit.physical_offset >= log_end and unit.position >= self._trusted_end):
+                lost.append(unit)
+        for unit in reversed(lost):
+            slot = wheel.get(unit.slot_ms)
+            if slot.last == unit.position:
+                count = slot.unit_count + (1 if unit.is_delete else -1)
+                first = slot.first if unit.previous != NO_POSITION else NO_POSITION
+                wheel.put(unit.slot_ms, first, unit.previous, count)
+                if unit.slot_ms >= self.read_ms:
+                    self._sum -= -1 if unit.is_delete else 1
+        if lost:
+            log.cut(lost[0].position)
+            self._wheel_end = min(self._wheel_end, log.end)
+        self.linked_until = log_end
+        return len(lost)
+
+    def close(self) -> None:
+        for file in (self._log, self._wheel, self._checkpoint):
+            if file is not None:
+                file.close()
+        self._log = self._wheel = self._checkpoint = None

@@ -1,0 +1,182 @@
+"""The file `orbitmq.timers`: which timer messages are pending, so that a start need not read the whole log for it.
+
+A file of blocks (`store/blocks.py`) that begins with `ORBTIME1`. Bodies, big-endian:
+
+    kind 1, beginning        first block of a file that was made shorter
+    0   8  next queue offset of the timer topic
+    kind 2, chunk            which of 65,536 offsets are pending; after kind 1 only
+    0   8  number of the chunk: its first offset divided by 65,536
+    8      nothing: all; 8192 bytes: a bit for each, lowest first; else 2 bytes for each pending one, as its distance from the first
+    kind 3, finished         offsets that are pending no longer, or never were
+    0  12  for each run: first offset (8), number of offsets (4)
+    kinds 4 and 5, position  how far everything before is complete; 5: the log was durable up to there
+    0   8  position in the commit log
+    8   8  position of the last record below it, -1 for none
+    16  8  store timestamp of that record
+    24  8  next queue offset: those from the block before on were added
+    32  8  read clock: slots before it hold nothing that is pending
+    40  8  end of the timer log: up to here every record below the position has its unit
+    48  8  up to here the wheel file knows the units
+    56  8  messages in the slots from the read clock on, cancellations counted as -1
+    64  4  precision, ms
+    68  8  which run of the machine wrote this: BLAKE2b-64 of its boot id
+
+Rules of this file
+1. What blocks say counts once a position block stands behind them that can be believed; whatever is behind the last such block is
+   cut off before anything is written.
+2. New offsets are not listed: all up to the next position block's are pending, but for those that blocks before it finish.
+3. Pure but for `PendingJournal`, which is the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+from orbitmq.store.blocks import MAGIC_BYTES, BlockFile, RawBlock, decode_blocks, encode_block
+from orbitmq.store.files import Files
+from orbitmq.timing.timers.pending import PendingTimers
+
+JOURNAL_FILE: Final = "orbitmq.timers"
+MAGIC: Final = b"ORBTIME1"
+BEGINNING, CHUNK, FINISHED, POSITION, SYNCED_POSITION = 1, 2, 3, 4, 5
+
+_OFFSET: Final = Struct(">q")
+_RUN: Final = Struct(">qI")
+_POSITION: Final = Struct(">8qi8s")
+
+
+class JournalPosition(NamedTuple):
+    """A position block; the fields are those of the file."""
+
+    position: int
+    witness: int
+    witness_ms: int
+    next_offset: int
+    read_ms: int
+    log_end: int
+    wheel_end: int
+    waiting_sum: int
+    precision_ms: int
+    boot: bytes
+    synced: bool = False
+
+
+class Loaded(NamedTuple):
+    """What a journal says up to the last position that is believed."""
+
+    pending: PendingTimers
+    at: JournalPosition | None
+    """None: nothing in it can be believed."""
+    good_bytes: int
+    """Length of the whole blocks; what is behind them is torn or damaged."""
+    keep_bytes: int
+    """Length up to the end of the position block `at`."""
+
+
+def boot_mark(boot_id: str) -> bytes:
+    return blake2b(boot_id.encode(), digest_size=8).digest()
+
+
+def encode_finished(offsets: Iterable[int]) -> bytes:
+    """A block that finishes these offsets, in any order."""
+    return encode_block(FINISHED, b"".join(_RUN.pack(first, count) for first, count in runs_of(offsets)))
+
+
+def runs_of(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, count) of every run of successive offsets."""
+    first = end = -1
+    for offset in sorted(offsets):
+        if offset == end:
+            end += 1
+            continue
+        if first >= 0:
+            yield first, end - first
+        first, end = offset, offset + 1
+    if first >= 0:
+        yield first, end - first
+
+
+def encode_run(first: int, end: int) -> bytes:
+    """A block that finishes all offsets from `first` to `end`."""
+    runs = [(start, min(end - start, 0xFFFFFFFF)) for start in range(first, end, 0xFFFFFFFF)]
+    return encode_block(FINISHED, b"".join(_RUN.pack(*run) for run in runs))
+
+
+def encode_position(at: JournalPosition) -> bytes:
+    return encode_block(SYNCED_POSITION if at.synced else POSITION, _POSITION.pack(*at[:-1]))
+
+
+def encode_snapshot(pending: PendingTimers) -> list[bytes]:
+    """Blocks that say everything; a position block belongs behind them. 1.3 MB for ten million that are pending."""
+    chunks = [encode_block(CHUNK, _OFFSET.pack(number) + content) for number, content in pending.chunks()]
+    return [encode_block(BEGINNING, _OFFSET.pack(pending.next_offset)), *chunks]
+
+
+def decode_position(block: RawBlock) -> JournalPosition | None:
+    if block.kind not in (POSITION, SYNCED_POSITION) or len(block.body) != _POSITION.size:
+        return None
+    return JournalPosition._make((*_POSITION.unpack(block.body), block.kind == SYNCED_POSITION))
+
+
+def load(content: bytes | memoryview, is_believed: Callable[[JournalPosition], bool]) -> Loaded:
+    """Read a journal up to the last position that `is_believed`. Cost: some microseconds a block."""
+    believed: JournalPosition | None = None
+    good_bytes = keep_bytes = 0
+    for block in decode_blocks(content, MAGIC):
+        good_bytes = block.end
+        at = decode_position(block)
+        if at is not None and is_believed(at):
+            believed, keep_bytes = at, block.end
+    if not good_bytes and bytes(content[:MAGIC_BYTES]) == MAGIC:
+        good_bytes = MAGIC_BYTES
+    if believed is not None:
+        try:
+            return Loaded(_replay(content[:keep_bytes]), believed, good_bytes, keep_bytes)
+        except ValueError:  # blocks that are whole and contradict each other: nothing here can be believed
+            believed = None
+    return Loaded(PendingTimers(), believed, good_bytes, 0)
+
+
+def _replay(content: bytes | memoryview) -> PendingTimers:
+    pending = PendingTimers()
+    begun = 0
+    finished: list[tuple[int, int]] = []
+    for block in decode_blocks(content, MAGIC):
+        body = block.body
+        if block.kind == BEGINNING and len(body) == _OFFSET.size:
+            (begun,) = _OFFSET.unpack(body)
+        elif block.kind == CHUNK and len(body) >= _OFFSET.size:
+            pending.put_chunk(_OFFSET.unpack_from(body)[0], body[_OFFSET.size :])
+        elif block.kind == FINISHED and len(body) % _RUN.size == 0:
+            finished += _RUN.iter_unpack(body)
+        elif (at := decode_position(block)) is not None:
+            pending.next_offset = max(pending.next_offset, begun)
+            pending.add_range(pending.next_offset, at.next_offset)
+            for first, count in finished:
+                pending.finish_range(first, first + count)
+            finished.clear()
+        else:
+            raise ValueError(f"a block of kind {block.kind} with {len(body)} bytes")
+    return pending
+
+
+class PendingJournal(BlockFile):
+    """The file; see `BlockFile` for what runs where."""
+
+    __slots__ = ()
+
+    def __init__(self, files: Files, root: Path) -> None:
+        super().__init__(files, root / JOURNAL_FILE, MAGIC)
+
+    def load(self, is_believed: Callable[[JournalPosition], bool]) -> Loaded | None:
+        """None when there is no file."""
+        content = self.read()
+        return None if content is None else load(content, is_believed)
+
+    def shorten(self, snapshot: Sequence[bytes], at: JournalPosition) -> None:
+        """Replace the file by one with these blocks; durable on return. Blocks. Nobody may append meanwhile."""
+        self.replace([*snapshot, encode_position(at)])
