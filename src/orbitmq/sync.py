@@ -22,6 +22,7 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.consuming.allocation import (
     AllocateAverage,
@@ -35,6 +36,7 @@ from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+from orbitmq.client.recurring import RecurringChange, RecurringMessage, RecurringRun
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
 from orbitmq.client.sending.reply import Reply
 from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
@@ -63,6 +65,7 @@ from orbitmq.errors import (
     TimersMissingError,
 )
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 
 __all__ = [
     "Admin",
@@ -72,6 +75,7 @@ __all__ = [
     "AllocateFixed",
     "AllocateMachineRoom",
     "AllocateNearby",
+    "CatchUp",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -92,6 +96,7 @@ __all__ = [
     "NotFoundError",
     "Once",
     "OrbitError",
+    "Overlap",
     "Producer",
     "ProducerOptions",
     "PullConsumer",
@@ -100,6 +105,11 @@ __all__ = [
     "PulledBytes",
     "RandomQueue",
     "ReceivedMessage",
+    "Recurring",
+    "RecurringChange",
+    "RecurringMessage",
+    "RecurringOutcome",
+    "RecurringRun",
     "RemoteError",
     "Reply",
     "RequestTimeoutError",

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Outcome, Overlap
+from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 from orbitmq.timing.recurrence.records import decode, defined, deleted, encode, progressed, replay
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
@@ -93,7 +93,7 @@ class Engine:
         self.settle()
         change = define(self.state, "r", rule, Message("t", b""), self.now_ms)
         assert change.state is not None
-        if change.outcome is not Outcome.UNCHANGED:
+        if change.outcome is not RecurringOutcome.UNCHANGED:
             self.write(change.state)
             new = change.state
             self.generations[new.generation] = Generation(new.schedule(), new, new.progress.settled_ms)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer, Pulled, PulledBytes
     from orbitmq.client._async.sending.producer import Producer
     from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.allocation import (
         AllocateAverage,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from orbitmq.client.message import Message, Once, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+    from orbitmq.client.recurring import RecurringChange, RecurringMessage, RecurringRun
     from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
     from orbitmq.client.sending.reply import Reply
     from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, SentTrace, Trace
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         TimerView,
     )
     from orbitmq.protocol.remoting.bodies import MessageQueue
+    from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 
 __all__ = [
     "Admin",
@@ -53,6 +56,7 @@ __all__ = [
     "AllocateFixed",
     "AllocateMachineRoom",
     "AllocateNearby",
+    "CatchUp",
     "Client",
     "ClientOptions",
     "Codec",
@@ -67,6 +71,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "Once",
+    "Overlap",
     "Producer",
     "ProducerOptions",
     "PullConsumer",
@@ -75,6 +80,11 @@ __all__ = [
     "PulledBytes",
     "RandomQueue",
     "ReceivedMessage",
+    "Recurring",
+    "RecurringChange",
+    "RecurringMessage",
+    "RecurringOutcome",
+    "RecurringRun",
     "Reply",
     "RoundRobin",
     "Selector",
@@ -103,6 +113,7 @@ _HOMES = {
     "AllocateFixed": "orbitmq.client.consuming.allocation",
     "AllocateMachineRoom": "orbitmq.client.consuming.allocation",
     "AllocateNearby": "orbitmq.client.consuming.allocation",
+    "CatchUp": "orbitmq.protocol.remoting.recurring_bodies",
     "Client": "orbitmq.client._async.client",
     "ClientOptions": "orbitmq.client.options",
     "Codec": "orbitmq.client.options",
@@ -117,6 +128,7 @@ _HOMES = {
     "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.remoting.bodies",
     "Once": "orbitmq.client.message",
+    "Overlap": "orbitmq.protocol.remoting.recurring_bodies",
     "Producer": "orbitmq.client._async.sending.producer",
     "ProducerOptions": "orbitmq.client.options",
     "PullConsumer": "orbitmq.client._async.pulling.pull_consumer",
@@ -125,6 +137,11 @@ _HOMES = {
     "PulledBytes": "orbitmq.client._async.pulling.pull_consumer",
     "RandomQueue": "orbitmq.client.sending.queue_choice",
     "ReceivedMessage": "orbitmq.client._async.consuming.delivery",
+    "Recurring": "orbitmq.client._async.timers.recurring",
+    "RecurringChange": "orbitmq.client.recurring",
+    "RecurringMessage": "orbitmq.client.recurring",
+    "RecurringOutcome": "orbitmq.protocol.remoting.recurring_bodies",
+    "RecurringRun": "orbitmq.client.recurring",
     "Reply": "orbitmq.client.sending.reply",
     "RoundRobin": "orbitmq.client.sending.queue_choice",
     "Selector": "orbitmq.client.sending.queue_choice",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
     from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
@@ -120,6 +121,7 @@ class Client:
         self._callbacks: Callbacks | None = None
         self._admin: Admin | None = None
         self._timers: Timers | None = None
+        self._recurring: Recurring | None = None
         self._started = False
         self._closed = False
 
@@ -379,6 +381,15 @@ class Client:
 
             self._timers = Timers(self)
         return self._timers
+
+    @property
+    def recurring(self) -> Recurring:
+        """Messages that a broker sends again and again, by a cron expression or an interval."""
+        if self._recurring is None:
+            from orbitmq.client._async.timers.recurring import Recurring
+
+            self._recurring = Recurring(self)
+        return self._recurring
 
     # --- for the rest of the client
 

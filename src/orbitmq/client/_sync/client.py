@@ -28,6 +28,7 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
@@ -48,6 +49,7 @@ class Client:
         self._twin: source.Client = twin
         self._admin: Admin | None = None
         self._timers: Timers | None = None
+        self._recurring: Recurring | None = None
 
     @property
     def client_id(self) -> str:
@@ -255,6 +257,13 @@ class Client:
         if self._timers is None:
             self._timers = Timers(self._loop.do(lambda: self._twin.timers), self._loop)
         return self._timers
+
+    @property
+    def recurring(self) -> Recurring:
+        """Messages that a broker sends again and again, by a cron expression or an interval."""
+        if self._recurring is None:
+            self._recurring = Recurring(self._loop.do(lambda: self._twin.recurring), self._loop)
+        return self._recurring
 
 
 def connect(

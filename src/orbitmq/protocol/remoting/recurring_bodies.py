@@ -36,7 +36,7 @@ class CatchUp(StrEnum):
     """The latest `catch_up_max` of them happen, in their order."""
 
 
-class Outcome(StrEnum):
+class RecurringOutcome(StrEnum):
     """What a request did."""
 
     CREATED = "created"
@@ -125,5 +125,5 @@ class RecurringChange(JsonBody):
 class RecurringAnswer(JsonBody):
     """Answer to every change: what it did, and what holds now; None when there is no such message any more."""
 
-    outcome: Outcome
+    outcome: RecurringOutcome
     recurring: RecurringView | None = None

@@ -24,7 +24,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, RecordError, StoreUnwritableError
 from orbitmq.histogram import Histogram
 from orbitmq.protocol.names import RECURRING_TOPIC
-from orbitmq.protocol.remoting.recurring_bodies import Outcome
+from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus, Told
@@ -209,7 +209,7 @@ class Recurrences:
         self._happen(name)
         current = self._book.get(name)
         change = define(current, name, rule, message, self._clock.now_ms())
-        if change.outcome is not Outcome.UNCHANGED:
+        if change.outcome is not RecurringOutcome.UNCHANGED:
             self._check_room(current, message)
         return self._change(name, change, told)
 
@@ -241,7 +241,7 @@ class Recurrences:
 
     def _change(self, name: str, change: Change, told: Told) -> Change:
         store = self._open_store()
-        if change.outcome is Outcome.UNCHANGED:
+        if change.outcome is RecurringOutcome.UNCHANGED:
             kept = self._book.place_of(name)
             assert kept is not None
             store.wait_durable(kept.physical_offset + 1, True, told)

@@ -29,7 +29,7 @@ from orbitmq import limits
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import encode_properties
-from orbitmq.protocol.remoting.recurring_bodies import Outcome
+from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Schedule
 
@@ -83,7 +83,7 @@ class Change(NamedTuple):
     Where the outcome is UNCHANGED nothing is to be written.
     """
 
-    outcome: Outcome
+    outcome: RecurringOutcome
     state: Recurring | None
 
 
@@ -103,9 +103,9 @@ def define(current: Recurring | None, name: str, rule: Rule, message: Message, n
             progress=Progress(settled_ms=now_ms),
         )
         made.schedule()
-        return Change(Outcome.CREATED, made)
+        return Change(RecurringOutcome.CREATED, made)
     if (current.rule, current.message) == (rule, message):
-        return Change(Outcome.UNCHANGED, current)
+        return Change(RecurringOutcome.UNCHANGED, current)
     made = Recurring(
         name=name,
         generation=max(current.generation + 1, now_ms),
@@ -119,28 +119,28 @@ def define(current: Recurring | None, name: str, rule: Rule, message: Message, n
         paused=current.paused,
     )
     made.schedule()
-    return Change(Outcome.REPLACED, made)
+    return Change(RecurringOutcome.REPLACED, made)
 
 
 def pause(current: Recurring) -> Change:
     """No run happens until it is resumed."""
     if current.paused:
-        return Change(Outcome.UNCHANGED, current)
-    return Change(Outcome.PAUSED, msgspec.structs.replace(current, paused=True))
+        return Change(RecurringOutcome.UNCHANGED, current)
+    return Change(RecurringOutcome.PAUSED, msgspec.structs.replace(current, paused=True))
 
 
 def resume(current: Recurring, now_ms: int) -> Change:
     """Runs happen again; those of the pause are settled."""
     if not current.paused:
-        return Change(Outcome.UNCHANGED, current)
+        return Change(RecurringOutcome.UNCHANGED, current)
     settled_ms = max(current.progress.settled_ms, now_ms)
     progress = msgspec.structs.replace(current.progress, settled_ms=settled_ms)
-    return Change(Outcome.RESUMED, msgspec.structs.replace(current, paused=False, progress=progress))
+    return Change(RecurringOutcome.RESUMED, msgspec.structs.replace(current, paused=False, progress=progress))
 
 
 def delete() -> Change:
     """The message is forgotten. What its runs have stored stays."""
-    return Change(Outcome.DELETED, None)
+    return Change(RecurringOutcome.DELETED, None)
 
 
 def _made_over_from(current: Recurring, now_ms: int) -> int:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from orbitmq.errors import ConfigurationError, RecordError
-from orbitmq.protocol.remoting.recurring_bodies import Outcome
+from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import (
     Change,
@@ -49,7 +49,7 @@ def next_hour(at_ms: int) -> int:
 
 
 def test_a_new_one_runs_later_than_now() -> None:
-    assert define(None, "report", HOURLY, MESSAGE, NOW).outcome is Outcome.CREATED
+    assert define(None, "report", HOURLY, MESSAGE, NOW).outcome is RecurringOutcome.CREATED
     assert due(made()) == next_hour(NOW)
     assert due(made(now_ms=next_hour(NOW))) == next_hour(NOW) + HOUR
     assert due(made(Rule(interval_ms=MINUTE))) == NOW + MINUTE
@@ -64,15 +64,17 @@ def test_defining_the_same_again_changes_nothing() -> None:
     state = made()
     assert define(
         state, "report", Rule(cron="0 * * * *"), Message("reports", b"{}", {"KEYS": "hourly"}), NOW + 5
-    ) == Change(Outcome.UNCHANGED, state)
+    ) == Change(RecurringOutcome.UNCHANGED, state)
     every = made(Rule(interval_ms=MINUTE))  # its start is when it was made, also when it is defined again later
-    assert define(every, "report", Rule(interval_ms=MINUTE), MESSAGE, NOW + 30_000) == Change(Outcome.UNCHANGED, every)
+    assert define(every, "report", Rule(interval_ms=MINUTE), MESSAGE, NOW + 30_000) == Change(
+        RecurringOutcome.UNCHANGED, every
+    )
 
 
 def test_replacing_begins_a_generation_whose_runs_are_later_than_now() -> None:
     state = settled(made(), take_turn(made(), made().schedule(), next_hour(NOW), Previous.NONE), Place(2, 40))
     change = define(state, "report", Rule(cron="30 * * * *"), MESSAGE, NOW + HOUR)
-    assert change.outcome is Outcome.REPLACED
+    assert change.outcome is RecurringOutcome.REPLACED
     new = after_change(change)
     assert (new.generation, new.begun_ms) == (NOW + HOUR, NOW + HOUR)
     assert new.progress == Progress(settled_ms=NOW + HOUR, stored_count=0, last=Place(2, 40))
@@ -81,7 +83,7 @@ def test_replacing_begins_a_generation_whose_runs_are_later_than_now() -> None:
 
 def test_another_body_is_a_generation_too() -> None:
     change = define(made(), "report", HOURLY, Message("reports", b"new"), NOW + 1)
-    assert change.outcome is Outcome.REPLACED
+    assert change.outcome is RecurringOutcome.REPLACED
     assert after_change(change).generation == NOW + 1
 
 
@@ -110,21 +112,21 @@ def test_a_run_that_waits_for_its_jitter_is_made_over_to_the_new_rule() -> None:
 
 def test_a_paused_one_does_not_run_and_resuming_makes_up_for_nothing() -> None:
     change = pause(made())
-    assert change.outcome is Outcome.PAUSED
+    assert change.outcome is RecurringOutcome.PAUSED
     paused = after_change(change)
     assert due(paused) is None
     assert take_turn(paused, paused.schedule(), NOW + 9 * HOUR, Previous.NONE).runs == ()
     again = resume(paused, NOW + 5 * HOUR)
-    assert again.outcome is Outcome.RESUMED
+    assert again.outcome is RecurringOutcome.RESUMED
     assert due(after_change(again)) == next_hour(NOW + 5 * HOUR)
     assert after_change(again).generation == paused.generation
 
 
 def test_pausing_and_resuming_twice_is_once() -> None:
     state = made()
-    assert resume(state, NOW + HOUR) == Change(Outcome.UNCHANGED, state)
+    assert resume(state, NOW + HOUR) == Change(RecurringOutcome.UNCHANGED, state)
     paused = after_change(pause(state))
-    assert pause(paused) == Change(Outcome.UNCHANGED, paused)
+    assert pause(paused) == Change(RecurringOutcome.UNCHANGED, paused)
 
 
 def test_a_paused_one_that_is_replaced_stays_paused() -> None:
@@ -140,7 +142,7 @@ def test_a_resume_with_a_clock_that_was_set_back_repeats_nothing() -> None:
 
 
 def test_deleting_leaves_nothing_and_a_new_one_has_other_ids() -> None:
-    assert delete() == Change(Outcome.DELETED, None)
+    assert delete() == Change(RecurringOutcome.DELETED, None)
     first, second = made(), made(now_ms=NOW + 1)
     runs = [state.schedule().next(NOW + 1) for state in (first, second)]
     assert runs[0] is not None

@@ -1,1 +1,1 @@
-"""Timer messages: recalling, rescheduling, looking at what is pending."""
+"""Timer messages: recalling, rescheduling, looking at what is pending; and messages that recur."""
