@@ -506,11 +506,20 @@ TIMER_SCAN_MAX: Final = 20_000
 """Entries of the index that one page looks at, delivered and recalled ones included: 10 ms. The page is shorter then, and
 its cursor goes on."""
 
+TIMER_PAST_READ_MAX: Final = 32
+"""Records with one unique key or key that are looked at to tell what became of a message; the newest of them."""
+
 TIMER_PAGE_MAX: Final = 1_000
 """Pending timers in one page of a list: each is read from the log, about 5 us when it is in memory."""
 
 TIMER_BUCKETS_MAX: Final = 10_000
 """Buckets of one count of pending timers: a year in hours, for a strip that a person looks at."""
+
+TIMER_READ_AHEAD_RECORDS_MAX: Final = 2_048
+"""Timer records read before their time that wait to be delivered: more than a second of them at the rate a disk gives."""
+
+TIMER_READ_AHEAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What these records may take: four of the largest, or 16,000 of 1 KiB."""
 
 # --- Embedded brokers (orbitmq.testing) ---------------------------------------------------------------------------------
 

@@ -42,7 +42,11 @@ from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.timers.changing import TimerChanges
+from orbitmq.broker.timers.finding import PendingIndex, TimerFinder
 from orbitmq.broker.timers.intake import FarTier, TimerIntake
+from orbitmq.broker.timers.recalling import RecallProcessor
+from orbitmq.broker.timers.requests import TimerRequests
 from orbitmq.broker.topics import TableFile, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
@@ -97,6 +101,7 @@ class Broker:
         idempotence: Idempotence | None = None,
         timers: Timers | None = None,
         recurrences: Recurrences | None = None,
+        timer_index: PendingIndex | None = None,
         far: FarTier | None = None,
     ) -> None:
         """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
@@ -105,7 +110,8 @@ class Broker:
         reach this broker at; it becomes part of every message id. `worker` saves consumer offsets; the store's own.
         `disk_use()` gives the used share per path, for remarks and runtime information.
         Without `idempotence`, which has to be one of the store's derived structures, idempotent sends are refused; the same
-        holds for `timers` and timer messages, and for `recurrences`. `far` takes those that are due late.
+        holds for `timers` and timer messages, and for `recurrences`. Without `timer_index` what
+        waits is neither found nor changed. `far` takes those that are due late.
         """
         self.settings = settings
         self.store = store
@@ -147,6 +153,9 @@ class Broker:
             clock_rounding_ms=clock.rounding_ms,
         )
         self._recurring = self._recurring_requests(recurrences)
+        self.timer_changes: TimerChanges | None = None
+        """What changes timer messages that wait."""
+        self._timer_requests = self._requests_of(timers, timer_index)
         self.sends = SendProcessor(
             settings,
             self.admission,
@@ -266,6 +275,7 @@ class Broker:
             code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
             **self._recurring,
+            **self._timer_requests,
             **self.administration.handlers(),
         }
         times = self.change_times
@@ -288,6 +298,31 @@ class Broker:
             RequestCode.GET_RECURRING: requests.get,
             RequestCode.SET_RECURRING_STATE: requests.set_state,
             RequestCode.DELETE_RECURRING: requests.delete,
+        }
+
+    def _requests_of(self, timers: Timers | None, index: PendingIndex | None) -> dict[RequestCode, RequestHandler]:
+        """What answers requests about timer messages that wait."""
+        if timers is None or index is None:
+            return {}
+        settings, intake = self.settings, self.admission.timers
+        changes = self.timer_changes = TimerChanges(
+            timers,
+            intake,
+            settings,
+            self.clock,
+            next_unique_key=self.admission.next_unique_key,
+            unwritable=self.unwritable,
+        )
+        finder = TimerFinder(settings.broker_name, intake.rules.precision_ms, self.topics, timers, index, self.store)
+        requests = TimerRequests(finder, changes, timers, index)
+        return {
+            RequestCode.RECALL_MESSAGE: RecallProcessor(self.topics, finder, changes, self.clock).recall,
+            RequestCode.RECALL_TIMERS: requests.recall,
+            RequestCode.RESCHEDULE_TIMERS: requests.reschedule,
+            RequestCode.TIMER_STATUS: requests.status,
+            RequestCode.LIST_TIMERS: requests.list,
+            RequestCode.COUNT_TIMERS: requests.count,
+            RequestCode.GET_TIMER: requests.show,
         }
 
     # --- the front end's side ---------------------------------------------------------------------------------------

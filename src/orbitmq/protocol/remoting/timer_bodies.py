@@ -58,7 +58,7 @@ class TimerSelector(JsonBody):
 
 
 class ChangeTimers(JsonBody):
-    """Body of RECALL_TIMERS, RESCHEDULE_TIMERS and TIMER_STATUS.
+    """Body of RECALL_TIMERS, RESCHEDULE_TIMERS, TIMER_STATUS and GET_TIMER.
 
     The two times are those of RESCHEDULE_TIMERS, which has exactly one of them: an instant, or a length of time from
     the moment the broker handles the request.
@@ -99,11 +99,13 @@ class TimerAnswer(JsonBody):
 class TimerAnswers(JsonBody):
     """Answer to RECALL_TIMERS, RESCHEDULE_TIMERS and TIMER_STATUS: one for each selected timer, at least one.
 
-    `changed` counts those that are RECALLED or RESCHEDULED by this request.
+    `changed` counts those that are RECALLED or RESCHEDULED by this request. `more`: further ones are selected, which were
+    left as they are; the same request again goes on with them.
     """
 
     answers: list[TimerAnswer]
     changed: int = 0
+    more: bool = False
 
 
 class TimerQuery(JsonBody):

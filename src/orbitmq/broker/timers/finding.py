@@ -1,0 +1,197 @@
+"""Which timer messages a request means, and what has become of those that do not wait any more.
+
+Rules of this file
+1. The index is a hint: every candidate is read and compared before anybody acts on it. Whether it waits the timers say.
+2. What became of a message is read from the log: a record with its unique key in its topic means delivered, RocketMQ's
+   cancel record means recalled; of several the last one counts.
+3. Bounded: at most `TIMER_MATCHES_READ_MAX` pending records and `TIMER_PAST_READ_MAX` others are read for one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.broker.timers.views import delivered_view, is_recall_of, pending_view, record_view, was_timed
+from orbitmq.broker.topics import TopicTable
+from orbitmq.errors import ProtocolError
+from orbitmq.limits import TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.recall_handles import decode_handle
+from orbitmq.protocol.records import Record, decode_record
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerView, Verdict
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.entries import Candidate
+from orbitmq.timing.index.search import IndexPage, IndexQuery
+from orbitmq.timing.timers.changes import known_key
+from orbitmq.timing.timers.timers import TimerRecord, Timers, TimerState
+
+ANY_TIME_MS: Final = (1 << 63) - 1
+
+
+class PendingIndex(Protocol):
+    """The index of what is pending. What it names may be something that only looks alike."""
+
+    def find(self, topic: str, key_or_id: str, limit: int) -> Sequence[Candidate]:
+        """Timers of a topic whose unique key or one of whose keys may be this, earliest due first."""
+        ...
+
+    def page(self, query: IndexQuery) -> IndexPage:
+        """Raises ValueError for a cursor of something else."""
+        ...
+
+    def counts(self, topic: str | None, from_ms: int | None, until_ms: int | None, bucket_ms: int) -> Counted:
+        """Everything that is pending, and the due times of one topic or all in a range by buckets."""
+        ...
+
+
+class Wanted(NamedTuple):
+    """Which messages are meant: by unique key or, with `message_id` None, by key."""
+
+    topic: str
+    message_id: str | None
+    key: str | None
+
+    def means(self, message_id: str, keys: str) -> bool:
+        if self.message_id is not None:
+            return message_id == self.message_id
+        return self.key in keys.split(" ")
+
+
+class Near(NamedTuple):
+    """Messages that are meant and wait in the wheel, and those that are leaving it right now."""
+
+    pending: list[TimerRecord]
+    leaving: list[Record]
+    is_all: bool
+    """False when there are more than were looked at."""
+
+
+def wanted_of(selector: TimerSelector, broker_name: str) -> Wanted:
+    """What a selector says. Raises `Refusal` when it says nothing, or too much."""
+    by = [name for name in ("handle", "message_id", "key") if getattr(selector, name) is not None]
+    if len(by) != 1:
+        raise _wrong(
+            f"a selector names timers by one of handle, messageId and key, not by {' and '.join(by) or 'none'}"
+        )
+    if selector.handle is not None:
+        try:
+            handle = decode_handle(selector.handle)
+        except ProtocolError as error:
+            raise _wrong(str(error)) from error
+        if handle.broker_name != broker_name:
+            raise _wrong(f"the recall handle is of broker {handle.broker_name!r}; this is {broker_name!r}")
+        if selector.topic not in (None, handle.topic):
+            raise _wrong(f"the recall handle is of topic {handle.topic!r}, not of {selector.topic!r}")
+        return Wanted(handle.topic, handle.message_id, None)
+    if not selector.topic:
+        raise _wrong(
+            f"a timer is found by {'message id' if selector.key is None else 'key'} in its topic: name the topic"
+        )
+    if not (selector.message_id or selector.key):
+        raise _wrong("the message id or key is empty")
+    if selector.key is not None and " " in selector.key:
+        raise _wrong(f"{selector.key[:64]!r} is no key: keys are separated by blanks")
+    return Wanted(selector.topic, selector.message_id, selector.key)
+
+
+class TimerFinder:
+    def __init__(
+        self,
+        broker_name: str,
+        precision_ms: int,
+        topics: TopicTable,
+        timers: Timers,
+        index: PendingIndex,
+        store: MessageStore,
+    ) -> None:
+        self.broker_name = broker_name
+        self.precision_ms = precision_ms
+        self._topics = topics
+        self._timers = timers
+        self._index = index
+        self._store = store
+
+    def wanted(self, selector: TimerSelector) -> Wanted:
+        """What the selector of a request means. Raises `Refusal`."""
+        wanted = wanted_of(selector, self.broker_name)
+        if self._topics.get(wanted.topic) is None:
+            raise topic_missing(wanted.topic)
+        return wanted
+
+    def near(self, wanted: Wanted, limit: int) -> Near:
+        """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index."""
+        text = wanted.key if wanted.message_id is None else wanted.message_id
+        candidates = self._index.find(wanted.topic, text or "", TIMER_MATCHES_READ_MAX)
+        found = Near([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
+        for queue_offset, _ in candidates:
+            if len(found.pending) + len(found.leaving) >= limit:
+                return found._replace(is_all=False)
+            state = self._timers.state_of(queue_offset)
+            if state is TimerState.PENDING:
+                timer = self._timers.read(queue_offset)
+                if (
+                    timer is not None
+                    and timer.topic == wanted.topic
+                    and wanted.means(timer.unique_key or "", timer.keys or "")
+                ):
+                    found.pending.append(timer)
+            elif state is TimerState.LEAVING:
+                record = self._leaving(queue_offset, wanted)
+                if record is not None:
+                    found.leaving.append(record)
+        return found
+
+    def _leaving(self, queue_offset: int, wanted: Wanted) -> Record | None:
+        read = self._store.get(TIMER_TOPIC, 0, queue_offset, 1, 1)
+        if not read.records:
+            return None
+        record = decode_record(read.records[0])
+        values = decode_properties(record.properties)
+        is_meant = values.get(Property.REAL_TOPIC) == wanted.topic and wanted.means(
+            known_key(values), values.get(Property.KEYS, "")
+        )
+        return record if is_meant else None
+
+    def view(self, timer: TimerRecord) -> TimerView:
+        """A message that waits."""
+        return pending_view(timer, self.broker_name, self.precision_ms)
+
+    def view_of(self, record: Record) -> TimerView:
+        """A message that is leaving, from its record in the timer topic."""
+        return record_view(record, self.broker_name, self.precision_ms)
+
+    def past(self, wanted: Wanted) -> TimerAnswer:
+        """What became of a message that does not wait. Reads a few records through the key index."""
+        best: tuple[int, TimerAnswer] = (-1, TimerAnswer(Verdict.NOT_FOUND))
+        for record in self._with_key(wanted.topic, wanted.message_id or wanted.key or ""):
+            values = decode_properties(record.properties)
+            is_meant = wanted.means(values.get(Property.UNIQ_KEY, ""), values.get(Property.KEYS, ""))
+            if is_meant and (wanted.message_id is not None or was_timed(record)) and record.physical_offset > best[0]:
+                view = delivered_view(record, self.broker_name, self.precision_ms)
+                best = record.physical_offset, TimerAnswer(Verdict.ALREADY_DELIVERED, view)
+        if wanted.message_id is not None:
+            for record in self._with_key(TIMER_TOPIC, wanted.message_id):
+                if record.physical_offset > best[0] and is_recall_of(record, wanted.topic, wanted.message_id):
+                    best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)
+        return best[1]
+
+    def _with_key(self, topic: str, key: str) -> list[Record]:
+        """Records of a topic that may have this unique key or key."""
+        records = []
+        for position in self._store.query_by_key(topic, key, TIMER_PAST_READ_MAX, 0, ANY_TIME_MS):
+            data = self._store.record_at(position)
+            if data is not None:
+                record = decode_record(data)
+                if record.topic == topic and not record.sys_flag & TRANSACTION_MASK:
+                    records.append(record)
+        return records
+
+
+def _wrong(remark: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, remark)

@@ -1,0 +1,92 @@
+"""What is shown of a timer message: one that waits, and one that was delivered or recalled.
+
+Rules of this file
+1. Pure: records in, views out. The unique key shown is always the one its sender knows.
+2. Times are told as they are known: the due time of a delivered message is not on its record, so it is reckoned from the slot,
+   at most a slot too late and never after the delivery.
+
+Source: RocketMQ timer store, delivered record, cancel.
+"""
+
+from __future__ import annotations
+
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.recall_handles import encode_handle
+from orbitmq.protocol.records import Record
+from orbitmq.protocol.remoting.timer_bodies import TIER_NEAR, TimerView
+from orbitmq.timing.timer_times import cancel_key, slot_time, stored_due_time
+from orbitmq.timing.timers.changes import known_key
+from orbitmq.timing.timers.timers import TimerRecord
+
+
+def pending_view(timer: TimerRecord, broker_name: str, precision_ms: int) -> TimerView:
+    """A message that waits in the timer wheel."""
+    message_id = timer.unique_key or ""
+    return TimerView(
+        timer.topic,
+        message_id,
+        timer.keys or "",
+        timer.deliver_ms,
+        timer.record.store_timestamp,
+        timer.size,
+        TIER_NEAR,
+        timer.queue_id,
+        broker_name,
+        encode_handle(timer.topic, broker_name, slot_time(timer.deliver_ms, precision_ms), message_id),
+    )
+
+
+def record_view(record: Record, broker_name: str, precision_ms: int) -> TimerView:
+    """A message in the timer topic, from its record."""
+    values = decode_properties(record.properties)
+    slot, queue_id = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.REAL_QID, "")
+    slot_ms = int(slot) if slot.isdigit() else 0
+    topic, message_id = values.get(Property.REAL_TOPIC, ""), known_key(values)
+    return TimerView(
+        topic,
+        message_id,
+        values.get(Property.KEYS, ""),
+        stored_due_time(values, slot_ms, record.store_timestamp, precision_ms),
+        record.store_timestamp,
+        record.total_size,
+        TIER_NEAR,
+        int(queue_id) if queue_id.isdigit() else 0,
+        broker_name,
+        encode_handle(topic, broker_name, slot_ms, message_id),
+    )
+
+
+def delivered_view(record: Record, broker_name: str, precision_ms: int) -> TimerView:
+    """A message that stands in its own topic."""
+    values = decode_properties(record.properties)
+    slot = values.get(Property.TIMER_OUT_MS, "")
+    deliver_ms = record.store_timestamp
+    if slot.isdigit():
+        deliver_ms = min(deliver_ms, stored_due_time(values, int(slot), record.store_timestamp, precision_ms))
+    return TimerView(
+        record.topic,
+        values.get(Property.UNIQ_KEY, ""),
+        values.get(Property.KEYS, ""),
+        deliver_ms,
+        record.store_timestamp,
+        record.total_size,
+        queue_id=record.queue_id,
+        broker_name=broker_name,
+        delivered_ms=record.store_timestamp,
+    )
+
+
+def was_timed(record: Record) -> bool:
+    """Whether a record in an ordinary topic waited for a time before it was stored there."""
+    return Property.TIMER_OUT_MS in decode_properties(record.properties)
+
+
+def is_recall_of(record: Record, topic: str, message_id: str) -> bool:
+    """Whether a record of the timer topic recalls that message, as its sender knows it. The cancel record of a reschedule
+    does not."""
+    values = decode_properties(record.properties)
+    return (
+        Property.LEFT_MS not in values
+        and values.get(Property.TIMER_DEL_UNIQKEY) == cancel_key(topic, values.get(Property.UNIQ_KEY, ""))
+        and message_id in (known_key(values), values.get(Property.KEYS))
+    )
