@@ -1,0 +1,435 @@
+"""Timer messages that are due later than the wheel looks: the far tier of one store.
+
+Admission stores such a message in the topic `orbitmq_sys_far_timer`. From there it goes into a Parquet file by due time, and when it
+comes near, into the wheel, as a timer record that names its source. A message due in ten years is written three times: when it
+comes, into a file, and when it comes near.
+
+Rules of this file
+1. What is pending is a function of the log, learnt in `apply` alone, in a running broker as in recovery; see `state`.
+2. The state is saved with every durable save in which it changed. The log may go only as far as the last saved state needs
+   it; see `lowest_needed`.
+3. Questions are answered by `queries`, work is done by `keeper`; both are parts of this.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from orbitmq.clock import Clock
+from orbitmq.errors import RecordError, StoreDamagedError, StoreUnwritableError
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC
+from orbitmq.protocol.records import Record, decode_record
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.durability import PutStatus, Told
+from orbitmq.store.files import Files
+from orbitmq.store.message import NewMessage
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import Worker
+from orbitmq.timing.far.changes import decode_change, far_facts, finish_of, source_of_far
+from orbitmq.timing.far.keeper import FarKeeper
+from orbitmq.timing.far.plan import Horizon
+from orbitmq.timing.far.queries import FarPage, FarQueries
+from orbitmq.timing.far.state import DAY_MS, STATE_FILE, FarState, SavedState, decode_state, encode_state
+from orbitmq.timing.far.tier import FarQuery, Tier
+
+logger = logging.getLogger("orbitmq.timing")
+
+DEFAULT_HORIZON_MS: Final = 3 * DAY_MS
+"""RocketMQ's own limit: what is due within it stays where a Java broker delivers it."""
+
+_OURS: Final = frozenset({FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC})
+
+
+class FarStanding(enum.Enum):
+    PENDING = "pending"
+    LEAVING = "leaving"
+    """Taken to the wheel, or being changed, right now."""
+    GONE = "gone"
+
+
+class FarCounts(NamedTuple):
+    pending: int
+    by_topic: dict[str, int]
+    by_day: dict[int, int]
+    """Days since 1970, UTC -> messages due on it."""
+    next_deliver_ms: int | None
+    """Nothing is due before this time."""
+
+
+class _Durable(NamedTuple):
+    """What the state file on disk needs of the log."""
+
+    serial: int
+    needed: int
+
+
+class FarTimers:
+    """The far tier of one store. Hand it to `open_store` as derived structure, then `attach` the store."""
+
+    name = "far_timers"
+
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        clock: Clock,
+        tier: Tier | None,
+        worker: Worker,
+        *,
+        horizon_ms: int = DEFAULT_HORIZON_MS,
+        precision_ms: int = 1_000,
+    ) -> None:
+        """`tier` is None where what reads and writes its files is not installed: then nothing is taken in. `worker`
+        belongs to the tier alone, whose calls may last seconds."""
+        self.held = FarState()
+        """What is pending, and where."""
+        self._files = files
+        self._path = root / STATE_FILE
+        self._clock = clock
+        self._horizon = Horizon(horizon_ms)
+        self._log: CommitLog | None = None
+        self._queues: ConsumeQueues | None = None
+        self._store: MessageStore | None = None
+        self._position = 0
+        self._serial = 0
+        self._store_id = ""
+        self._first_seen = 0
+        """Position of the first far record, while no state was ever saved."""
+        self._durable: _Durable | None = None
+        self._syncing: tuple[bytes, _Durable] | None = None
+        self._manifest: bytes | None = None
+        self._garbage: list[tuple[int, str]] = []
+        self.keeper: FarKeeper | None = None
+        self.queries: FarQueries | None = None
+        if tier is not None:
+            self.keeper = FarKeeper(self, clock, tier, worker, self._horizon, precision_ms)
+            self.queries = FarQueries(self.held, self.keeper, tier, worker)
+
+    # --- what the log says (Derived) --------------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Dispatched]) -> None:
+        held, known = self.held, self._position
+        touched = False
+        for entry in entries:
+            if entry.physical_offset < known:
+                continue
+            is_finish = False
+            if entry.prepared_transaction_offset > 0:
+                finish = finish_of(entry)
+                if finish is not None:
+                    held.finished(finish, entry.physical_offset)
+                    is_finish = touched = True
+                elif len(held.unlanded) and not entry.sys_flag & TRANSACTION_MASK:
+                    touched |= held.finished_in_log(entry.prepared_transaction_offset, entry.physical_offset)
+            if entry.topic in _OURS:
+                touched = True
+                if entry.topic == FAR_TIMER_TOPIC:
+                    self._take_in(entry)
+                elif not is_finish:
+                    self._change(entry.physical_offset)
+        if entries:
+            self._position = max(known, entries[-1].end_offset)
+        if touched and self._store is not None and self.keeper is not None:
+            self.keeper.applied(self._position)
+
+    def _take_in(self, entry: Dispatched) -> None:
+        facts = far_facts(entry.properties)
+        if facts is None:
+            logger.error("the record at %d in %s is no timer message", entry.physical_offset, FAR_TIMER_TOPIC)
+            self.held.ignored(entry.queue_offset, entry.physical_offset)
+            return
+        if not self._serial and not self.held.unlanded.next_offset:
+            self._first_seen = entry.physical_offset
+        self.held.stored(entry.queue_offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic)
+
+    def _change(self, position: int) -> None:
+        assert self._log is not None
+        view = self._log.record_view(position)
+        if view is None:
+            raise StoreDamagedError(f"the record of a change at {position} is not in the log")
+        try:
+            self.held.changed(decode_change(decode_record(view).body))
+        except RecordError as error:
+            logger.error("the change of the far tier at %d is left out: %s", position, error)
+
+    @property
+    def position(self) -> int:
+        """Everything the log says below was applied."""
+        return self._position
+
+    @property
+    def serial(self) -> int:
+        """Number of the state that was saved last; 0 before the first."""
+        return self._durable.serial if self._durable is not None else 0
+
+    @property
+    def store_id(self) -> str:
+        """Tells this store's files from those of another."""
+        return self._store_id
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_unsaved(self) -> bool:
+        return self.held.is_changed or (not self._serial and self.held.unlanded.next_offset > 0)
+
+    def state(self) -> object:
+        return {"serial": self._serial, "changed": self._is_unsaved}
+
+    def write(self) -> None:
+        """Nothing: what changed since the last durable save is in the log, which is read from there."""
+
+    def begin_sync(self) -> None:
+        self._syncing = None
+        if not self._is_unsaved:
+            return
+        if not self._store_id:
+            self._store_id = f"{self._clock.now_ms():x}-{os.urandom(6).hex()}"
+        self._serial += 1
+        saved = self.held.saved(self._serial, self._position, self._store_id)
+        self._garbage += [(self._serial, name) for name in self.held.garbage]
+        self.held.garbage.clear()
+        self._syncing = encode_state(saved), _Durable(self._serial, self._first_needed())
+
+    def datasync(self) -> None:
+        """Runs after the log was synced, so the state never leads it. What cannot be written stays needed in the log."""
+        if self._syncing is None:
+            return
+        content, durable = self._syncing
+        try:
+            self._files.write_atomic(self._path, content)
+        except OSError as error:
+            self.held.is_changed = True
+            logger.error("the state of the far tier was not saved, the log stays as long as it is needed: %s", error)
+            return
+        self._durable = durable
+        self._manifest = content
+
+    def manifest(self) -> bytes | None:
+        """The state that was saved last, while there are files."""
+        return self._manifest if self.held.files or self._garbage else None
+
+    def removable(self) -> list[str]:
+        """Files that the saved state does not speak of any more."""
+        serial = self.serial
+        return [name for number, name in self._garbage if number <= serial]
+
+    def removed(self, names: Sequence[str]) -> None:
+        """These files are gone."""
+        self._garbage = [entry for entry in self._garbage if entry[1] not in names]
+
+    @property
+    def has_garbage(self) -> bool:
+        """Whether files are still to be removed, now or once the state is saved."""
+        return bool(self._garbage or self.held.garbage)
+
+    def _first_needed(self) -> int:
+        oldest = self.held.unlanded.oldest
+        return self._position if oldest is None else min(oldest.physical_offset, self._position)
+
+    def lowest_needed(self) -> int | None:
+        """Log position from which on the log is needed, by the messages that no file holds and by the saved state; None when
+        all of it may go."""
+        if not self._is_unsaved and (self._durable is None or self._durable.serial == self._serial):
+            oldest = self.held.unlanded.oldest
+            return None if oldest is None else oldest.physical_offset
+        if self._durable is not None:
+            return self._durable.needed
+        oldest = self.held.unlanded.oldest
+        return self._first_seen if oldest is None else min(self._first_seen, oldest.physical_offset)
+
+    def pending_below(self, position: int, limit: int) -> Iterator[tuple[int, int]]:
+        """(log position, size) of far records below `position` that no file holds, oldest first."""
+        for unit in self.held.unlanded.pending():
+            if unit.physical_offset >= position or limit <= 0:
+                return
+            limit -= 1
+            yield unit.physical_offset, unit.size
+
+    # --- recovery (Recoverable) -------------------------------------------------------------------------------------
+
+    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
+        self._log, self._queues = log, queues
+        queue = queues.get(FAR_TIMER_TOPIC, 0)
+        saved = self._load()
+        if saved is None:
+            unit = (
+                queue.kept_unit(queue.min_offset) if queue is not None and queue.max_offset > queue.min_offset else None
+            )
+            if unit is None:
+                self._position = log.end_of_files if position is None else position
+            else:
+                self._position = self._first_seen = unit[0]
+                self.held.unlanded.first = queue.min_offset if queue is not None else 0
+            return self._position
+        is_whole = (
+            position is not None
+            and isinstance(state, dict)
+            and state.get("serial") == saved.serial
+            and not state.get("changed")
+        )
+        self._position = position if is_whole and position is not None else saved.position
+        self._serial, self._store_id = saved.serial, saved.store
+        self.held.restore(saved)
+        self._load_unlanded(log, queues, saved)
+        self._durable = _Durable(saved.serial, self._first_needed())
+        return self._position
+
+    def _load(self) -> SavedState | None:
+        """The state file's content. Raises StoreDamagedError."""
+        if not self._files.exists(self._path):
+            return None
+        content = self._files.read_bytes(self._path)
+        try:
+            saved = decode_state(content)
+        except StoreDamagedError as error:
+            raise StoreDamagedError(
+                f"{self._path}: {error}",
+                remedy="copy manifest.json from the far tier's directory over it; it is the same file, at most minutes older",
+            ) from error
+        self._manifest = content
+        return saved
+
+    def _load_unlanded(self, log: CommitLog, queues: ConsumeQueues, saved: SavedState) -> None:
+        """The messages that no file holds, up to where the log is going to be applied from."""
+        queue = queues.get(FAR_TIMER_TOPIC, 0)
+        if queue is None:
+            return
+        held, lost = self.held, 0
+        for offset in range(max(saved.landed_to, queue.min_offset), queue.max_offset):
+            unit = queue.kept_unit(offset)
+            if unit is None or unit[0] >= self._position:
+                break
+            view = log.record_view(unit[0])
+            facts = None
+            if view is not None:
+                try:
+                    facts = far_facts(decode_record(view, body=False).properties)
+                except RecordError as error:
+                    logger.error("the far record at %d cannot be read: %s", unit[0], error)
+            if facts is None:
+                held.ignored(offset, unit[0])
+                lost += offset not in saved.done
+            elif offset >= saved.next_offset:
+                held.stored(offset, unit[0], unit[1], facts.deliver_ms, facts.topic)
+            else:
+                held.unlanded.add(offset, unit[0], unit[1], facts.deliver_ms, facts.topic)
+        for offset, finished_at in saved.done.items():
+            if held.unlanded.is_pending(offset):
+                held.unlanded.finish(offset, finished_at)
+        expected = saved.next_offset - saved.landed_to - len(saved.done)
+        gone = queue.min_offset - saved.landed_to
+        if expected > 0 and (gone > 0 or lost):
+            logger.error("far messages that no file holds are gone from the log: up to %d", max(gone, 0) + lost)
+
+    def finish_restore(self) -> None:
+        """Everything is known."""
+
+    # --- what is due (DueWork) --------------------------------------------------------------------------------------
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to move messages. Without what reads the tier's files this is for a store that has none."""
+        self._store = store
+        if self.keeper is not None and self.queries is not None:
+            self.queries.attach(store)
+            self.keeper.attach(store)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether messages wait in the tier."""
+        return self.held.pending_count > 0
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next message is promoted; None when none waits, or the tier is out of reach."""
+        deliver_ms = self.held.next_deliver_ms
+        if deliver_ms is None or self.keeper is None or self.keeper.is_waiting or self.keeper.damaged:
+            return None
+        return self._horizon.promotion_ms(deliver_ms)
+
+    @property
+    def is_releasing(self) -> bool:
+        return self.keeper is not None and self.keeper.is_moving
+
+    def pending_units(self) -> Iterator[tuple[int | None, int, int]]:
+        """Of the messages that no file holds; the others are found with `page`."""
+        for unit in self.held.unlanded.pending():
+            yield None, unit.physical_offset, unit.deliver_ms
+
+    def clock_moved(self) -> None:
+        """The wall clock was set."""
+        if self.keeper is not None:
+            self.keeper.arm()
+
+    # --- for senders and those who ask ------------------------------------------------------------------------------
+
+    def accepts(self, deliver_ms: int, now_ms: int) -> bool:
+        """Whether a message due at `deliver_ms` belongs here, and can be taken in. Cost: 0.2 us."""
+        return self.keeper is not None and self._horizon.accepts(deliver_ms, now_ms)
+
+    def counts(self) -> FarCounts:
+        held = self.held
+        return FarCounts(held.pending_count, dict(held.by_topic), dict(held.by_day), held.next_deliver_ms)
+
+    def find(self, query: FarQuery, done: Callable[[FarPage | Exception], None]) -> None:
+        """The first `query.limit` pending messages that match, in order of due time, given to `done` on this thread.
+
+        With `query.bodies` they can be changed. FarBusyError when too many ask, FarTierError when the tier cannot be
+        asked: then what the log alone holds is not answered either.
+        """
+        if self.queries is None:
+            done(FarPage([], False))
+        else:
+            self.queries.find(query, done)
+
+    page = find
+
+    def standing(self, source: int) -> FarStanding:
+        """Of a message that `find` has answered, by its source number."""
+        if not self.held.is_pending(source):
+            return FarStanding.GONE
+        keeper = self.keeper
+        is_leaving = keeper is None or source in keeper.leaving or source in keeper.changing
+        return FarStanding.LEAVING if is_leaving else FarStanding.PENDING
+
+    def change(self, record: Record, messages: Sequence[NewMessage], *, wait: bool, told: Told) -> None:
+        """Append `messages` as one change of a far message; the first one finishes it (`changes.recall_message`,
+        `near_message`, `far_message`, `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
+        `told` hears of it when it is as durable as `wait` asks.
+
+        ValueError when the message is not PENDING.
+        """
+        store, keeper, source = self._store, self.keeper, source_of_far(record)
+        if store is None or keeper is None or self.standing(source) is not FarStanding.PENDING:
+            raise ValueError(f"the far message {source} is not pending")
+        try:
+            if len(messages) == 1:
+                end = store.append(messages[0], accepted=True).end_offset
+            else:
+                end = store.append_batch(messages)[-1].end_offset
+        except StoreUnwritableError:
+            told(PutStatus.SERVICE_NOT_AVAILABLE)
+            return
+        keeper.changing.add(source)
+
+        def written(status: PutStatus) -> None:
+            if status is PutStatus.SERVICE_NOT_AVAILABLE:
+                keeper.changing.discard(source)
+            told(status)
+
+        store.wait_durable(end, wait, written)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the process that keeps the files. What it was doing is done again after the next start."""
+        if self.keeper is not None:
+            self.keeper.close()

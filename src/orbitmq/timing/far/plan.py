@@ -1,0 +1,124 @@
+"""When the far tier does what: promotion, landing, compaction.
+
+Rules of this file
+1. Pure: times, counts and files are arguments.
+2. Promotion happens at instants of a grid, a seventy-second of the horizon apart: what becomes near in between goes together.
+   With three days that is an hour, so a message is in the wheel 71 hours before it is due, or the operator has that long.
+3. Files whose rows are all close to their end are left to promotion; only the others are worth writing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from orbitmq.limits import (
+    FAR_COMPACT_BYTES_MAX,
+    FAR_DAY_FILES_MAX,
+    FAR_LANDING_AGE_MS,
+    FAR_LANDING_BYTES_MAX,
+    FAR_LANDING_FILES_MAX,
+    FAR_LANDING_ROWS_MAX,
+    FAR_TOMBSTONES_MAX,
+)
+from orbitmq.timing.far.changes import FarFile
+
+STEPS_PER_HORIZON: Final = 72
+LANDING: Final = "landing"
+DAYS: Final = "days"
+KEYS: Final = "keys"
+
+
+class Horizon(NamedTuple):
+    """How far the wheel looks."""
+
+    length_ms: int
+
+    @property
+    def step_ms(self) -> int:
+        return max(self.length_ms // STEPS_PER_HORIZON, 1_000)
+
+    def accepts(self, deliver_ms: int, now_ms: int) -> bool:
+        """Whether a message is far enough that it is not promoted at the very next instant."""
+        return deliver_ms - now_ms > self.length_ms + self.step_ms
+
+    def promotion_ms(self, deliver_ms: int) -> int:
+        """The instant of the grid at which a message due at `deliver_ms` is promoted."""
+        step = self.step_ms
+        return -(-(deliver_ms - self.length_ms) // step) * step
+
+    def due_until_ms(self, now_ms: int) -> int:
+        """Everything due up to this time is to be promoted by now."""
+        return now_ms // self.step_ms * self.step_ms + self.length_ms
+
+
+def landing_is_due(count: int, payload_bytes: int, age_ms: int) -> bool:
+    """Whether messages in the log alone, the oldest stored `age_ms` ago, are worth a file."""
+    return count > 0 and (
+        count >= FAR_LANDING_ROWS_MAX or payload_bytes >= FAR_LANDING_BYTES_MAX or age_ms >= FAR_LANDING_AGE_MS
+    )
+
+
+def landing_name(first: int, following: int) -> str:
+    """Name of the file with far records from queue offset `first` to before `following`."""
+    return f"{LANDING}/{first:020d}-{following:020d}.parquet"
+
+
+def day_directory(day: int) -> str:
+    """Directory of a day, days since 1970 in UTC."""
+    from datetime import date, timedelta
+
+    return f"{DAYS}/dueDay={(date(1970, 1, 1) + timedelta(days=day)).isoformat()}"
+
+
+def keys_name(name: str) -> str:
+    """The index by key that belongs to a file."""
+    return f"{KEYS}/{name.replace('/', '~')}"
+
+
+def is_landing(name: str) -> bool:
+    return name.startswith(LANDING + "/")
+
+
+def next_promotion(files: Iterable[FarFile], until_ms: int) -> FarFile | None:
+    """The file to promote from next: the oldest messages first, so that equal due times stay in the order of sending."""
+    due = [file for file in files if file.left and file.next_ms <= until_ms]
+    return min(due, key=lambda file: (file.first_source, file.name), default=None)
+
+
+def compaction(
+    files: Iterable[FarFile], tombstones: Iterable[tuple[int, int]], *, asked: bool = False
+) -> list[FarFile]:
+    """Files to write anew now, oldest first; empty when it is not worth it. With `asked` a single landing file is.
+
+    Landing files go into the files of their days when there are many of them; the small files of a day into one when
+    there are many of those; whatever holds finished rows when these have become many. Bounded by what a process may hold in memory.
+    """
+    known = sorted(files, key=lambda file: (file.first_source, file.name))
+    landing = [file for file in known if is_landing(file.name)]
+    chosen: dict[str, FarFile] = {}
+    if len(landing) >= FAR_LANDING_FILES_MAX or (asked and landing):
+        chosen |= {file.name: file for file in landing}
+    by_day: dict[str, list[FarFile]] = {}
+    for file in known:
+        if not is_landing(file.name):
+            by_day.setdefault(file.name.rpartition("/")[0], []).append(file)
+    for group in by_day.values():
+        if len(group) >= FAR_DAY_FILES_MAX or (asked and len(group) > 1):
+            chosen |= {file.name: file for file in group}
+    dead = list(tombstones)
+    if len(dead) >= FAR_TOMBSTONES_MAX or (asked and dead):
+        for file in known:
+            if any(
+                file.first_source <= source <= file.last_source and file.next_ms <= due_ms <= file.max_ms
+                for source, due_ms in dead[: FAR_TOMBSTONES_MAX * 2]
+            ):
+                chosen[file.name] = file
+    taken: list[FarFile] = []
+    room = FAR_COMPACT_BYTES_MAX
+    for file in sorted(chosen.values(), key=lambda file: (file.first_source, file.name)):
+        if file.payload_bytes > room and taken:
+            break
+        room -= file.payload_bytes
+        taken.append(file)
+    return taken

@@ -1,0 +1,214 @@
+"""Finding far messages: in the log those that no file holds, in the files the others, as one list by due time.
+
+Rules of this file
+1. Files and records are read elsewhere; the state is asked here, and only here it is decided what is pending.
+2. A page costs what it shows: files without a row in range are not opened, others give a row group at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from orbitmq.errors import StoreError
+from orbitmq.limits import FAR_LANDING_ROWS_MAX, FAR_QUERIES_MAX
+from orbitmq.protocol.names import FAR_TIMER_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.records import Record, decode_record, iter_records
+from orbitmq.store.store import MessageStore
+from orbitmq.store.worker import Worker
+from orbitmq.timing.far.changes import source_of_far
+from orbitmq.timing.far.keeper import FarKeeper
+from orbitmq.timing.far.state import FarState
+from orbitmq.timing.far.tier import FarBusyError, FarQuery, FileView, Found, Tier
+from orbitmq.timing.far.unlanded import FarUnit
+
+INSTANT_MS_MAX = 1 << 62
+
+
+class FarRecord(NamedTuple):
+    """A pending message of the far tier."""
+
+    source: int
+    deliver_ms: int
+    topic: str
+    queue_id: int
+    message_id: str | None
+    keys: str | None
+    size: int
+    """Bytes of its record, body included."""
+    record: Record
+    """Its record in the far topic; without the body unless that was asked for."""
+
+
+class FarPage(NamedTuple):
+    records: list[FarRecord]
+    more: bool
+    """Whether there may be more behind the last."""
+
+
+Done = Callable[[FarPage | Exception], None]
+
+
+def far_record(record: Record, size: int) -> FarRecord:
+    properties = decode_properties(record.properties)
+    return FarRecord(
+        source_of_far(record),
+        int(properties[Property.DUE_MS]),
+        properties[Property.REAL_TOPIC],
+        int(properties.get(Property.REAL_QID, "0")),
+        properties.get(Property.UNIQ_KEY),
+        properties.get(Property.KEYS),
+        size,
+        record,
+    )
+
+
+def matches(message: FarRecord, query: FarQuery) -> bool:
+    """Whether a message is one that the query wants, whatever its limit."""
+    keys = (message.keys or "").split()
+    return (
+        (query.topic is None or message.topic == query.topic)
+        and (query.message_id is None or message.message_id == query.message_id)
+        and (query.key is None or query.key in keys)
+        and (query.key_prefix is None or any(key.startswith(query.key_prefix) for key in keys))
+        and (query.from_ms is None or message.deliver_ms >= query.from_ms)
+        and (query.until_ms is None or message.deliver_ms < query.until_ms)
+        and (query.after is None or (message.deliver_ms, message.source) > tuple(query.after))
+    )
+
+
+class FarQueries:
+    """Answers questions about one store's far tier."""
+
+    def __init__(self, state: FarState, keeper: FarKeeper, tier: Tier, worker: Worker) -> None:
+        self._state = state
+        self._keeper = keeper
+        self._tier = tier
+        self._worker = worker
+        self._store: MessageStore | None = None
+        self._waiting = 0
+
+    def attach(self, store: MessageStore) -> None:
+        self._store = store
+
+    def find(self, query: FarQuery, done: Done) -> None:
+        if self._store is None or self._keeper.is_closed:
+            done(StoreError("the broker is not running"))
+            return
+        if self._waiting >= FAR_QUERIES_MAX:
+            done(
+                FarBusyError(f"{FAR_QUERIES_MAX} look-ups in the far tier wait already", remedy="ask again in a moment")
+            )
+            return
+        self._waiting += 1
+
+        def finished(answer: FarPage | Exception) -> None:
+            self._waiting -= 1
+            done(answer)
+
+        _Search(self, self._store, query, finished).begin()
+
+    # --- used by a search -------------------------------------------------------------------------------------------
+
+    def in_log(self, store: MessageStore, query: FarQuery) -> list[FarUnit]:
+        """Messages that no file holds and that may match, by due time."""
+        unlanded = self._state.unlanded
+        name = query.message_id or query.key
+        since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
+        until_ms = INSTANT_MS_MAX if query.until_ms is None else query.until_ms - 1
+        if name is not None:
+            found = store.query_by_key(FAR_TIMER_TOPIC, name, FAR_LANDING_ROWS_MAX, 0, INSTANT_MS_MAX)
+            offsets = [unlanded.offset_of(position + 1) for position in found]
+            units = [unlanded.unit(offset) for offset in offsets if offset is not None and unlanded.is_pending(offset)]
+            return sorted(units, key=lambda unit: (unit.deliver_ms, unit.queue_offset))
+        units = unlanded.due(until_ms, since_ms=since_ms)
+        if query.topic is not None:
+            units = [unit for unit in units if unit.topic == query.topic]
+        if query.after is not None:
+            units = [unit for unit in units if (unit.deliver_ms, unit.source) > tuple(query.after)]
+        return units if query.key_prefix is not None else units[: query.limit + 1]
+
+    def views(self, query: FarQuery) -> list[FileView]:
+        """Files that may hold what is wanted."""
+        since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
+        return [
+            FileView(file.name, file.taken)
+            for file in self._state.files.values()
+            if file.left
+            and file.name not in self._keeper.damaged
+            and file.max_ms >= since_ms
+            and (query.until_ms is None or file.next_ms < query.until_ms)
+        ]
+
+    def ask(self, views: list[FileView], query: FarQuery, done: Callable[[Found | BaseException], None]) -> None:
+        self._keeper.used()
+        self._worker.submit(lambda: self._tier.find(views, query), done)
+
+    def is_pending(self, source: int) -> bool:
+        return self._state.is_pending(source)
+
+    def read(self, store: MessageStore, units: list[FarUnit], done: Callable[[list[FarRecord]], None]) -> None:
+        def decoded(found: list[tuple[FarUnit, bytes | None]]) -> None:
+            done([far_record(decode_record(data), unit.size) for unit, data in found if data is not None])
+
+        self._keeper.read_units(store, units, decoded, lambda: done([]))
+
+    def note_damaged(self, damaged: list[tuple[str, str]]) -> None:
+        self._keeper.leave_out(damaged)
+
+
+class _Search:
+    """One question on its way: first the log, then the files, again from where they ended while rows do not count."""
+
+    def __init__(self, queries: FarQueries, store: MessageStore, query: FarQuery, done: Done) -> None:
+        self._queries = queries
+        self._store = store
+        self._query = query
+        self._done = done
+        self._found: dict[int, FarRecord] = {}
+
+    def begin(self) -> None:
+        units = self._queries.in_log(self._store, self._query)
+        if units:
+            self._queries.read(self._store, units, self._from_log)
+        else:
+            self._from_log([])
+
+    def _from_log(self, records: list[FarRecord]) -> None:
+        self._found = {record.source: record for record in records if matches(record, self._query)}
+        self._ask(self._query)
+
+    def _ask(self, query: FarQuery) -> None:
+        views = self._queries.views(query)
+        if views:
+            self._queries.ask(views, query, lambda found: self._from_files(query, found))
+        else:
+            self._answer(False)
+
+    def _from_files(self, query: FarQuery, found: Found | BaseException) -> None:
+        if isinstance(found, Exception):
+            self._done(found)
+            return
+        assert isinstance(found, Found)
+        self._queries.note_damaged(found.damaged)
+        last: FarRecord | None = None
+        count = 0
+        for record, size in zip(iter_records(found.records), found.sizes, strict=True):
+            last = far_record(record, size)
+            if self._queries.is_pending(last.source):
+                self._found[last.source] = last
+                count += 1
+        if found.more and last is not None and count < query.limit:
+            rest = msgspec.structs.replace(query, after=(last.deliver_ms, last.source), limit=query.limit - count)
+            self._ask(rest)
+        else:
+            self._answer(found.more)
+
+    def _answer(self, more: bool) -> None:
+        limit = self._query.limit
+        pending = [record for record in self._found.values() if self._queries.is_pending(record.source)]
+        pending.sort(key=lambda record: (record.deliver_ms, record.source))
+        self._done(FarPage(pending[:limit], more or len(pending) > limit))

@@ -1,0 +1,247 @@
+"""What the far tier holds, as a function of the log: files, what of them still counts, and what no file holds yet.
+
+The state is saved in `orbitmq.far`, one line of JSON and a line with its CRC-32. It speaks of a log position: what the log says
+from there on is applied again. Because log files go and files of the tier stay, this file is more than a cache: a copy of it
+lies in the tier, as `manifest.json`.
+
+Rules of this file
+1. Pure: no file is touched, no clock is read. `Unlanded` is filled from the log by the owner.
+2. Every message is counted once when it comes and once when it is finished; a second finish changes nothing.
+3. What promotion hands over is remembered by source number only until the mark behind it, everything else until a file without
+   the row has taken the place of the one that has it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, TypeVar
+
+import msgspec
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.timing.far.changes import Change, Compacted, FarFile, Finish, Landed, Promoted, Recalled, Why
+from orbitmq.timing.far.unlanded import Unlanded
+
+STATE_FILE: Final = "orbitmq.far"
+MANIFEST_FILE: Final = "manifest.json"
+DAY_MS: Final = 86_400_000
+_VERSION: Final = 1
+
+
+class SavedState(msgspec.Struct, kw_only=True):
+    """The content of the state file."""
+
+    version: int = _VERSION
+    serial: int
+    store: str
+    """Tells the files of this store from those of another."""
+    position: int
+    """Everything the log says below is contained."""
+    landed_to: int
+    """Queue offset in the far topic below which every message is in a file or finished."""
+    next_offset: int
+    """Queue offset of the first far record that is not counted here."""
+    done: dict[int, int]
+    files: list[FarFile]
+    tombstones: list[tuple[int, int]]
+    handed: list[int]
+    pending: int
+    by_topic: dict[str, int]
+    by_day: dict[int, int]
+
+
+def encode_state(saved: SavedState) -> bytes:
+    line = msgspec.json.encode(saved)
+    return b"%s\n%08x\n" % (line, zlib.crc32(line))
+
+
+def decode_state(content: bytes) -> SavedState:
+    """Raises StoreDamagedError."""
+    line, _, rest = content.partition(b"\n")
+    if rest.strip() != b"%08x" % zlib.crc32(line):
+        raise StoreDamagedError(f"{STATE_FILE} fails its check")
+    try:
+        saved = msgspec.json.decode(line, type=SavedState)
+    except msgspec.MsgspecError as error:
+        raise StoreDamagedError(f"{STATE_FILE} cannot be read: {error}") from error
+    if saved.version != _VERSION:
+        raise StoreDamagedError(f"{STATE_FILE} has version {saved.version}, this program knows {_VERSION}")
+    return saved
+
+
+K = TypeVar("K")
+
+
+def _add(counts: dict[K, int], key: K, by: int) -> None:
+    count = counts.get(key, 0) + by
+    if count > 0:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
+
+
+class FarState:
+    """The far messages of one store."""
+
+    def __init__(self) -> None:
+        self.unlanded = Unlanded()
+        self.files: dict[str, FarFile] = {}
+        self.tombstones: dict[int, int] = {}
+        """Source number -> due time of messages that have a row and were finished by something else than promotion."""
+        self.handed: set[int] = set()
+        """Source numbers that promotion handed over since its last mark."""
+        self.garbage: list[str] = []
+        """Files that nothing speaks of any more; to be removed once that is durable."""
+        self.pending_count = 0
+        self.by_topic: dict[str, int] = {}
+        self.by_day: dict[int, int] = {}
+        """Days since 1970, UTC -> pending messages that are due on it."""
+        self.promoted_count = 0
+        self.is_changed = False
+        """Whether something happened that the log alone says, since `save` was last called."""
+
+    # --- what happened ----------------------------------------------------------------------------------------------
+
+    def stored(self, queue_offset: int, physical_offset: int, size: int, deliver_ms: int, topic: str) -> None:
+        """A far record. Those that are known already are ignored."""
+        if queue_offset < self.unlanded.next_offset:
+            return
+        self.unlanded.add(queue_offset, physical_offset, size, deliver_ms, topic)
+        self._count(topic, deliver_ms, 1)
+
+    def ignored(self, queue_offset: int, physical_offset: int) -> None:
+        """A record in the far topic that is no timer message: it has its place and is finished."""
+        if queue_offset >= self.unlanded.next_offset:
+            self.unlanded.add(queue_offset, physical_offset, 1, 0, "")
+            self.unlanded.finish(queue_offset, -1)
+
+    def finished_in_log(self, source: int, position: int) -> bool:
+        """A record at `position` names a source: whether that was a far message which no file holds yet."""
+        offset = self.unlanded.offset_of(source)
+        if offset is None:
+            return False
+        unit = self.unlanded.unit(offset)
+        if self.unlanded.finish(offset, position):
+            self._count(unit.topic, unit.deliver_ms, -1)
+            self.is_changed = True
+        return True
+
+    def finished(self, finish: Finish, position: int) -> None:
+        """A record at `position` says that it finishes a far message."""
+        if self.finished_in_log(finish.source, position):
+            return
+        if not self.is_pending(finish.source):
+            return
+        if finish.why is Why.PROMOTED:
+            self.handed.add(finish.source)
+            self.promoted_count += 1
+        else:
+            self.tombstones[finish.source] = finish.deliver_ms
+        self._count(finish.topic, finish.deliver_ms, -1)
+        self.is_changed = True
+
+    def _count(self, topic: str, deliver_ms: int, by: int) -> None:
+        self.pending_count += by
+        _add(self.by_topic, topic, by)
+        _add(self.by_day, deliver_ms // DAY_MS, by)
+
+    def changed(self, change: Change) -> None:
+        """A record of the changes topic. A repeated one changes nothing."""
+        if isinstance(change, Landed):
+            self._landed(change)
+        elif isinstance(change, Promoted):
+            self._promoted(change)
+        elif isinstance(change, Compacted):
+            self._compacted(change)
+        else:
+            assert isinstance(change, Recalled)  # finished by its source already; its body is for readers
+            return
+        self.is_changed = True
+
+    def _landed(self, change: Landed) -> None:
+        unlanded = self.unlanded
+        if change.next <= unlanded.first:
+            return
+        if change.file is not None:
+            self.files[change.file.name] = change.file
+            for offset in range(change.first, change.next):
+                if unlanded.done.get(offset, -1) >= change.seen:
+                    unit = unlanded.unit(offset)
+                    self.tombstones[unit.source] = unit.deliver_ms
+        unlanded.drop(change.next)
+
+    def _promoted(self, change: Promoted) -> None:
+        file = self.files.get(change.file)
+        self.handed.clear()
+        if file is None or change.taken <= file.taken:
+            return
+        file.taken, file.next_ms = change.taken, change.next_ms
+        if file.taken >= file.rows:
+            self._forget(file.name)
+
+    def _compacted(self, change: Compacted) -> None:
+        for name in change.removed:
+            if name in self.files:
+                self._forget(name)
+        for file in change.added:
+            self.files[file.name] = file
+        for source in change.dropped:
+            self.tombstones.pop(source, None)
+            self.handed.discard(source)
+
+    def _forget(self, name: str) -> None:
+        file = self.files.pop(name)
+        self.garbage.append(name)
+        if not self.files:
+            self.tombstones.clear()
+        elif file.rows <= file.taken and self.tombstones:
+            lowest = min(other.next_ms for other in self.files.values())
+            for source in [source for source, due_ms in self.tombstones.items() if due_ms < lowest]:
+                del self.tombstones[source]
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    def is_pending(self, source: int) -> bool:
+        """Of a message that is known to exist: whether it still waits in the tier."""
+        offset = self.unlanded.offset_of(source)
+        if offset is not None:
+            return self.unlanded.is_pending(offset)
+        return source not in self.tombstones and source not in self.handed
+
+    @property
+    def next_deliver_ms(self) -> int | None:
+        """A time before which nothing in the tier is due; None when it is empty."""
+        times = [file.next_ms for file in self.files.values() if file.left]
+        if (earliest := self.unlanded.earliest_ms) is not None:
+            times.append(earliest)
+        return min(times, default=None)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def saved(self, serial: int, position: int, store: str) -> SavedState:
+        self.is_changed = False
+        return SavedState(
+            serial=serial,
+            store=store,
+            position=position,
+            landed_to=self.unlanded.first,
+            next_offset=self.unlanded.next_offset,
+            done=self.unlanded.done,
+            files=list(self.files.values()),
+            tombstones=list(self.tombstones.items()),
+            handed=sorted(self.handed),
+            pending=self.pending_count,
+            by_topic=self.by_topic,
+            by_day=self.by_day,
+        )
+
+    def restore(self, saved: SavedState) -> None:
+        """Everything but the messages that no file holds; those are read from the log."""
+        self.unlanded = Unlanded(saved.landed_to)
+        self.files = {file.name: file for file in saved.files}
+        self.tombstones = dict(saved.tombstones)
+        self.handed = set(saved.handed)
+        self.pending_count = saved.pending
+        self.by_topic = dict(saved.by_topic)
+        self.by_day = dict(saved.by_day)
+        self.is_changed = False

@@ -1,0 +1,140 @@
+"""The files of the far tier as the broker sees them: a few calls that block, and how they fail.
+
+Two things answer them: `arrow_tier` does the work with pyarrow, in a process of its own; `process` carries calls there and back.
+
+Rules of this file
+1. Every call can be repeated: what was done twice looks as if done once.
+2. Three failures: the tier cannot be reached or has no room (`FarUnreachableError`, try again), a file is damaged
+   (`FarFileDamagedError`, leave it out), the process ended (`HelperEndedError`, start it again).
+3. Records travel as the bytes they had in the commit log, one behind the other.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from orbitmq.errors import OrbitError
+from orbitmq.timing.far.changes import FarFile
+
+
+class FarTierError(OrbitError):
+    """A call to the far tier failed."""
+
+
+class FarUnreachableError(FarTierError):
+    """The file system of the tier cannot be reached, or takes nothing."""
+
+
+class FarFileDamagedError(FarTierError):
+    """A file of the tier is missing or cannot be read as what it should be. `name` says which."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class HelperEndedError(FarTierError):
+    """The process that keeps the files ended, or did not answer in time."""
+
+
+class FarBusyError(FarTierError):
+    """Too many look-ups wait already."""
+
+
+class FarQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which far messages are wanted; every condition given must hold. Sorted by due time, then source."""
+
+    topic: str | None = None
+    message_id: str | None = None
+    key: str | None = None
+    key_prefix: str | None = None
+    from_ms: int | None = None
+    """Due at this time or later."""
+    until_ms: int | None = None
+    """Due before this time."""
+    limit: int = 50
+    after: tuple[int, int] | None = None
+    """Due time and source of the message behind which the page begins."""
+    bodies: bool = False
+    """With the bodies; otherwise they are empty and the sizes tell how long the records are."""
+
+
+class FileView(msgspec.Struct):
+    """A file, and how many of its rows do not count any more."""
+
+    name: str
+    taken: int
+
+
+class Opened(msgspec.Struct):
+    """What lies in the tier: number and store of the manifest that was published last, None and "" where there is none."""
+
+    serial: int | None
+    store: str
+
+
+class Rows(msgspec.Struct):
+    """Rows of one file, in its order."""
+
+    records: bytes
+    taken: int
+    """Number of the row behind the last one."""
+    next_ms: int
+    """Its due time; of the last row when there is none."""
+
+
+class Found(msgspec.Struct):
+    """Messages that match a query, and whether there may be more behind the last."""
+
+    records: bytes
+    sizes: list[int]
+    more: bool
+    damaged: list[tuple[str, str]]
+    """Files that could not be asked, and why."""
+
+
+class Compaction(msgspec.Struct):
+    added: list[FarFile]
+    dropped: list[int]
+
+
+class Tier(Protocol):
+    """The files of one store's far tier. Every call blocks and may raise FarTierError."""
+
+    def open(self) -> Opened:
+        """Look at what is there. Creates the directories where the file system has any."""
+        ...
+
+    def land(self, name: str, records: bytes) -> FarFile:
+        """Write far records to a new file, which is durable on return."""
+        ...
+
+    def rows(self, name: str, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
+        """The rows from number `start` on that are due up to `until_ms`, at least one if there is any."""
+        ...
+
+    def find(self, files: list[FileView], query: FarQuery) -> Found:
+        """Rows that match, whether they still count or not."""
+        ...
+
+    def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
+        """Write what counts of `files` anew, by day. The old files stay."""
+        ...
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files that may be there."""
+        ...
+
+    def sweep(self, known: list[str]) -> list[str]:
+        """Remove every file but these, which steps without an end left behind. Answers their names."""
+        ...
+
+    def publish(self, manifest: bytes) -> None:
+        """Keep a copy of the state beside the files."""
+        ...
+
+    def stop(self) -> None:
+        """Give back what is held; the next call takes it again. May be called on any thread: what runs ends with an error."""
+        ...
