@@ -87,6 +87,11 @@ class BlockFile:
     def exists(self) -> bool:
         return self.size_bytes > 0 or self._files.exists(self.path)
 
+    @property
+    def file_bytes(self) -> int:
+        """Size of the file that was found, whatever of it is good."""
+        return self._files.file_size(self.path) if self._files.exists(self.path) else 0
+
     def read(self) -> memoryview | None:
         """The whole content, mapped; None when there is no file."""
         if not self._files.exists(self.path):
@@ -100,7 +105,7 @@ class BlockFile:
             self.close()
             self._files.remove(self.path)
             self._files.sync_dir(self.path.parent)
-            self.size_bytes = 0
+            self.size_bytes, self._name_synced = 0, False
             return
         file = self._open()
         if file.size() > size_bytes:

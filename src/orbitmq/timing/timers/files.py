@@ -370,12 +370,15 @@ class TimerFiles:
         self._log = log
         self.read_ms = at.read_ms
         self._trusted_end = at.log_end
-        behind = 0
+        behind, earliest = 0, 0
         for unit in log.scan(at.log_end) if at.log_end < log.end else ():
             if unit.position >= at.log_end:
                 behind += -1 if unit.is_delete else 1
+                earliest = min(earliest or unit.slot_ms, unit.slot_ms)
                 self.linked_until = max(self.linked_until, unit.physical_offset + 1)
         self._restore_wheel(at, at.waiting_sum + behind)
+        if not self.read_ms:
+            self.read_ms = earliest
         log.distrust_disk(0)
 
     def _load_log(self, end: int) -> TimerLog:

@@ -171,6 +171,22 @@ class TimerLedger:
             synced,
         )
 
+    def noted(self, at: JournalPosition) -> None:
+        """The journal ends in this position block."""
+        self._noted = at
+
+    def rewrite(self) -> None:
+        """After a recovery that changed more than the log says: write a journal that says everything. Raises OSError."""
+        self.files.write()
+        if self.journal.exists:
+            self.journal.cut(0)
+        self._finished.clear()
+        self._gaps.clear()
+        if self.pending.next_offset:
+            at = self._at(synced=False)
+            self.journal.append([*encode_snapshot(self.pending), encode_position(at)])
+            self._noted = at
+
     def begin_sync(self) -> None:
         if self._snapshot is not None:  # a save that was begun and never ran
             self._snapshot = None
