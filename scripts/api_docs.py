@@ -60,6 +60,20 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "Timer messages",
+        "Messages sent with `at` or `after`. `Client.timers` is a `Timers`; a receipt, a recall handle or a `TimerView` names one message.",
+        (
+            "Timers",
+            "TimerOutcome",
+            "TimerMatch",
+            "TimerVerdict",
+            "TimerView",
+            "TimerMessage",
+            "TimerCounts",
+            "TimerBucket",
+        ),
+    ),
+    Section(
         "Choosing queues",
         "`ProducerOptions.selector` is one of these, or a function `(queues, ordering_key) -> queue`, which is called `Selector`.",
         ("RoundRobin", "RandomQueue", "MachineRoom", "Selector"),

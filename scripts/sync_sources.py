@@ -34,7 +34,7 @@ OWNER: Final = "Client"
 
 INTERNAL: Final = {
     "Client": {
-        "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon",
+        "check_timed", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon",
         "inner_producer", "introduce_to", "lite_closed", "lite_consumers", "lite_started", "lite_subscribed",
         "membership", "name_servers", "network", "producer_closed", "producers", "routes", "stable_id", "tasks", "tracer",
         "unique_ids", "waiting_replies",

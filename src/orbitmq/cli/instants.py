@@ -44,6 +44,12 @@ def parse_span_ms(option: str, text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
+def parse_due_ms(option: str, text: str, now_ms: int) -> int:
+    """As `parse_instant_ms`, for instants that lie ahead: a span is from now on. `BadParameter`."""
+    text = text.strip()
+    return now_ms + parse_span_ms(option, text) if _SPAN.fullmatch(text) else parse_instant_ms(option, text, now_ms)
+
+
 def parse_instant_ms(option: str, text: str, now_ms: int, zone: datetime.tzinfo | None = None) -> int:
     """Milliseconds since the epoch of `2024-05-01T12:00:00Z`, of milliseconds as they are, or of a span before now (`10m`).
 

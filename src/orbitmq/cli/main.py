@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "topic": Entry("orbitmq.cli.topics", "Topics: list, show, create, update, delete, route, stats, producers."),
     "group": Entry("orbitmq.cli.groups", "Consumer groups: list, settings, lag, members, offsets."),
     "message": Entry("orbitmq.cli.messages", "Messages: show, send, redrive dead letters."),
+    "timer": Entry("orbitmq.cli.timers", "Timer messages: list, show, recall, reschedule, stats, export, import."),
     "send": Entry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
     "tail": Entry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": Entry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli.cluster_access import TopicArgument, run, target
+from orbitmq.cli.instants import parse_due_ms, parse_span_ms
 from orbitmq.cli.output import show_rows
 from orbitmq.cli.pairs import parse_pairs
 from orbitmq.cli.shared_options import ClusterCommand
+from orbitmq.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +36,13 @@ def send(
     delay_level: Annotated[
         int, typer.Option("--delay-level", min=0, help="Deliver after this level (1 = 1 s ... 18 = 2 h).")
     ] = 0,
+    at: Annotated[
+        str | None, typer.Option("--at", help="Deliver at 2030-05-01T12:00:00Z, or milliseconds.", show_default=False)
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", help="Deliver so long after it was stored: 30s, 10m, 36h.", show_default=False),
+    ] = None,
     ordering_key: Annotated[
         str | None, typer.Option("--ordering-key", help="Same key, same queue.", show_default=False)
     ] = None,
@@ -51,6 +60,10 @@ def send(
     """Send one message, or one for every line of standard input, and print where it was stored."""
     if ordering_key is not None and (queue is not None or broker is not None):
         raise typer.BadParameter("--ordering-key chooses the queue; give no --queue and no --broker")
+    if sum((delay_level > 0, at is not None, after is not None)) > 1:
+        raise typer.BadParameter("give one of --delay-level, --at and --after")
+    at_ms = None if at is None else parse_due_ms("--at", at, SystemClock().now_ms())
+    after_s = None if after is None else parse_span_ms("--after", after) / 1_000
     timeout_ms = target().timeout_ms
     pairs = parse_pairs("--property", properties)
     bodies = [body.encode()] if body is not None else _lines()
@@ -67,6 +80,8 @@ def send(
                     tag=tag,
                     key=key or None,
                     delay_level=delay_level,
+                    at=at_ms,
+                    after=after_s,
                     ordering_key=ordering_key,
                     queue=chosen,
                     properties=pairs,
@@ -81,6 +96,7 @@ def send(
                         "queue_offset": receipt.queue_offset,
                         "message_id": receipt.message_id,
                         "offset_message_id": receipt.offset_message_id,
+                        "recall_handle": receipt.recall_handle,
                     }
                 )
 

@@ -7,6 +7,8 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orbitmq.protocol.ids import encode_offset_id, host_text
 from orbitmq.protocol.properties import (
     OUR_PREFIX,
@@ -18,6 +20,17 @@ from orbitmq.protocol.properties import (
 )
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import MessageQueue
+
+
+def user_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that a program set itself; every send takes them."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name not in RESERVED
+        and not name.startswith((TRANSIENT_PREFIX, OUR_PREFIX))
+        and user_property_problem(name, value) is None
+    }
 
 
 class StoredMessage:
@@ -51,13 +64,7 @@ class StoredMessage:
     @property
     def user_properties(self) -> dict[str, str]:
         """Without what the protocol, a broker or orbitmq (`ORBITMQ_...`) has added; every send takes these."""
-        return {
-            name: value
-            for name, value in self.properties.items()
-            if name not in RESERVED
-            and not name.startswith((TRANSIENT_PREFIX, OUR_PREFIX))
-            and user_property_problem(name, value) is None
-        }
+        return user_properties(self.properties)
 
     @property
     def topic(self) -> str:

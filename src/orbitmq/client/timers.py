@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from orbitmq.client.stored import user_properties
 from orbitmq.errors import ConfigurationError, ProtocolError
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
@@ -99,7 +100,7 @@ class TimerOutcome(msgspec.Struct, frozen=True):
 
 
 class TimerMessage(msgspec.Struct, frozen=True):
-    """A pending timer message in full. properties: all of them, reserved ones included."""
+    """A pending timer message in full. properties: all of them, reserved ones included; user_properties: those of its program."""
 
     timer: TimerView
     body: bytes
@@ -108,6 +109,14 @@ class TimerMessage(msgspec.Struct, frozen=True):
     @property
     def tag(self) -> str | None:
         return self.properties.get(Property.TAGS)
+
+    @property
+    def ordering_key(self) -> str | None:
+        return self.properties.get(Property.SHARDING_KEY)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        return user_properties(self.properties)
 
 
 class TimerBucket(msgspec.Struct, frozen=True):
@@ -143,6 +152,22 @@ class HasTimer(Protocol):
 
     @property
     def recall_handle(self) -> str | None: ...
+
+
+class TimerCalls(Protocol):
+    """What a receipt asks on behalf of the program."""
+
+    async def recall(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
+
+    async def reschedule(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+    ) -> TimerOutcome: ...
+
+    async def status(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
 
 
 class Meant(NamedTuple):

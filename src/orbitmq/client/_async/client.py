@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
+    from orbitmq.client.sending.outgoing import Outgoing
     from orbitmq.client.sending.reply import Reply
     from orbitmq.client.stored import StoredMessage
     from orbitmq.protocol.remoting.frame import Command
@@ -434,6 +435,9 @@ class Client:
 
     async def introduce_to(self, address: str) -> None:
         await self.membership.beat(address)
+
+    async def check_timed(self, address: str, broker_name: str, outgoing: Outgoing, timeout_ms: int) -> None:
+        await self.timers.support.check(address, broker_name, outgoing, timeout_ms)
 
     def heartbeat_soon(self) -> None:
         self._heartbeat_due.set()

@@ -23,7 +23,6 @@ from orbitmq.client._async.consuming.queue_locks import QueueLocks
 from orbitmq.client._async.runtime import Tasks
 from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
-from orbitmq.client._async.timers.timers import Timers
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.pull_plan import Hold
 from orbitmq.client.consuming.subscription import Subscription
@@ -31,6 +30,7 @@ from orbitmq.client.message import Message
 from orbitmq.client.options import ClientOptions, ConsumerOptions
 from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
+from orbitmq.client.timers import TimerCalls
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue
@@ -158,7 +158,11 @@ class Context(Protocol):
     def inner_producer(self) -> Sender: ...
 
     @property
-    def timers(self) -> Timers: ...
+    def timers(self) -> TimerCalls: ...
+
+    async def check_timed(self, address: str, broker_name: str, outgoing: Outgoing, timeout_ms: int) -> None:
+        """`TimersMissingError` when the broker would deliver this timer message at once."""
+        ...
 
     async def consumer_started(self, consumer: Member) -> None: ...
 

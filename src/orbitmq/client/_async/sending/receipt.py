@@ -19,8 +19,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from orbitmq.client._async.timers.timers import Timers
-    from orbitmq.client.timers import TimerOutcome
+    from orbitmq.client.timers import TimerCalls, TimerOutcome
     from orbitmq.protocol.remoting.frame import Command
 
 
@@ -45,7 +44,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
     attempts_count: int = 1
     trace_on: bool = True
     recall_handle: str | None = None
-    timers: Timers | None = None
+    timers: TimerCalls | None = None
 
     async def recall(self) -> TimerOutcome:
         """Cancel the message if it has not been delivered yet: `Timers.recall` with this receipt."""
@@ -61,7 +60,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
         """Whether the message still waits for its due time: `Timers.status` with this receipt."""
         return await self._timers().status(self)
 
-    def _timers(self) -> Timers:
+    def _timers(self) -> TimerCalls:
         if self.timers is None:
             raise ClientError(
                 f"message {self.message_id} was sent without at and without after; there is nothing to recall or to move",
@@ -71,7 +70,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
 
 
 def receipts(
-    outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_count: int, timers: Timers | None = None
+    outgoing: Outgoing, queue: MessageQueue, answer: Command, attempts_count: int, timers: TimerCalls | None = None
 ) -> list[SendReceipt]:
     """One receipt per message of a stored request. `ClientError` when the answer lacks what every broker sends."""
     status = STORED_CODES[answer.code]

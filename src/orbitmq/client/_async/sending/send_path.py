@@ -132,7 +132,7 @@ class SendPath:
         address = await self._address(target)
         if outgoing.is_timed:
             left_ms = max(1, deadline_ms - monotonic_ms())
-            await self._client.timers.support.check(address, target.broker_name, outgoing, left_ms)
+            await self._client.check_timed(address, target.broker_name, outgoing, left_ms)
         await self._client.network.post(
             address,
             RequestCode.SEND_MESSAGE_V2,
@@ -205,7 +205,7 @@ class SendPath:
             address = await self._address(queue)
             if outgoing.is_timed:
                 started_ms = monotonic_ms()
-                await self._client.timers.support.check(address, queue.broker_name, outgoing, timeout_ms)
+                await self._client.check_timed(address, queue.broker_name, outgoing, timeout_ms)
                 timeout_ms = max(1, timeout_ms - (monotonic_ms() - started_ms))
             answer = await self._client.network.exchange(address, self._request(outgoing, queue, once), timeout_ms)
             if answer.code not in STORED_CODES:
