@@ -16,7 +16,7 @@ import msgspec
 from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import SCHEDULE_TOPIC
+from orbitmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.schedule import DelayLevels
@@ -32,6 +32,8 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.timer_times import slot_time
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 T = TypeVar("T")
 
@@ -44,6 +46,9 @@ SMALL = StoreSettings(
 )
 """File sizes that make everything roll within a few dozen messages."""
 
+SMALL_TIMERS = TimerSettings(roll_window_slots=7_200, log_file_bytes=52 * 20 + 16, slot_count=20_000)
+"""A wheel of five hours, of which two are in use, and a timer log of twenty units a file."""
+
 
 def close_as_killed(store: MessageStore) -> None:
     """Close all files of a store and drop its lock without writing anything, as the kernel does for a killed process."""
@@ -53,7 +58,7 @@ def close_as_killed(store: MessageStore) -> None:
     for queue in store.queues:
         queue.close()
     for derived in store._derived:
-        if isinstance(derived, Idempotence):
+        if isinstance(derived, Idempotence | Timers):
             derived.close()
     store.log.close()
     store._saving.release()
@@ -88,7 +93,7 @@ class SteppedWorker:
 
 
 class LittleStore:
-    """An open store with its delay levels and its memory of idempotent sends, and short ways to use both."""
+    """An open store with its delay levels, its timers and its memory of idempotent sends, and short ways to use them."""
 
     def __init__(
         self,
@@ -98,6 +103,7 @@ class LittleStore:
         clock: ManualClock | None = None,
         levels: str = "1s 2s 5s",
         settings: StoreSettings = SMALL,
+        timers: TimerSettings = SMALL_TIMERS,
         **changes: Any,
     ) -> None:
         self.root = root
@@ -113,6 +119,8 @@ class LittleStore:
         self.offsets_file = ConfigFile(self.files, config / OFFSETS_FILE)
         self.release = LevelRelease(self.clock, history.due_time, LevelOffsets(self.offsets_file, self.clock))
         self.idempotence = Idempotence(self.files, root, self.clock)
+        self.precision_ms = timers.precision_ms
+        self.timers = Timers(self.files, root, self.clock, timers)
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),
@@ -120,18 +128,26 @@ class LittleStore:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[self.release, self.idempotence],
+            derived=[self.release, self.idempotence, self.timers],
             worker=self.worker,
         )
         history.keep()
         self.release.attach(self.store)
+        self.timers.attach(self.store)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def message(
-        self, topic: str = "Topic", queue_id: int = 0, body: bytes = b"body", *, level: int = 0, **properties: str
+        self,
+        topic: str = "Topic",
+        queue_id: int = 0,
+        body: bytes = b"body",
+        *,
+        level: int = 0,
+        after_ms: int | None = None,
+        **properties: str,
     ) -> NewMessage:
-        """A message, re-addressed to the schedule topic as admission does when it has a delay level."""
+        """A message, re-addressed as admission does when it has a delay level, or is due after some time."""
         values = dict(properties)
         tag = values.get(Property.TAGS)
         code = tags_code(tag) if tag else 0
@@ -140,6 +156,12 @@ class LittleStore:
             values |= {Property.DELAY: str(level), Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
             values[Property.DUE_MS] = str(code)
             topic, queue_id = SCHEDULE_TOPIC, level - 1
+        elif after_ms is not None:
+            due_ms = self.clock.now_ms() + after_ms
+            values[Property.TIMER_DELIVER_MS] = str(due_ms)
+            values[Property.TIMER_OUT_MS] = str(slot_time(due_ms, self.precision_ms))
+            values |= {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id), Property.DUE_MS: str(due_ms)}
+            topic, queue_id = TIMER_TOPIC, 0
         return NewMessage(
             topic,
             queue_id,
@@ -210,6 +232,7 @@ class LittleStore:
 
     def close(self) -> None:
         """The orderly stop."""
+        self.timers.hand_over()
         self.store.close()
 
     def kill(self) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.store.dispatch import Dispatched
+from orbitmq.protocol.records import Record
+from orbitmq.store.dispatch import Dispatched, dispatched_from_record
 from orbitmq.timing.restoring import source_offset
 from orbitmq.timing.timer_times import stored_due_time
 
@@ -40,6 +41,8 @@ class TimerFacts(NamedTuple):
     source: int | None
     """Log position of the record that this one replaces or cancels."""
     store_timestamp: int
+    queue_id: int = 0
+    """Of `topic`."""
 
 
 class FinishedTimer(NamedTuple):
@@ -60,6 +63,7 @@ def _mark(name: str) -> bytes:
 _OUT_MS: Final = _mark(Property.TIMER_OUT_MS)
 _DUE_MS: Final = _mark(Property.DUE_MS)
 _REAL_TOPIC: Final = _mark(Property.REAL_TOPIC)
+_REAL_QID: Final = _mark(Property.REAL_QID)
 _DEL_UNIQKEY: Final = _mark(Property.TIMER_DEL_UNIQKEY)
 _REAL_UNIQ_KEY: Final = _mark(Property.REAL_UNIQ_KEY)
 _LEFT_MS: Final = _mark(Property.LEFT_MS)
@@ -91,6 +95,7 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
     source = source_offset(entry) if entry.prepared_transaction_offset else None
     is_ours = cancel_key is not None and (source is not None or property_value(properties, _LEFT_MS) is not None)
     real_key = property_value(properties, _REAL_UNIQ_KEY)
+    queue_text = property_value(properties, _REAL_QID)
     try:
         return TimerFacts(
             entry.queue_offset,
@@ -105,6 +110,13 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
             "" if cancel_key is None or is_ours else cancel_key.decode(),
             source,
             entry.store_timestamp,
+            int(queue_text) if queue_text and queue_text.isdigit() and len(queue_text) <= 10 else 0,
         )
     except UnicodeDecodeError:
         return None
+
+
+def facts_of_record(record: Record, precision_ms: int) -> TimerFacts | None:
+    """As `timer_facts`, of a record that was read from the log."""
+    entry = dispatched_from_record(record, record.physical_offset, lambda properties, store_timestamp: 0)
+    return timer_facts(entry, precision_ms)

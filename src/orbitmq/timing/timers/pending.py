@@ -149,6 +149,14 @@ class PendingTimers:
                 if base + at >= since:
                     yield base + at
 
+    def count_below(self, end: int) -> int:
+        """How many offsets below `end` are pending. Some microseconds, and 0.1 us for each chunk in use."""
+        last, at = divmod(end, CHUNK_OFFSETS)
+        whole = sum(count for chunk, count in self._counts.items() if chunk < last)
+        if last not in self._bits:
+            return whole
+        return whole + (int.from_bytes(_as_bits(self._bits[last]), "little") & _mask(0, at)).bit_count()
+
     @property
     def first_pending(self) -> int | None:
         """The lowest pending offset. Some microseconds, and one for each chunk in use."""

@@ -1,14 +1,25 @@
 """Timer messages: what is pending, and releasing it at the exact millisecond.
 
+The log says what is pending. The wheel groups it by slot on the disk; slots that are near are held in memory, unit by unit in
+due order. The loop sleeps until the first of them is due. A look here answers "why is my timer message late".
+
 Rules of this file
 1. What is pending is a function of the log: timers learn of new, delivered and changed messages through `apply` alone, in a
-   running broker as in recovery.
-2. The identity of a pending message is the queue offset of its record in the timer topic.
+   running broker as in recovery. Progress therefore never leads the log.
+2. The identity of a pending message is the queue offset of its record in the timer topic. Units, slots and due times only say
+   where to look: before anything leaves, its record says whether it is pending and whether its time has come.
+3. Who is *leaving* (taken for delivery, being changed, being moved) belongs to whoever took it, until the log says that it is
+   finished or the append failed.
+4. A record that cannot be delivered goes to the quarantine topic with its reason; it blocks nothing. A store that takes no
+   messages is waited for without limit.
+5. Work per turn is bounded: one batch of releases and one slice of opening.
+6. The wall clock decides. Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 """
 
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,17 +27,56 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.protocol.records import Record
+from orbitmq.histogram import Histogram
+from orbitmq.protocol.javahash import java_hash
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.records import Record, decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.reading import is_sound
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts
+from orbitmq.timing.release import (
+    LATENESS_BOUNDS_MS,
+    RELEASE_BATCH_MAX,
+    RETRY_MS,
+    SLEEP_MAX_MS,
+    may_be_of_timer,
+)
+from orbitmq.timing.restoring import source_offset
+from orbitmq.timing.rewriting import Taken
+from orbitmq.timing.timer_files.link import Link
+from orbitmq.timing.timer_files.log import FILE_BYTES
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
+from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT_COUNT
+from orbitmq.timing.timer_times import roll_window, slot_to_link
+from orbitmq.timing.timers.cancels import Cancels
+from orbitmq.timing.timers.departure import Departure
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, facts_of_record, timer_facts
+from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
+from orbitmq.timing.timers.ledger import TimerLedger
+from orbitmq.timing.timers.opening import Opening
+from orbitmq.timing.timers.read_ahead import ReadAhead
+from orbitmq.timing.timers.recovery import TimerRecovery
+from orbitmq.timing.timers.slots import NearSlots, OpenSlot
 
+logger = logging.getLogger("orbitmq.timing")
+
+NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "timers"
+
+TOPIC_HASHES_MAX: Final = 10_000
+"""Topics whose hash is remembered; beyond it they are reckoned anew."""
+
+CHANGES: Final = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, QUARANTINE_TOPIC})
+"""Topics of records that finish a message without delivering it."""
+
+
+SIZE_SAMPLES: Final = 32
+"""Records whose sizes stand for those of all, when the bytes that are pending are estimated."""
 
 
 class TimerState(enum.Enum):
@@ -58,8 +108,14 @@ class TimerSettings(msgspec.Struct, frozen=True):
     """Of one store."""
 
     precision_ms: int = 1_000
+    """Width of a slot of the wheel."""
     roll_window_slots: int = 172_800
-    log_file_bytes: int = 100 * 1024 * 1024
+    """What is further away waits in a nearer slot and is put into the timer topic again from there."""
+    log_file_bytes: int = FILE_BYTES
+    slot_count: int = SLOT_COUNT
+    """Of the wheel; RocketMQ's has always the same."""
+    stopped: bool = False
+    """Release nothing."""
 
 
 class Timers:
@@ -68,42 +124,294 @@ class Timers:
     name = "timers"
 
     def __init__(self, files: Files, root: Path, clock: Clock, settings: TimerSettings) -> None:
+        self._clock = clock
+        self._precision_ms = settings.precision_ms
+        self._window_slots = min(roll_window(settings.roll_window_slots), settings.slot_count // 2 - 1)
+        self._ledger = TimerLedger(
+            files,
+            root,
+            clock,
+            settings.precision_ms,
+            log_file_bytes=settings.log_file_bytes,
+            slot_count=settings.slot_count,
+        )
+        self._recovery = TimerRecovery(self._ledger, self._link_again, _no_level)
+        self._store: MessageStore | None = None
+        self._hashes: dict[str, int] = {}
+        self._leaving = LeavingTimers()
+        self._near = NearSlots()
+        self._read_ahead = ReadAhead(self._near, self._size_of, self._arrived)
+        self._cancels = Cancels(self._arrived)
+        self._opening = Opening(
+            self._ledger.files, settings.slot_count, self._near, self._read_cancels, self._find_units
+        )
+        self._departure = Departure(
+            self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
+        )
+        self._slot_counts: dict[int, int] = {}
         self.linked: list[Callable[[Sequence[TimerFacts]], None]] = []
         """Told from `apply` of every batch of records that came into the timer topic, cancellations among them."""
         self.finished: list[Callable[[Sequence[FinishedTimer]], None]] = []
         """Told from `apply`, after `linked`, of every batch of records that are pending no longer."""
-        self.paused = False
+        self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
+        """From the due time of each message that this process delivered to the moment it became visible."""
+        self.linked_count = 0
+        """Messages that began to wait since the start of the process; one that is moved begins again."""
+        self.delivered_count = 0
+        self.paused = settings.stopped
         """While true nothing is released; due messages wait. For maintenance and tests."""
 
-    # --- what the log says (Derived, Recoverable) ---------------------------------------------------------------------
+    # --- what the log says (Derived) ----------------------------------------------------------------------------------
 
-    def apply(self, entries: Sequence[Dispatched]) -> None: ...
+    def apply(self, entries: Sequence[Dispatched]) -> None:
+        arrived = [entry for entry in entries if entry.topic == TIMER_TOPIC and entry.queue_id == 0]
+        if arrived:
+            self._take_in(arrived)
+        named = [entry for entry in entries if entry.prepared_transaction_offset]
+        if named:
+            self._finish_sources(named)
+        if entries:
+            self._ledger.took(entries[-1])
+        if arrived and self._store is not None:
+            self._arm()
 
-    def state(self) -> object: ...
+    def _take_in(self, arrived: Sequence[Dispatched]) -> None:
+        """Link what came into the timer topic; raises OSError before anything has changed."""
+        ledger, now_ms = self._ledger, self._clock.now_ms()
+        write_ms = ledger.files.floor(now_ms)
+        if write_ms < ledger.files.read_ms:  # the clock was set back
+            self._move_read_clock(now_ms)
+        every = [timer_facts(entry, self._precision_ms) for entry in arrived]
+        links = [self._link_of(entry, facts, write_ms) for entry, facts in zip(arrived, every, strict=True)]
+        slots = ledger.link(links)
+        running = self._store is not None
+        new: list[TimerFacts] = []
+        for at, (entry, facts) in enumerate(zip(arrived, every, strict=True)):
+            is_cancel = facts is not None and facts.is_cancel
+            if not (ledger.skip(entry.queue_offset) if is_cancel else ledger.add(entry.queue_offset)):
+                continue
+            if facts is not None:
+                new.append(facts)
+            if running and slots[at] != NO_POSITION:
+                self._place(links[at], slots[at], facts)
+        for observer in self.linked:
+            observer(new)
 
-    def write(self) -> None: ...
+    def _link_of(self, entry: Dispatched, facts: TimerFacts | None, write_ms: int) -> Link:
+        if facts is None:  # it says no time: its time is now, and then its place is in quarantine
+            return Link(0, DEFAULT, entry.physical_offset, entry.size, 0, 0)
+        slot_ms, magic, deliver_ms = facts.slot_ms, DEFAULT, facts.deliver_ms
+        if facts.is_cancel:
+            magic |= DELETE
+            if facts.cancel_key:
+                deliver_ms = 0  # it still has to be read when its slot is opened
+        if slot_ms - write_ms >= self._window_slots * self._precision_ms:
+            slot_ms, _ = slot_to_link(slot_ms, write_ms, self._window_slots, self._precision_ms)
+            magic |= ROLL
+        return Link(slot_ms, magic, entry.physical_offset, entry.size, self._hash_of(facts.topic), deliver_ms)
 
-    def begin_sync(self) -> None: ...
+    def _link_again(self, entry: Dispatched) -> Link:
+        """As at its arrival, for recovery."""
+        write_ms = self._ledger.files.floor(self._clock.now_ms())
+        return self._link_of(entry, timer_facts(entry, self._precision_ms), write_ms)
 
-    def datasync(self) -> None: ...
+    def _hash_of(self, topic: str) -> int:
+        known = self._hashes.get(topic)
+        if known is None:
+            if len(self._hashes) >= TOPIC_HASHES_MAX:
+                self._hashes.clear()
+            known = self._hashes[topic] = java_hash(topic)
+        return known
 
-    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int: ...
+    def _place(self, link: Link, slot_ms: int, facts: TimerFacts | None) -> None:
+        """A unit was linked into a slot: see that it is found there in its time."""
+        rolls = link.magic & ROLL or (facts is not None and facts.deliver_ms > slot_ms + self._precision_ms)
+        open_slot = self._near.get(slot_ms)
+        if facts is not None and facts.is_cancel and not rolls:
+            if open_slot is not None and facts.cancel_key:
+                open_slot.cancel_keys.add(facts.cancel_key)
+            return
+        self.linked_count += 1
+        if slot_ms in self._slot_counts:
+            self._slot_counts[slot_ms] += 1
+        if open_slot is None:
+            self._opening.linked(slot_ms)
+        else:
+            due_ms = slot_ms + self._precision_ms if rolls else slot_ms if facts is None else facts.deliver_ms
+            self._near.link(open_slot, link.topic_hash, due_ms, link.physical_offset)
 
-    def finish_restore(self) -> None: ...
+    def _finish_sources(self, entries: Sequence[Dispatched]) -> None:
+        ledger, finished = self._ledger, []
+        for entry in entries:
+            source = source_offset(entry)
+            if source is None:
+                continue
+            leaving = self._leaving.pop(source)
+            if leaving is not None:
+                queue_offset: int | None = leaving.queue_offset
+                if leaving.unit is not None:
+                    self._near.finish(leaving.unit.slot_ms)
+            else:
+                queue_offset = ledger.offset_of_source(source) if may_be_of_timer(entry) else None
+            if queue_offset is None or not ledger.finish(queue_offset):
+                continue
+            due_ms = None if leaving is None else leaving.due_ms
+            if due_ms is not None and entry.topic not in CHANGES:
+                self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
+                self.delivered_count += 1
+            self._count_out(due_ms)
+            finished.append(FinishedTimer(queue_offset, source, entry.topic, due_ms))
+        if finished:
+            for observer in self.finished:
+                observer(finished)
 
-    def attach(self, store: MessageStore) -> None:
-        """Begin to release into `store`."""
+    # --- saving and recovery (Recoverable) ----------------------------------------------------------------------------
+
+    def state(self) -> object:
+        return self._ledger.state()
+
+    def write(self) -> None:
+        self._ledger.write()
+
+    def begin_sync(self) -> None:
+        self._ledger.begin_sync()
+
+    def datasync(self) -> None:
+        self._ledger.datasync()
+
+    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
+        return self._recovery.restore(log, queues, state, position)
+
+    def finish_restore(self) -> None:
+        self._recovery.finish()
+
+    def hand_over(self) -> None:
+        """Before an orderly stop: leave the timer files so that RocketMQ can go on with them. Raises OSError."""
+        if self._store is not None:
+            self._move_read_clock(self._clock.now_ms())
+        self._ledger.hand_over()
+
+    def close(self) -> None:
+        self._ledger.close()
 
     # --- what is pending ----------------------------------------------------------------------------------------------
 
     def state_of(self, queue_offset: int) -> TimerState:
         """Cost: less than a microsecond."""
-        raise NotImplementedError
+        if not self._ledger.pending.is_pending(queue_offset):
+            return TimerState.GONE
+        return TimerState.LEAVING if queue_offset in self._leaving else TimerState.PENDING
 
     def read(self, queue_offset: int) -> TimerRecord | None:
-        """The pending record, read and verified; None when it is not pending, or damaged (the release quarantines it).
-        May touch the disk for an old record."""
-        raise NotImplementedError
+        """The pending record, read and verified; None when it is not pending, or damaged (its release puts it into
+        quarantine). May touch the disk for an old record."""
+        ledger = self._ledger
+        unit = self._unit(queue_offset)
+        if unit is None or not ledger.pending.is_pending(queue_offset) or ledger.log is None:
+            return None
+        physical_offset, size = unit
+        data = ledger.log.view(physical_offset, size)
+        if data is None or not is_sound(data, physical_offset):
+            return None
+        record = decode_record(data)
+        facts = facts_of_record(record, self._precision_ms)
+        if facts is None:
+            return None
+        return TimerRecord(
+            queue_offset,
+            physical_offset,
+            size,
+            facts.deliver_ms,
+            facts.topic,
+            facts.queue_id,
+            facts.unique_key,
+            facts.keys,
+            record,
+        )
+
+    def _unit(self, queue_offset: int) -> tuple[int, int] | None:
+        """Log position and size of a record of the timer topic."""
+        queues = self._ledger.queues
+        queue = None if queues is None else queues.get(TIMER_TOPIC, 0)
+        unit = None if queue is None else queue.kept_unit(queue_offset)
+        return None if unit is None else (unit[0], unit[1])
+
+    def _size_of(self, physical_offset: int) -> int | None:
+        """Size of a pending record."""
+        queue_offset = self._ledger.offset_of_source(physical_offset)
+        if queue_offset is None or not self._ledger.pending.is_pending(queue_offset):
+            return None
+        unit = self._unit(queue_offset)
+        return None if unit is None else unit[1]
+
+    @property
+    def pending_count(self) -> int:
+        """Exact; cancellations are no messages."""
+        return self._ledger.pending.count
+
+    def slot_count(self, slot_ms: int) -> int:
+        """How many messages are pending in the slot, exactly. 0.2 us, but for a slot that was filled before anybody asked, which
+        takes 20 us for each of its units."""
+        known = self._slot_counts.get(slot_ms)
+        if known is None:
+            known = self._count_in(slot_ms)
+            if len(self._slot_counts) >= TOPIC_HASHES_MAX:
+                self._slot_counts.clear()
+            self._slot_counts[slot_ms] = known
+        return known
+
+    def _count_in(self, slot_ms: int) -> int:
+        ledger, count, position = self._ledger, 0, self._ledger.files.slot(slot_ms).last
+        while position != NO_POSITION:
+            walk = ledger.files.walk(position, slot_ms)
+            count += sum(not unit.is_delete and self._size_of(unit.physical_offset) is not None for unit in walk.units)
+            position = walk.next
+        return count
+
+    def _count_out(self, due_ms: int | None) -> None:
+        if not self._slot_counts:
+            return
+        if due_ms is None:
+            self._slot_counts.clear()
+            return
+        slot_ms = self._ledger.files.floor(due_ms - 1)
+        if slot_ms in self._slot_counts:
+            self._slot_counts[slot_ms] -= 1
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """A time at or before the next due time; None when nothing is pending. It is exact for slots that are open."""
+        if not self._ledger.pending.count:
+            return None
+        near = self._near
+        closed_ms, incomplete = self._opening.first_closed_ms, near.first_incomplete()
+        times = [near.next_due_ms, near.waiting_due_ms]
+        times.append(None if closed_ms is None else closed_ms + 1)
+        times.append(None if incomplete is None else incomplete.slot_ms + 1)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether something is on its way and not visible yet."""
+        return len(self._leaving) > 0 or self._read_ahead.is_running
+
+    @property
+    def released_count(self) -> int:
+        """Messages appended to their topics, and hops of those that are too far away."""
+        return self._departure.release.released_count
+
+    @property
+    def quarantined_count(self) -> int:
+        return self._departure.release.quarantined_count
+
+    def pending_units(self) -> Iterator[tuple[None, int, int]]:
+        """(None, log position, due time) of every pending message in the order of the timer topic. Reads every record."""
+        for queue_offset in self._ledger.pending.offsets():
+            record = self.read(queue_offset)
+            if record is not None:
+                yield None, record.physical_offset, record.deliver_ms
+
+    # --- changing what is pending -------------------------------------------------------------------------------------
 
     def change(
         self,
@@ -119,36 +427,157 @@ class Timers:
         change is as durable as `wait` asks, from the end of this turn on. Raises ValueError when the source is not PENDING,
         StoreUnwritableError and RecordError when nothing was appended.
         """
-        raise NotImplementedError
+        store, physical_offset = self._store, source.physical_offset
+        if store is None or self.state_of(source.queue_offset) is not TimerState.PENDING:
+            raise ValueError(f"timer record {source.queue_offset} is not pending")
+        placed = store.append_batch(messages)
+        self._leaving.add(physical_offset, Leaving(source.queue_offset, source.deliver_ms))
 
-    def slot_count(self, slot_ms: int) -> int:
-        """How many messages are pending in the slot, exactly. Asked at every send while `timerCongestNumEachSlot` is set."""
-        raise NotImplementedError
+        def committed(status: PutStatus) -> None:
+            if status is PutStatus.SERVICE_NOT_AVAILABLE:
+                self._untake([physical_offset])
+            told(status)
 
-    @property
-    def pending_count(self) -> int:
-        raise NotImplementedError
+        store.wait_durable(placed[-1].end_offset, wait, committed)
 
-    @property
-    def next_due_ms(self) -> int | None:
-        """A time at or before the next due time and after everything released so far; None when nothing is pending."""
-        raise NotImplementedError
-
-    @property
-    def is_releasing(self) -> bool:
-        raise NotImplementedError
-
-    def clock_moved(self) -> None:
-        """The wall clock was set: look at once."""
-
-    def pending_units(self) -> Iterator[tuple[None, int, int]]:
-        """(None, log position, due time) of every pending message in the order of the timer topic. Reads every record."""
-        raise NotImplementedError
-
-    def pending_below(self, position: int, limit: int) -> Iterator[tuple[int, int]]:
-        """(log position, size) of at most `limit` pending records that begin below a log position, in log order."""
-        raise NotImplementedError
+    # --- making way for retention (PendingOwner) ----------------------------------------------------------------------
 
     def lowest_needed(self) -> int | None:
         """Log position of the oldest pending record; retention must not take its file. None when nothing is pending."""
-        raise NotImplementedError
+        first = self._ledger.pending.first_pending
+        unit = None if first is None else self._unit(first)
+        return None if unit is None else unit[0]
+
+    def pending_below(self, position: int, limit: int) -> Iterator[tuple[int, int]]:
+        """(log position, size) of at most `limit` pending records that begin below a log position, in log order."""
+        for _, physical_offset, size in self._below(position, limit):
+            yield physical_offset, size
+
+    def _below(self, position: int, limit: int) -> Iterator[tuple[int, int, int]]:
+        """(queue offset, log position, size)."""
+        if limit <= 0:
+            return
+        for queue_offset in self._ledger.pending.offsets():
+            unit = self._unit(queue_offset)
+            if unit is None:
+                continue
+            if unit[0] >= position:
+                return
+            yield queue_offset, *unit
+            limit -= 1
+            if not limit:
+                return
+
+    def bytes_below(self, position: int) -> int:
+        pending, queues = self._ledger.pending, self._ledger.queues
+        queue = None if queues is None else queues.get(TIMER_TOPIC, 0)
+        first = pending.first_pending
+        if queue is None or first is None:
+            return 0
+        end = queue.first_at(position)
+        step = max((end - first) // SIZE_SAMPLES, 1)
+        sizes = [unit[1] for at in range(first, end, step) if (unit := self._unit(at)) is not None]
+        return pending.count_below(end) * sum(sizes) // len(sizes) if sizes else 0
+
+    def take_below(self, position: int, limit: int) -> list[Taken]:
+        """In the order of the log. A due time is not looked up: a timer record carries its own."""
+        taken: list[Taken] = []
+        for queue_offset, physical_offset, size in self._below(position, limit + len(self._leaving)):
+            if queue_offset not in self._leaving and len(taken) < limit:
+                self._leaving.add(physical_offset, Leaving(queue_offset, 0))
+                taken.append(Taken(physical_offset, size, 0))
+        return taken
+
+    def put_back(self, positions: Sequence[int]) -> None:
+        self._untake(positions)
+
+    # --- releasing ----------------------------------------------------------------------------------------------------
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to release into `store`."""
+        self._store = store
+        slots = sorted((slot_ms, slot.last) for slot_ms, slot in self._ledger.files.slots())
+        self._opening.restored(slots, self._clock.now_ms())
+        store.deadlines.define(WAKEUP, self.run)
+        self._arm()
+
+    def clock_moved(self) -> None:
+        """The wall clock was set; without a word it would be noticed within `SLEEP_MAX_MS`."""
+        self._arm()
+
+    def run(self) -> None:
+        """One turn's share: open a slice of what is near, release a batch of what is due, read ahead."""
+        store = self._store
+        if store is None:
+            return
+        now_ms = self._clock.now_ms()
+        self._read_ahead.warm_from = store.warm_from
+        is_opening = self._opening.step(now_ms, store.warm_from)
+        released = 0
+        if not self.paused and store.writes_accepted:
+            released = self._departure.leave(store, now_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
+        self._read_ahead.look(store, now_ms)
+        if not released:
+            self._move_read_clock(now_ms)
+            self._arm(soonest_ms=0 if store.writes_accepted or is_opening else RETRY_MS)
+
+    def _move_read_clock(self, now_ms: int) -> None:
+        """Say up to which slot everything is finished."""
+        files = self._ledger.files
+        if not files.is_open:
+            return
+        now_slot = files.floor(now_ms)
+        self._near.close_spent(now_slot)
+        times = (self._near.first_unfinished_ms(), self._opening.first_closed_ms, now_slot)
+        files.read_until(min(time for time in times if time is not None))
+
+    def _read_cancels(self, slot: OpenSlot) -> None:
+        assert self._store is not None
+        self._cancels.read(self._store, slot)
+
+    def _find_units(self, slot_ms: int, done: Callable[[Sequence[TimerUnit]], None]) -> None:
+        store, files = self._store, self._ledger.files
+        assert store is not None
+
+        def found(units: list[TimerUnit] | BaseException) -> None:
+            if isinstance(units, BaseException):
+                logger.error(
+                    "the timer log could not be searched, what is missing is delivered after a restart: %s", units
+                )
+                units = []
+            done(units)
+            self._arm()
+
+        store.run_blocking(lambda: files.units_of(slot_ms), found)
+
+    def _arrived(self, is_good: bool) -> None:
+        """The worker has brought something, or could not."""
+        self._arm(soonest_ms=0 if is_good else RETRY_MS)
+
+    def _untake(self, positions: Sequence[int]) -> None:
+        """What was taken at these log positions did not reach the log."""
+        for physical_offset in positions:
+            leaving = self._leaving.pop(physical_offset)
+            if leaving is not None and leaving.unit is not None:
+                self._near.give_back(leaving.unit)
+        self._arm(soonest_ms=RETRY_MS)
+
+    def _arm(self, *, soonest_ms: int = 0) -> None:
+        """Wake when something is due or is to be opened, but within `SLEEP_MAX_MS`, and not before `soonest_ms` from now."""
+        store = self._store
+        if store is None:
+            return
+        now_ms = self._clock.now_ms()
+        times = [self._opening.next_look_ms(now_ms)]
+        if not self.paused:
+            times.append(self._near.next_due_ms)
+        next_ms = min((time for time in times if time is not None), default=None)
+        if next_ms is None and not self._ledger.pending.count:
+            return
+        wait_ms = SLEEP_MAX_MS if next_ms is None else max(min(next_ms - now_ms, SLEEP_MAX_MS), soonest_ms, 0)
+        store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + wait_ms * NS_PER_MS)
+
+
+def _no_level(properties: dict[str, str], store_timestamp: int) -> int:
+    """The due time of a delayed message, which nobody asks of a timer record."""
+    return 0

@@ -1,0 +1,155 @@
+"""Taking what is due: one last look at its record, then the message, a hop, or the cancellation is appended.
+
+Rules of this file
+1. The record decides. One that is not pending any more is passed over; one whose time has not come goes back to its slot under
+   the right time, or hops on when that lies beyond its slot. So nothing is ever early, whatever a unit says.
+2. Taken is leaving: a message whose record waits to be written, or to be synced, is not taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final
+
+from orbitmq.clock import Clock
+from orbitmq.errors import RecordError
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record
+from orbitmq.store.message import NewMessage
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.release import Data, Release
+from orbitmq.timing.timers.cancels import is_cancelled
+from orbitmq.timing.timers.changes import recall
+from orbitmq.timing.timers.delivering import deliver, roll, stored_due_ms
+from orbitmq.timing.timers.facts import TimerFacts, facts_of_record
+from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
+from orbitmq.timing.timers.ledger import TimerLedger
+from orbitmq.timing.timers.read_ahead import ReadAhead
+from orbitmq.timing.timers.slots import DueUnit, NearSlots
+
+_PLACE: Final = Struct(">qq")
+"""Queue offset and log position, as they stand in a record."""
+
+_CANCELS: Final = f"{Property.TIMER_DEL_UNIQKEY}\x01".encode()
+
+
+class Departure:
+    """Of the timers of one store."""
+
+    def __init__(
+        self,
+        ledger: TimerLedger,
+        near: NearSlots,
+        leaving: LeavingTimers,
+        read_ahead: ReadAhead,
+        clock: Clock,
+        precision_ms: int,
+    ) -> None:
+        self._ledger = ledger
+        self._near = near
+        self._leaving = leaving
+        self._read_ahead = read_ahead
+        self._clock = clock
+        self._precision_ms = precision_ms
+        self._hops: set[int] = set()
+        self._cancelled: set[int] = set()
+        """Log positions of what was taken and is not to be delivered."""
+        self.release = Release("timer message", self._restored)
+
+    def leave(
+        self,
+        store: MessageStore,
+        now_ms: int,
+        limit: int,
+        written: Callable[[], None],
+        untake: Callable[[Sequence[int]], None],
+    ) -> int:
+        """Append what is due, at most `limit` messages; the store's next commit writes them. See `Release.put`."""
+        taken: list[tuple[int, Data]] = []
+        for unit in self._near.take(now_ms, limit, self._read_ahead.is_ready):
+            data = self._read_ahead.data(store, unit.physical_offset)
+            if self._may_leave(unit, data, now_ms):
+                taken.append((unit.physical_offset, data))
+        if taken:
+            self.release.put(store, taken, written, untake)
+            self._hops.clear()
+            self._cancelled.clear()
+        return len(taken)
+
+    def _may_leave(self, unit: DueUnit, data: Data, now_ms: int) -> bool:
+        physical_offset = unit.physical_offset
+        queue_offset = self._queue_offset(data, physical_offset)
+        if queue_offset is None or not self._ledger.pending.is_pending(queue_offset):
+            if queue_offset is None or not self._is_far_cancel(data, unit, now_ms):
+                self._near.finish(unit.slot_ms)
+                return False
+            self._hops.add(physical_offset)
+        leaving = self._leaving.get(physical_offset)
+        if leaving is not None:
+            if leaving.unit is None:
+                leaving.unit = unit
+            else:  # linked twice
+                self._near.finish(unit.slot_ms)
+            return False
+        due_ms = self._due_ms(unit, data)
+        if due_ms > now_ms and physical_offset not in self._hops:
+            if due_ms <= unit.slot_ms + self._precision_ms:
+                self._near.give_back(unit, due_ms)
+                self._read_ahead.keep(physical_offset, data)
+                return False
+            self._hops.add(physical_offset)
+        elif data is not None and self._is_cancelled(unit, data):
+            self._cancelled.add(physical_offset)
+        self._leaving.add(physical_offset, Leaving(queue_offset, due_ms, unit))
+        return True
+
+    def _queue_offset(self, data: Data, physical_offset: int) -> int | None:
+        if data is not None:
+            queue_offset, position = _PLACE.unpack_from(data, QUEUE_OFFSET_AT)
+            if position == physical_offset:
+                return int(queue_offset)
+        return self._ledger.offset_of_source(physical_offset)
+
+    def _due_ms(self, unit: DueUnit, data: Data) -> int:
+        """When the record says its time comes; what the unit says when it does not say."""
+        if data is None:
+            return unit.due_ms
+        due_ms = stored_due_ms(data)
+        if due_ms is None:
+            facts = self._facts(data)
+            due_ms = unit.due_ms if facts is None else facts.deliver_ms
+        return due_ms
+
+    def _facts(self, data: memoryview | bytes) -> TimerFacts | None:
+        try:
+            return facts_of_record(decode_record(data, body=False), self._precision_ms)
+        except RecordError:
+            return None
+
+    def _is_cancelled(self, unit: DueUnit, data: memoryview | bytes) -> bool:
+        slot = self._near.get(unit.slot_ms)
+        if slot is None or not slot.cancel_keys:
+            return False
+        try:
+            return is_cancelled(decode_record(data, body=False), slot.cancel_keys)
+        except RecordError:  # its release says so
+            return False
+
+    def _is_far_cancel(self, data: Data, unit: DueUnit, now_ms: int) -> bool:
+        """Whether this is a cancel record on its way to a slot that is too far for the wheel."""
+        if data is None or _CANCELS not in bytes(data):
+            return False
+        facts = self._facts(data)
+        return (
+            facts is not None and facts.is_cancel and facts.deliver_ms > max(unit.slot_ms + self._precision_ms, now_ms)
+        )
+
+    def _restored(self, data: memoryview | bytes) -> NewMessage:
+        if self._hops or self._cancelled:
+            _, physical_offset = _PLACE.unpack_from(data, QUEUE_OFFSET_AT)
+            if physical_offset in self._hops:
+                return roll(decode_record(data))
+            if physical_offset in self._cancelled:
+                return recall(decode_record(data), self._clock.now_ms())[0]
+        return deliver(data)

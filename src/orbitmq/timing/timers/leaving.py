@@ -1,0 +1,49 @@
+"""Pending messages that somebody has: taken for delivery, being changed, being moved.
+
+Rules of this file
+1. A message has one holder at a time. Its unit, if it falls due meanwhile, waits here and is given back with it.
+"""
+
+from __future__ import annotations
+
+from orbitmq.timing.timers.slots import DueUnit
+
+
+class Leaving:
+    """One that is leaving."""
+
+    __slots__ = ("due_ms", "queue_offset", "unit")
+
+    def __init__(self, queue_offset: int, due_ms: int, unit: DueUnit | None = None) -> None:
+        self.queue_offset = queue_offset
+        self.due_ms = due_ms
+        self.unit = unit
+        """Its unit when that has fallen due."""
+
+
+class LeavingTimers:
+    """All that are leaving, by the log positions of their records."""
+
+    def __init__(self) -> None:
+        self._by_position: dict[int, Leaving] = {}
+        self._offsets: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_position)
+
+    def __contains__(self, queue_offset: int) -> bool:
+        return queue_offset in self._offsets
+
+    def get(self, physical_offset: int) -> Leaving | None:
+        return self._by_position.get(physical_offset)
+
+    def add(self, physical_offset: int, leaving: Leaving) -> None:
+        self._by_position[physical_offset] = leaving
+        self._offsets.add(leaving.queue_offset)
+
+    def pop(self, physical_offset: int) -> Leaving | None:
+        """It is pending again, or finished."""
+        leaving = self._by_position.pop(physical_offset, None)
+        if leaving is not None:
+            self._offsets.discard(leaving.queue_offset)
+        return leaving
