@@ -271,6 +271,8 @@ def _changed(outcome: TimerOutcome, *, dry_run: bool) -> None:
         note("nothing was changed (--dry-run)")
         done = verdict is TimerVerdict.PENDING
     else:
+        if outcome.more:
+            note("further ones are meant and were left as they are; run the command again")
         if verdict is TimerVerdict.AMBIGUOUS:
             note("several have this key; nothing was changed. --all changes them all")
         elif verdict is TimerVerdict.ASKED:

@@ -86,12 +86,14 @@ class TimerOutcome(msgspec.Struct, frozen=True):
     """Answer to a recall, a reschedule or a question.
 
     verdict: of the only match; of several, what holds for at least one of them (`AMBIGUOUS`: nothing was changed). matches: all that is
-    known, one for each timer message that was meant. changed_count: how many were recalled or rescheduled by this call.
+    known, one for each timer message that was meant. changed_count: how many were recalled or rescheduled by this call. more: further
+    ones are meant, which were left as they are; the same recall again goes on with them.
     """
 
     verdict: TimerVerdict
     matches: tuple[TimerMatch, ...] = ()
     changed_count: int = 0
+    more: bool = False
 
     @property
     def timer(self) -> TimerView | None:
@@ -250,14 +252,14 @@ def match(answer: wire.TimerAnswer, broker_name: str) -> TimerMatch:
     return TimerMatch(TimerVerdict(answer.verdict.value), timer)
 
 
-def outcome(matches: Sequence[TimerMatch], changed_count: int = 0) -> TimerOutcome:
+def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool = False) -> TimerOutcome:
     """One answer out of those of several brokers."""
     found = tuple(each for each in matches if each.verdict is not TimerVerdict.NOT_FOUND)
     verdicts = {each.verdict for each in found}
     verdict = next((word for word in _WORDS if word in verdicts), TimerVerdict.NOT_FOUND)
     if len(found) > 1:
         found = tuple(each for each in found if each.timer is not None) or found
-    return TimerOutcome(verdict, found, changed_count)
+    return TimerOutcome(verdict, found, changed_count, more)
 
 
 def merged_counts(counts: Sequence[wire.TimerCounts]) -> TimerCounts:

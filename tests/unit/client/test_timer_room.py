@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -29,6 +30,7 @@ from orbitmq.protocol.remoting.bodies import ClusterInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.versions import version_ordinal
+from orbitmq.protocol.sysflag import Compression, with_compression
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -376,6 +378,46 @@ def test_one_message_in_full(run: Run, cluster: Cluster, two: tuple[Wheel, Wheel
                 await mq.timers.get(topic="T", key="k")
 
     run(test)
+
+
+def test_a_compressed_body_is_restored(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:
+    wheel.add("ID", DUE_MS)
+    stored = wire.TimerMessage(
+        verdict=wire.Verdict.PENDING,
+        timer=wheel.pending["ID"],
+        body=zlib.compress(b"x" * 500),
+        sys_flag=with_compression(0, Compression.ZLIB),
+    )
+    broker.forget_script(RequestCode.GET_TIMER)
+    broker.script(
+        RequestCode.GET_TIMER, lambda command: response(command, ResponseCode.SUCCESS, fields={}, body=stored.encode())
+    )
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            message = await mq.timers.get(topic="T", message_id="ID")
+            assert message is not None
+            assert message.body == b"x" * 500
+
+    run(test)
+
+
+def test_a_late_flush_and_further_matches_are_told(
+    run: Run, cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = wire.TimerAnswers([wire.TimerAnswer(wire.Verdict.RECALLED)], 1, more=True)
+    broker.script(
+        RequestCode.RECALL_TIMERS,
+        lambda command: response(command, ResponseCode.FLUSH_DISK_TIMEOUT, "late", fields={}, body=answers.encode()),
+    )
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            outcome = await mq.timers.recall(topic="T", key="k", all=True)
+            assert (outcome.verdict, outcome.more) == (TimerVerdict.RECALLED, True)
+
+    run(test)
+    assert "not flushed it to disk in time" in caplog.text
 
 
 def test_a_broker_that_is_gone_is_named(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:

@@ -136,7 +136,11 @@ class TimerRequests:
             (timer,) = near.pending
             record = timer.record
             shown = TimerMessage(
-                Verdict.PENDING, self._finder.view(timer), decode_properties(record.properties), bytes(record.body)
+                Verdict.PENDING,
+                self._finder.view(timer),
+                decode_properties(record.properties),
+                bytes(record.body),
+                record.sys_flag,
             )
         else:
             answer = self._not_pending(wanted, near).answers[0]

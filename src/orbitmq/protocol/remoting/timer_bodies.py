@@ -133,12 +133,14 @@ class TimerPage(JsonBody):
 
 
 class TimerMessage(JsonBody):
-    """Answer to GET_TIMER: one pending timer message in full. `body` is base64 on the wire."""
+    """Answer to GET_TIMER: one pending timer message in full. `body` is as it is stored, base64 on the wire; `sys_flag` says
+    how it is compressed."""
 
     verdict: Verdict
     timer: TimerView | None = None
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
+    sys_flag: int = 0
 
 
 class CountQuery(JsonBody):

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from orbitmq.client._async.runtime import all_of
+from orbitmq.client._async.runtime import all_of, log, offload
 from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.timers import (
@@ -33,11 +33,12 @@ from orbitmq.client.timers import (
     view,
 )
 from orbitmq.errors import ClientError, ConfigurationError, RemoteError
-from orbitmq.limits import TIMER_PAGE_MAX
+from orbitmq.limits import DECOMPRESSED_BYTES_MAX, TIMER_PAGE_MAX
 from orbitmq.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from orbitmq.protocol.remoting import timer_bodies as wire
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.sysflag import compression_of
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import Context
@@ -129,7 +130,7 @@ class Timers:
         asked = await self._ask_all(
             await self._masters(wanted), RequestCode.TIMER_STATUS, wire.ChangeTimers(selector=wanted.selector), wanted
         )
-        return outcome(_matches(asked))
+        return _outcome(asked)
 
     async def get(
         self,
@@ -148,7 +149,7 @@ class Timers:
             [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessage, doing) for master in masters]
         )
         found = [
-            TimerMessage(view(answer.timer, master.broker_name), answer.body, answer.properties)
+            TimerMessage(view(answer.timer, master.broker_name), await _restored(answer), answer.properties)
             for master, answer in zip(masters, answers, strict=True)
             if answer.verdict is wire.Verdict.PENDING and answer.timer is not None
         ]
@@ -249,9 +250,9 @@ class Timers:
                 if timer.verdict is wire.Verdict.PENDING
             ]
             if not pending:
-                return outcome(_matches(known))
+                return _outcome(known)
             if len(pending) > 1 and not wanted.selector.all:
-                return TimerOutcome(TimerVerdict.AMBIGUOUS, outcome(_matches(known)).matches)
+                return TimerOutcome(TimerVerdict.AMBIGUOUS, _outcome(known).matches)
             masters = sorted({master for master, _ in pending})
         try:
             asked = await self._ask_all(masters, code, change, wanted)
@@ -263,7 +264,7 @@ class Timers:
             ):
                 raise
             return await self._recall_by_handle(masters[0], wanted, wanted.handle)
-        return outcome(_matches(asked), sum(answers.changed for _, answers in asked))
+        return _outcome(asked)
 
     async def _recall_by_handle(self, master: _Master, wanted: Meant, handle: str) -> TimerOutcome:
         """RocketMQ's own request."""
@@ -341,7 +342,11 @@ class Timers:
             body.encode(),
             timeout_ms=self._client.options.admin_timeout_ms,
             doing=doing,
-            accept=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+            accept=(
+                ResponseCode.SUCCESS,
+                ResponseCode.FLUSH_DISK_TIMEOUT,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            ),
         )
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise RemoteError(
@@ -350,6 +355,8 @@ class Timers:
                 address=master.address,
                 remedy=_ONLY_HERE,
             )
+        if answer.code == ResponseCode.FLUSH_DISK_TIMEOUT:
+            log.warning("%s: done, but broker %s has not flushed it to disk in time", doing, master.broker_name)
         return kind.decode(answer.body)
 
 
@@ -357,9 +364,23 @@ def _doing(code: RequestCode, wanted: Meant) -> str:
     return f"{wanted.text} to be {_CHANGES[code]}"
 
 
+async def _restored(answer: wire.TimerMessage) -> bytes:
+    """The body as it was sent."""
+    compression = compression_of(answer.sys_flag)
+    if compression is None:
+        return answer.body
+    from orbitmq.protocol.compression import decompress
+
+    return await offload(len(answer.body), decompress, answer.body, compression, DECOMPRESSED_BYTES_MAX)
+
+
 def _with_all(selector: wire.TimerSelector) -> wire.TimerSelector:
     return wire.TimerSelector(selector.handle, selector.topic, selector.message_id, selector.key, True)
 
 
-def _matches(asked: Sequence[tuple[_Master, wire.TimerAnswers]]) -> Sequence[TimerMatch]:
-    return [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers]
+def _outcome(asked: Sequence[tuple[_Master, wire.TimerAnswers]]) -> TimerOutcome:
+    return outcome(
+        [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers],
+        sum(answers.changed for _, answers in asked),
+        more=any(answers.more for _, answers in asked),
+    )
