@@ -105,7 +105,7 @@ class Rig:
             files,
             self.clock,
             notify=lambda call: call(),
-            derived=[self.idempotence],
+            derived=[self.idempotence, *self.more_derived()],
             worker=InlineWorker(),
         )
         self.broker = Broker(
@@ -118,7 +118,16 @@ class Rig:
             memory_bytes=1 << 30,
             random_below=lambda bound: self.chosen_queue % bound,
             idempotence=self.idempotence,
+            **self.more_parts(),
         )
+
+    def more_derived(self) -> list[Any]:
+        """What else the store derives; for rigs that serve more."""
+        return []
+
+    def more_parts(self) -> dict[str, Any]:
+        """Arguments for the broker that go with it."""
+        return {}
 
     def close(self) -> None:
         self.broker.close()
