@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "send": Entry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
     "tail": Entry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": Entry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
-    "recurring": Entry("orbitmq.cli.recurring", "Recurring messages: preview."),
+    "recurring": Entry("orbitmq.cli.recurring", "Recurring messages: put, list, show, pause, resume, delete, preview."),
     "store": Entry("orbitmq.cli.stores", "Store directories: check, dump, stat."),
     "protocol": Entry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": Entry("orbitmq.cli.completion", "Print a shell's completion script."),
