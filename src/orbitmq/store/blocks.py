@@ -103,8 +103,9 @@ class BlockFile:
         """Keep this much of the file, durably; of nothing, not even the file. Blocks."""
         if size_bytes == 0:
             self.close()
-            self._files.remove(self.path)
-            self._files.sync_dir(self.path.parent)
+            if self._files.exists(self.path):
+                self._files.remove(self.path)
+                self._files.sync_dir(self.path.parent)
             self.size_bytes, self._name_synced = 0, False
             return
         file = self._open()

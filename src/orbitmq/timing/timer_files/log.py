@@ -133,6 +133,16 @@ class TimerLog:
             return since
         return self.first_position
 
+    def spot_check(self, end: int) -> int | None:
+        """Where the first or last unit of a file below `end` ought to stand and does not; None when all do. `load` takes for sound
+        what lies below its `since`; what is damaged between is found by whoever walks there. 2 us a file."""
+        for segment in self._sequence:
+            last = min(segment.base + self.last_inside, end - UNIT_BYTES)
+            for position in (segment.base, last):
+                if segment.base <= position < end and self.unit(position) is None:
+                    return position
+        return None
+
     def _find_end(self, position: int) -> int:
         for begin, data in self._pieces(position):
             position = begin

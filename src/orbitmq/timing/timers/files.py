@@ -368,6 +368,14 @@ class TimerFiles:
         changed, and they are to be made again (`forget`). A wheel that cannot be believed is made again here."""
         log = self._load_log(at.log_end)
         self._log = log
+        try:
+            self._restore(log, at)
+        except StoreDamagedError:
+            log.close()
+            self._log = None
+            raise
+
+    def _restore(self, log: TimerLog, at: FilesAt) -> None:
         self.read_ms = at.read_ms
         self._trusted_end = at.log_end
         behind, earliest = 0, 0
@@ -384,6 +392,8 @@ class TimerFiles:
     def _load_log(self, end: int) -> TimerLog:
         log = TimerLog(self._files, self._root / LOG_DIRECTORY, self._log_file_bytes)
         found = log.load(end)
+        if found >= end and (damaged := log.spot_check(end)) is not None:
+            found = damaged
         if found < end:
             log.close()
             raise StoreDamagedError(
@@ -407,11 +417,18 @@ class TimerFiles:
             self._sum = 0
             for slot in wheel.slots(at.read_ms):
                 self._sum += slot.unit_count
-                if slot.last >= log.end or slot.last < log.first_position:
+                if slot.last >= log.end:
                     problem = (
                         f"the slot of {slot.number * self.precision_ms} ends at {slot.last}, the timer log at {log.end}"
                     )
                     break
+                if slot.first < log.first_position:
+                    wheel.close()
+                    self._wheel = None
+                    raise StoreDamagedError(
+                        f"{log.directory} begins at {log.first_position}, a slot that is to come at {slot.first}",
+                        remedy="it is made again from the commit log",
+                    )
             else:
                 if self._sum != expected_sum:
                     problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
