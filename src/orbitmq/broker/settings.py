@@ -95,6 +95,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     timer_precision_ms: int = 1_000
     """Width of a slot of the timer wheel. Messages are delivered to the millisecond whatever it is."""
 
+    timer_roll_window_slot: int = 172_800
+    """Slots from now on in which messages wait at their own time; those that are further away hop, where there is no far tier."""
+
+    timer_stop_dequeue: bool = False
+    """Deliver no timer messages. They go on waiting, and new ones are taken."""
+
+    mapped_file_size_timer_log: int = 104_857_600
+    """Size of a file of the timer log."""
+
     timer_max_delay_sec: int = 0
     """Timer messages that are further away are refused. 0: none is too far before the end of the year 9999."""
 

@@ -54,14 +54,12 @@ from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 logger = logging.getLogger("orbitmq.server")
 
 REGISTRATION_WAIT_MS: Final = 2_000
 """How long the start waits for name servers; those that are down are tried again in the background."""
-
-TIMER_PRECISION_MS: Final = 1_000
-"""RocketMQ's default `timerPrecisionMs`; the wheel's slots are counted in it."""
 
 HA_PORT_STEP: Final = 1
 """The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
@@ -329,7 +327,7 @@ class _KvFile:
 
 
 class BrokerRole:
-    """The store, the delay levels, the broker, its two ports and its registration."""
+    """The store, the delay levels, the timers, the broker, its two ports and its registration."""
 
     def __init__(self, process: ServerProcess, own_name_server: str | None) -> None:
         self._process = process
@@ -342,7 +340,18 @@ class BrokerRole:
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
         self.recurrences = Recurrences(clock)
-        self.due_work: list[DueWork] = [self.release, self.recurrences]
+        self.timers = Timers(
+            files,
+            root,
+            clock,
+            TimerSettings(
+                precision_ms=own.timer_precision_ms,
+                roll_window_slots=own.timer_roll_window_slot,
+                log_file_bytes=own.mapped_file_size_timer_log,
+                stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
+            ),
+        )
+        self.due_work: list[DueWork] = [self.release, self.timers, self.recurrences]
         """Everything that delivers at a time of the wall clock."""
         bounds = OnceBounds(
             memory_bytes=own.idempotence_memory_max_bytes,
@@ -357,14 +366,14 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.recurrences],
+            derived=[self.release, self.idempotence, self.timers, self.recurrences],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
         """Holds a free port that was asked for with port 0: the port is part of every message id."""
         try:
             history.keep()
-            refuse_unfinished(root, files, self.store.queues, TIMER_PRECISION_MS)
+            refuse_unfinished(root, files, self.store.queues)
             self._assemble(own_name_server)
         except BaseException:
             if self._reserved is not None:
@@ -378,7 +387,7 @@ class BrokerRole:
         settings, files, clock = process.settings, process.files, process.clock
         own, root = settings.broker, settings.data
         config = root / "config"
-        self.rewriting = Rewriting(self.store, clock, [self.release, self.recurrences])
+        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.recurrences])
         self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
@@ -409,6 +418,7 @@ class BrokerRole:
             change_configuration=lambda body: self.runtime_settings.update(body),
             disk_use=lambda: self.housekeeping.disk_use,
             idempotence=self.idempotence,
+            timers=self.timers,
             recurrences=self.recurrences,
         )
         name_servers = list(own.namesrv_addr)
@@ -475,6 +485,7 @@ class BrokerRole:
             except ConfigurationError as error:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         self.release.attach(self.store)
+        self.timers.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
     async def stop(self) -> None:
@@ -489,6 +500,7 @@ class BrokerRole:
             await listener.stop()
         self._worker.close()
         try:
+            self.timers.hand_over()
             self.store.close()
         except OSError as error:
             failures.append(f"the store could not be saved: {error}")
