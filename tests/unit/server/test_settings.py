@@ -237,7 +237,7 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "enablePropertyFilter=true",
         "readUnCommitted=true",
         "inSyncReplicas=2",
-        "timerSkipUnknownError=true",
+        "timerStopEnqueue=true",
         "transactionTimeOut=1000",
     ],
 )
