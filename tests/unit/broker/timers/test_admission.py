@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from orbitmq.limits import TIMER_DELIVER_MS_MAX
@@ -92,7 +94,7 @@ class TestWaiting:
         assert (stored["REAL_TOPIC"], stored["REAL_QID"], stored["ORBITMQ_DUE_MS"]) == ("T", "1", str(NOW + 5_001))
         assert "ORBITMQ_LEFT_MS" not in stored
         assert "ORBITMQ_UNIQ_KEY" not in stored
-        assert [name for name in stored][-4:] == ["TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID", "ORBITMQ_DUE_MS"]
+        assert list(stored)[-4:] == ["TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID", "ORBITMQ_DUE_MS"]
 
     def test_a_cancellation_of_a_client_waits_with_its_target(self, rig) -> None:
         answer = rig.sent_ok(
@@ -267,7 +269,7 @@ class TestBatches:
 
 
 class TestRepeats:
-    ONCE = {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "k"}
+    ONCE: ClassVar = {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "k"}
 
     def test_a_repeat_is_answered_with_the_place_and_the_handle_of_the_first(self, rig) -> None:
         first = rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELAY_SEC": "5", **self.ONCE})

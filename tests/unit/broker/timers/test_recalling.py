@@ -1,0 +1,82 @@
+"""RocketMQ's recall request: its checks in its order, its codes, and a truthful answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.protocol.recall_handles import encode_handle
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+
+NOW = 1_700_000_000_000
+
+
+def recall(rig, handle: str, topic: str = "T"):
+    return rig.call(RequestCode.RECALL_MESSAGE, {"producerGroup": "pg", "topic": topic, "recallHandle": handle})
+
+
+def test_a_recall_by_handle_answers_the_message_id(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    answer = recall(rig, handle)
+    assert (answer.code, answer.fields["msgId"]) == (ResponseCode.SUCCESS, "A1")
+    assert rig.timers.pending_count == 0
+    rig.clock.advance(9_000)
+    rig.deliver()
+    assert rig.records("T") == []
+
+
+def test_a_second_recall_is_a_success_as_well(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    assert recall(rig, handle).fields == recall(rig, handle).fields == {"msgId": "A1"}
+
+
+def test_a_handle_works_after_a_reschedule_and_beyond_its_own_time(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.change(RequestCode.RESCHEDULE_TIMERS, handle=handle, delay_ms=60_000)
+    rig.clock.advance(10_000)
+    assert recall(rig, handle).code == ResponseCode.SUCCESS
+    assert rig.timers.pending_count == 0
+
+
+def test_what_was_delivered_is_not_recalled(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.clock.advance(6_000)
+    rig.deliver()
+    answer = recall(rig, handle)
+    assert (answer.code, answer.remark) == (ResponseCode.ILLEGAL_OPERATION, "the message has been delivered already")
+
+
+def test_what_is_leaving_is_not_recalled(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.timers.leaving.add(0)
+    answer = recall(rig, handle)
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert "right now" in answer.remark
+
+
+@pytest.mark.parametrize(
+    ("handle", "word"),
+    [
+        ("", "recall handle"),
+        ("nonsense", "recall handle"),
+        (encode_handle("U", "broker-a", NOW + 5_000, "A1"), "'U'"),
+        (encode_handle("T", "broker-b", NOW + 5_000, "A1"), "broker-b"),
+        (encode_handle("T", "broker-a", NOW + 5_000, "A2"), "pending"),
+        (encode_handle("T", "broker-a", NOW - 1_000, "A2"), "has passed"),
+    ],
+)
+def test_a_handle_that_means_nothing_here(rig, handle: str, word: str) -> None:
+    rig.send_at("A1", NOW + 5_250)
+    answer = recall(rig, handle)
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert word in answer.remark
+    assert rig.timers.pending_count == 1
+
+
+def test_checks_come_in_rocketmqs_order(make_rig) -> None:
+    off = make_rig(recall_message_enable=False, start_accept_send_request_timestamp=NOW + 1)
+    assert recall(off, "", "nowhere").code == ResponseCode.NO_PERMISSION
+    early = make_rig(start_accept_send_request_timestamp=NOW + 1)
+    assert recall(early, "", "nowhere").code == ResponseCode.SERVICE_NOT_AVAILABLE
+    closed = make_rig(broker_permission=4, allow_recall_when_broker_not_writeable=False)
+    assert recall(closed, "", "nowhere").code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert recall(make_rig(broker_permission=4), "", "nowhere").code == ResponseCode.TOPIC_NOT_EXIST
