@@ -152,6 +152,7 @@ class Broker:
             timers=TimerIntake(settings, timers, far, clock_rounding_ms=clock.rounding_ms),
             clock_rounding_ms=clock.rounding_ms,
         )
+        self.recurrences = recurrences
         self._recurring = self._recurring_requests(recurrences)
         self.timer_changes: TimerChanges | None = None
         """What changes timer messages that wait."""

@@ -33,6 +33,7 @@ from orbitmq.telemetry.broker_metrics import BrokerMetrics
 from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.logs import BoundedHandler
 from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
+from orbitmq.telemetry.recurring_metrics import RecurringMetrics
 from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
@@ -116,6 +117,8 @@ class WatchRole:
         registry.add(BrokerMetrics(broker, self._turn.line.__len__))
         registry.add(stored)
         registry.add(lag.families)
+        if broker.recurrences is not None:
+            registry.add(RecurringMetrics(broker.recurrences))
         failed = broker.statistics
         self._process.roles.append(
             WatchedRole("broker", listeners, broker.tally, defects=lambda: failed.failed_handler_count)

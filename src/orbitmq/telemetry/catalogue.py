@@ -133,6 +133,23 @@ DELAY_QUARANTINED: Final = _counter(
 DELAY_OUT_OF_ORDER: Final = _counter(
     "orbitmq_delay_out_of_order_total", "Delayed messages made late by a clock that stepped back very often."
 )
+RECURRING: Final = _gauge(
+    "orbitmq_recurring_messages",
+    "Recurring messages: active, paused, ended, or in trouble because their runs cannot be stored.",
+    "state",
+)
+RECURRING_RUNS: Final = _counter("orbitmq_recurring_runs_total", "Runs of recurring messages that were stored.")
+RECURRING_LEFT_OUT: Final = _counter(
+    "orbitmq_recurring_left_out_total",
+    "Times at which one or more runs were left out: missed while the broker was down, overlap, or refused.",
+    "reason",
+)
+RECURRING_LATENESS: Final = _histogram(
+    "orbitmq_recurring_lateness_seconds", "From the instant of a run to the moment its message became visible."
+)
+RECURRING_REWRITTEN: Final = _counter(
+    "orbitmq_recurring_rewritten_total", "Definitions written anew, for retention or to keep starts short."
+)
 DELAY_CLAMPED: Final = _counter(
     "orbitmq_delay_lowered_levels_total", "Sends whose delay level was above the last one and became it."
 )

@@ -190,8 +190,20 @@ class Recurrences:
         """Why runs of a message are left out that should happen; None when all is well."""
         return self._troubles.get(name)
 
+    def state_counts(self) -> dict[str, int]:
+        """How many are active, paused, ended (no more runs) and in trouble. Costs a look at each."""
+        counts = {"active": 0, "paused": 0, "ended": 0, "trouble": 0}
+        for state in self._book:
+            if state.name in self._troubles:
+                counts["trouble"] += 1
+            elif state.paused:
+                counts["paused"] += 1
+            else:
+                counts["ended" if self._agenda.due_ms(state.name) is None else "active"] += 1
+        return counts
+
     def upcoming(self, state: Recurring, count: int) -> list[Occurrence]:
-        """The next runs; those that a paused message would have if it was resumed now. None when its rule is not usable."""
+        """The next runs; those that a paused message would have if it was resumed now. None of them when its rule is not usable."""
         after_ms = state.progress.settled_ms
         if state.paused:
             after_ms = max(after_ms, self._clock.now_ms())
