@@ -57,6 +57,10 @@ class StoreDamagedError(StoreError):
     """The store is damaged in a place that is not its torn end; nothing was changed."""
 
 
+class TimerIndexIncompleteError(StoreError):
+    """The index of pending timers is being made again from the log; what was asked for may not be in it yet."""
+
+
 class StoreUnwritableError(StoreError):
     """The store accepts no messages at present: disk full, failed write or fsync, or shut down."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from orbitmq.timing.index.entries import IndexEntry, id_hash, split_keys, topic_seed
@@ -183,19 +183,64 @@ class Gathering:
             self.key_order.fresh.append(topic[2] + key + b"\0" + due.to_bytes(8, "big"))
             self.new_keys.append((number, key))
 
+    def add_columns(
+        self,
+        topics: Sequence[str],
+        offsets: array[int],
+        dues: array[int],
+        ids: array[int],
+        topic_numbers: array[int],
+        keys: Iterable[tuple[int, bytes]],
+    ) -> None:
+        """Add many at once: the columns behind those that are here. `topics` are new, `keys` (number, key). 0.4 us each."""
+        first = len(self.offsets)
+        for topic in topics:
+            self._new_topic(topic)
+        self.offsets += offsets
+        self.dues += dues
+        self.ids += ids
+        self.topic_numbers += topic_numbers
+        numbered = [due << NUMBER_BITS | number for number, due in enumerate(dues, first)]
+        self.due_order.fresh += numbered
+        self.id_order.fresh += [one << NUMBER_BITS | number for number, one in enumerate(ids, first) if one >= 0]
+        prefixes = [known[2] for known in self.topics.values()]
+        for number, key in keys:
+            prefix = prefixes[self.topic_numbers[number]]
+            self.key_order.fresh.append(prefix + key + b"\0" + numbered[number - first].to_bytes(8, "big"))
+
+    def has(self, queue_offset: int) -> bool:
+        place = bisect_left(self.offsets, queue_offset)
+        return place < len(self.offsets) and self.offsets[place] == queue_offset
+
+    def all_found(self) -> Iterator[tuple[str, Sequence[Found]]]:
+        """(topic, its (due time, queue offset) in pieces of a millisecond's work): for counting."""
+        names = list(self.topics)
+        for low in range(0, len(self.offsets), CHUNK):
+            pieces: dict[int, list[Found]] = {}
+            high = low + CHUNK
+            for number, due, offset in zip(
+                self.topic_numbers[low:high], self.dues[low:high], self.offsets[low:high], strict=True
+            ):
+                pieces.setdefault(number, []).append((due, offset))
+            for number, piece in pieces.items():
+                yield names[number], piece
+
     def sort_step(self) -> bool:
         """Sort a little, in at most about a millisecond; False when there is nothing left to do."""
         return self.due_order.sort_step() or self.id_order.sort_step() or self.key_order.sort_step()
 
-    def entries(self, from_ms: int = 0) -> list[IndexEntry]:
-        """Those due at `from_ms` or later, by queue offset. Costs 1 us an entry here and more for those it returns."""
-        chosen = [number for number, due_ms in enumerate(self.dues) if due_ms >= from_ms]
-        keys: dict[int, list[bytes]] = {number: [] for number in chosen}
+    def entries_of(self, queue_offsets: Iterable[int]) -> list[IndexEntry]:
+        """Those of the queue offsets, ascending, that are here. Costs 0.1 us a key here, and 2 us for each entry."""
+        chosen = [
+            place
+            for queue_offset in queue_offsets
+            if (place := bisect_left(self.offsets, queue_offset)) < len(self) and self.offsets[place] == queue_offset
+        ]
+        ends = {(self.dues[number] << NUMBER_BITS | number).to_bytes(8, "big") for number in chosen}
+        keys: dict[int, list[bytes]] = {}
         for values in self.key_order.settle():
-            for value in values:
-                mine = keys.get(int.from_bytes(value[-2:], "big"))
-                if mine is not None:
-                    mine.append(value[PREFIX_BYTES:-SUFFIX_BYTES])
+            for value in [value for value in values if value[-8:] in ends]:
+                keys.setdefault(int.from_bytes(value[-2:], "big"), []).append(value[PREFIX_BYTES:-SUFFIX_BYTES])
         names = list(self.topics)
         return [
             IndexEntry(
@@ -203,7 +248,7 @@ class Gathering:
                 self.dues[number],
                 names[self.topic_numbers[number]],
                 None if self.ids[number] < 0 else self.ids[number],
-                tuple(keys[number]),
+                tuple(keys.get(number, ())),
             )
             for number in chosen
         ]

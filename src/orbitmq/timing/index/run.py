@@ -59,9 +59,12 @@ _STEP: Final = 4_096
 """Entries read at a time while a run is taken apart: about a millisecond."""
 
 
+Code = Literal["I", "Q", "H", "B"]
+
+
 class Column(msgspec.Struct, frozen=True, array_like=True):
     begin: int
-    code: Literal["I", "Q", "H", "B"]
+    code: Code
     """Type code of the array."""
     count: int
     crc: int
@@ -146,10 +149,8 @@ def write_run(files: Files, path: Path, gathering: Gathering) -> Generator[None,
     try:
         file.truncate(0)
         columns, position = [], 0
-        for code, column in (
-            (due_code, dues), (offset_code, offsets), ("H", topic_column), ("I", ids), ("H", id_of),
-            ("I", key_at), ("B", keys), ("H", key_of),
-        ):  # fmt: skip
+        codes: tuple[Code, ...] = (due_code, offset_code, "H", "I", "H", "I", "B", "H")
+        for code, column in zip(codes, (dues, offsets, topic_column, ids, id_of, key_at, keys, key_of), strict=True):
             data = bytes(column)
             columns.append(Column(position, code, len(column), crc32(data)))
             if data:

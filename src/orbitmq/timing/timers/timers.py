@@ -59,6 +59,7 @@ from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, facts_of_reco
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.opening import Opening
+from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.read_ahead import ReadAhead
 from orbitmq.timing.timers.recovery import TimerRecovery
 from orbitmq.timing.timers.slots import NearSlots, OpenSlot
@@ -343,6 +344,11 @@ class Timers:
             return None
         unit = self._unit(queue_offset)
         return None if unit is None else unit[1]
+
+    @property
+    def pending(self) -> PendingTimers:
+        """Which queue offsets are pending, for looking only."""
+        return self._ledger.pending
 
     @property
     def pending_count(self) -> int:

@@ -1,0 +1,96 @@
+"""Keeping the counts right: made once from the index after a start, then changed with every timer that comes and goes.
+
+Making them takes a second for some millions of timers, in steps. What comes meanwhile is added at once; what goes meanwhile is
+taken away at the end, because the walk may or may not have met it.
+
+Rules of this file
+1. There are no counts while the index lacks anything, nor before the walk has ended.
+2. Counts that contradict themselves are made again, and that is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.timing.index.counts import TimerCounts
+from orbitmq.timing.index.parts import Parts
+from orbitmq.timing.index.run import Run
+
+logger = logging.getLogger("orbitmq.timing")
+
+
+class Counting:
+    """The counts of one index."""
+
+    __slots__ = ("_bound", "_counts", "_is_pending", "_left", "_parts", "is_done")
+
+    def __init__(self, parts: Parts, is_pending: Callable[[int], bool]) -> None:
+        self._parts = parts
+        self._is_pending = is_pending
+        self._counts: TimerCounts | None = None
+        """None: nothing is counted, and the walk has not begun."""
+        self._bound = 0
+        """Where the walk ends: timers from this queue offset on are added when they come."""
+        self._left: dict[int, tuple[str, int]] = {}
+        """Queue offset -> (topic, due time) of those that went during the walk."""
+        self.is_done = False
+
+    @property
+    def counts(self) -> TimerCounts | None:
+        """None while they are being made."""
+        return self._counts if self.is_done else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is of no interest what comes and goes."""
+        return self._counts is None
+
+    def linked(self, topic: str, deliver_ms: int) -> None:
+        if self._counts is not None:
+            self._counts.add(topic, deliver_ms)
+
+    def finished(self, queue_offset: int, topic: str, deliver_ms: int) -> None:
+        if self._counts is None:
+            return
+        if not self.is_done and queue_offset < self._bound:
+            self._left[queue_offset] = topic, deliver_ms
+        elif not self._counts.take_away(topic, deliver_ms):
+            logger.error("a timer of %s due at %d was not counted: counting all of them again", topic, deliver_ms)
+            self.again()
+
+    def again(self) -> None:
+        """Forget the counts; the next walk makes them."""
+        self._counts = None
+        self.is_done = False
+        self._left = {}
+
+    def walk(self) -> Generator[None, None, None]:
+        """Make the counts, in steps of about a millisecond. A damaged run is forgotten; then there are none yet."""
+        counts = self._counts = TimerCounts()
+        self._bound = bound = self._parts.next_offset
+        is_pending, left = self._is_pending, self._left
+        for part in self._parts.contents():
+            try:
+                for topic, piece in part.all_found():
+                    counts.add_all(
+                        topic,
+                        [due for due, offset in piece if offset < bound and (is_pending(offset) or offset in left)],
+                    )
+                    yield
+                    if self._counts is not counts:
+                        return
+            except StoreDamagedError as error:
+                assert isinstance(part, Run)
+                self.again()
+                if part in self._parts.runs:
+                    self._parts.forget_run(part, str(error))
+                return
+        self.is_done = True
+        for topic, due_ms in left.values():
+            if not counts.take_away(topic, due_ms):
+                logger.error("a timer of %s due at %d was not counted: counting all of them again", topic, due_ms)
+                self.again()
+                return
+        self._left = {}

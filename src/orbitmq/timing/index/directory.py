@@ -1,0 +1,126 @@
+"""The directory `orbitmq.timerindex`: which files of the index count.
+
+Runs and journals are numbered in the order in which they were begun. The file `manifest` (JSON) lists the runs that count, says up
+to which queue offset they are complete, and from which number on journals count besides. It is replaced as a whole, and only after
+the runs that it lists were synced; only then is removed what it lists no longer. So after any crash there is one state of the
+index on the disk, and everything else there is left over and goes.
+
+Rules of this file
+1. Nothing here knows what runs and journals say.
+2. The directory is made with the first timer; a store that never saw one has none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from orbitmq.store.files import Files
+from orbitmq.timing.index.journal import NOTHING, Witness
+
+logger = logging.getLogger("orbitmq.timing")
+
+INDEX_DIRECTORY: Final = "orbitmq.timerindex"
+MANIFEST: Final = "manifest"
+_RUN: Final = ".run"
+_JOURNAL: Final = ".journal"
+
+
+class ListedRun(msgspec.Struct, frozen=True, array_like=True):
+    """A run that counts, with the range of queue offsets of its entries: what to look for again when it is damaged."""
+
+    number: int
+    begin_offset: int
+    end_offset: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    runs: list[ListedRun] = []
+    missing: list[tuple[int, int]] = []
+    """Ranges of queue offsets of which the index does not know what is pending."""
+    covered: Witness = NOTHING
+    """With the runs, and but for what is missing, everything below its end is known."""
+    journals_from: int = 0
+    """Number of the oldest journal that counts."""
+    version: int = 1
+
+
+class Work(NamedTuple):
+    """What a durable save has to do, in this order; made on the owner's thread, done on the worker."""
+
+    sync: list[Path]
+    manifest: Manifest
+    remove: list[Path]
+
+
+class IndexDirectory:
+    """Names of files, and the manifest."""
+
+    __slots__ = ("_files", "_made", "next_number", "path")
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files = files
+        self._made = False
+        self.path = root / INDEX_DIRECTORY
+        self.next_number = 1
+
+    @property
+    def exists(self) -> bool:
+        return self._files.exists(self.path)
+
+    def run_path(self, number: int) -> Path:
+        return self.path / f"{number:010d}{_RUN}"
+
+    def journal_path(self, number: int) -> Path:
+        return self.path / f"{number:010d}{_JOURNAL}"
+
+    def new_number(self) -> int:
+        """A number that no file has. Makes the directory. Raises OSError."""
+        if not self._made:
+            self._files.make_dirs(self.path)
+            self._made = True
+        number = self.next_number
+        self.next_number += 1
+        return number
+
+    def load(self) -> tuple[Manifest | None, list[int]]:
+        """The manifest, or None when there is none that can be read, and the numbers of the journals, ascending."""
+        names = self._files.list_dir(self.path)
+        numbers = [int(name.partition(".")[0]) for name in names if name.partition(".")[0].isdigit()]
+        self.next_number = max(numbers, default=0) + 1
+        journals = [int(name.removesuffix(_JOURNAL)) for name in names if _is_numbered(name, _JOURNAL)]
+        manifest = None
+        if MANIFEST in names:
+            try:
+                manifest = msgspec.json.decode(self._files.read_bytes(self.path / MANIFEST), type=Manifest)
+            except msgspec.MsgspecError as error:
+                logger.error("%s cannot be read: %s", self.path / MANIFEST, error)
+        return manifest, journals
+
+    def remove_others(self, keep: Sequence[Path]) -> None:
+        """Remove every file that is neither the manifest nor in `keep`: left over from a crash."""
+        kept = {MANIFEST, *(path.name for path in keep)}
+        for name in self._files.list_dir(self.path):
+            if name not in kept:
+                self._files.remove(self.path / name)
+
+    def save(self, work: Work) -> None:
+        """Durable on return. Blocks. Raises OSError; then the old manifest holds, or already the new one."""
+        for path in work.sync:
+            file = self._files.open(path)
+            try:
+                file.datasync()
+            finally:
+                file.close()
+        self._files.write_atomic(self.path / MANIFEST, msgspec.json.encode(work.manifest))
+        for path in work.remove:
+            if self._files.exists(path):
+                self._files.remove(path)
+
+
+def _is_numbered(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and name.removesuffix(suffix).isdigit()

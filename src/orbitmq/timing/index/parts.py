@@ -1,0 +1,368 @@
+"""The parts of the index: runs in files, full gatherings on their way into one, and the gathering that is open.
+
+Rules of this file
+1. A timer that is known stands in one part only. So what is counted over all parts is counted once.
+2. A gathering gives way to its run, and a run to what is made of it, at one moment; files that are not needed any more are
+   removed by the durable save after the one that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.store.files import Files
+from orbitmq.timing.index.directory import IndexDirectory, ListedRun, Manifest, Work
+from orbitmq.timing.index.gathering import Gathering, Source
+from orbitmq.timing.index.journal import NOTHING, IndexJournal, Loaded, Witness, cut_gathering, load_journal
+from orbitmq.timing.index.missing import Missing
+from orbitmq.timing.index.run import Run
+from orbitmq.timing.timers.facts import TimerFacts
+
+logger = logging.getLogger("orbitmq.timing")
+
+CARRIED_MAX: Final = 2_048
+"""A full gathering of which no more than this is still pending makes no run: the rest is carried on in the next one."""
+
+
+CLOSED_MAX: Final = 6
+"""Full gatherings that wait to become runs: 60 MB. More wait only when files cannot be written."""
+
+
+class Gathered:
+    """A gathering with its journal."""
+
+    __slots__ = ("_witness", "begin_offset", "ends", "gathering", "journal", "last", "replaces")
+
+    def __init__(self, begin_offset: int, gathering: Gathering | None = None, replaces: int = -1) -> None:
+        self.gathering = gathering or Gathering()
+        self.begin_offset = begin_offset
+        self.replaces = replaces
+        self.last: TimerFacts | None = None
+        """The last record that was heard of."""
+        self._witness = NOTHING
+        self.journal: IndexJournal | None = None
+        self.ends: list[Witness] = []
+        """What the blocks of its journal say, where it was loaded."""
+
+    @property
+    def witness(self) -> Witness:
+        """The last record that is known with it."""
+        last = self.last
+        if last is None:
+            return self._witness
+        return Witness(last.queue_offset + 1, last.physical_offset, last.store_timestamp)
+
+    @witness.setter
+    def witness(self, value: Witness) -> None:
+        self.last, self._witness = None, value
+
+
+class Parts:
+    """All of them, and what of them is on the disk."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files = files
+        self.directory = IndexDirectory(files, root)
+        self.runs: list[Run] = []
+        self.closed: list[Gathered] = []
+        """Oldest first."""
+        self.open = Gathered(0)
+        self.missing = Missing()
+        self.covered = NOTHING
+        self.next_offset = 0
+        """The lowest queue offset that was not heard of."""
+        self._unsynced: set[Path] = set()
+        self._dropped: list[Path] = []
+        self._changed = False
+        self._saving: Work | None = None
+        self.trouble_count = 0
+        """Runs that were damaged or gone."""
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def gathered(self) -> list[Gathered]:
+        return [*self.closed, self.open]
+
+    def sources(self) -> list[Source]:
+        return [*self.runs, *(one.gathering for one in self.gathered())]
+
+    def contents(self) -> list[Run | Gathering]:
+        """For counting: every entry stands in one of these, once."""
+        return [*self.runs, *(one.gathering for one in self.gathered())]
+
+    def is_gathered(self, queue_offset: int) -> bool:
+        return any(one.gathering.has(queue_offset) for one in self.gathered())
+
+    @property
+    def entry_count(self) -> int:
+        """Entries, those that are pending no longer included."""
+        return sum(map(len, self.runs)) + sum(len(one.gathering) for one in self.gathered())
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the runs."""
+        return sum(run.size_bytes for run in self.runs)
+
+    # --- gathering ----------------------------------------------------------------------------------------------------
+
+    def follow(self, facts: TimerFacts) -> None:
+        """In recovery: the next record is this one. Whatever is between it and the one before is not known."""
+        if facts.queue_offset > self.next_offset:
+            self.missing.add(self.next_offset, facts.queue_offset)
+            self.close(facts.queue_offset)
+            self.next_offset = facts.queue_offset
+
+    def close(self, begin_offset: int) -> None:
+        """Begin a new gathering, which knows what follows from a queue offset on."""
+        full = self.open
+        self.write()
+        if len(full.gathering):
+            self.closed.append(full)
+            if len(self.closed) > CLOSED_MAX:
+                self._give_up(self.closed[0])
+        else:
+            self._drop_journal(full)
+        self.open = Gathered(begin_offset)
+
+    def carry_on(self, pending: Sequence[int]) -> None:
+        """Begin a new gathering with those entries of the open one whose queue offsets are given; the others are over."""
+        full = self.open
+        self.write()
+        replaced = full.journal.number if full.journal is not None else full.replaces
+        self.open = Gathered(full.begin_offset, replaces=replaced)
+        for entry in full.gathering.entries_of(pending):
+            self.open.gathering.add(entry)
+        self.open.witness = full.witness
+        if self.write():
+            self._drop_journal(full)
+
+    def _give_up(self, gathered: Gathered) -> None:
+        """No run can be made: rather than filling the memory, forget."""
+        logger.error(
+            "the timer index cannot write: %d timers are forgotten and will be collected again", len(gathered.gathering)
+        )
+        self.closed.remove(gathered)
+        self._drop_journal(gathered)
+        self._forget_range(gathered.gathering.offsets[0], gathered.gathering.offsets[-1] + 1)
+
+    def _drop_journal(self, gathered: Gathered) -> None:
+        if gathered.journal is not None:
+            gathered.journal.close()
+            self._dropped.append(gathered.journal.path)
+            self._changed = True
+
+    def write(self) -> bool:
+        """Put what was gathered into its journal. When that cannot be written it is tried again with the next call."""
+        one = self.open
+        if not len(one.gathering) or (one.journal is not None and one.journal.witness == one.witness):
+            return True
+        try:
+            if one.journal is None:
+                number = self.directory.new_number()
+                path = self.directory.journal_path(number)
+                one.journal = IndexJournal(self._files, path, number, one.begin_offset, one.replaces)
+            one.journal.write(one.gathering, one.witness)
+        except OSError as error:
+            logger.warning("the timer index could not write its journal, it is tried again: %s", error)
+            return False
+        return True
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def new_run_path(self) -> Path:
+        """Raises OSError."""
+        return self.directory.run_path(self.directory.new_number())
+
+    def sealed(self, gathered: Gathered, path: Path) -> None:
+        """The run in `path` holds what the oldest closed gathering held. Raises StoreDamagedError, OSError."""
+        self._add_run(path)
+        self.closed.remove(gathered)
+        self._drop_journal(gathered)
+        self.covered = gathered.witness
+
+    def filled(self, path: Path | None, known_below: int) -> None:
+        """The run in `path` holds what was missing below a queue offset; None when that was nothing."""
+        if path is not None:
+            self._add_run(path)
+        self._changed = True
+        self.missing.known_below(known_below)
+
+    def compacted(self, runs: Sequence[Run], path: Path | None) -> None:
+        """The run in `path` holds what is still pending of `runs`; None when that is nothing."""
+        if path is not None:
+            self._add_run(path)
+        for run in runs:
+            self.drop_run(run)
+
+    def _add_run(self, path: Path) -> None:
+        self.runs.append(Run(self._files, path))
+        self._unsynced.add(path)
+        self._changed = True
+
+    def drop_run(self, run: Run) -> None:
+        """Nothing in it is pending any more, or it stands elsewhere."""
+        self.runs.remove(run)
+        self.drop_file(run.path)
+
+    def drop_file(self, path: Path) -> None:
+        self._unsynced.discard(path)
+        self._dropped.append(path)
+        self._changed = True
+
+    def forget_run(self, run: Run, problem: str) -> None:
+        """A run is damaged: it is reported, and found again from the records."""
+        logger.error("%s: %s; what it held is collected from the log again", run.path, problem)
+        self.trouble_count += 1
+        self.drop_run(run)
+        self._forget_range(run.base_offset, run.last_offset + 1)
+
+    def _forget_range(self, begin: int, end: int) -> None:
+        """Nothing is known of a range, nor of what else stands in runs that reach into it: a timer stands in one part only."""
+        forgotten = Missing([(begin, end)])
+        while True:
+            reaching = [run for run in self.runs if forgotten.overlaps(run.base_offset, run.last_offset + 1)]
+            if not reaching:
+                break
+            for run in reaching:
+                forgotten.add(run.base_offset, run.last_offset + 1)
+                self.drop_run(run)
+        for low, high in forgotten:
+            self.missing.add(low, high)
+        self._changed = True
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def manifest(self) -> Manifest:
+        journals = [one.journal.number for one in self.gathered() if one.journal is not None]
+        return Manifest(
+            [ListedRun(int(run.path.stem), run.base_offset, run.last_offset + 1) for run in self.runs],
+            list(self.missing),
+            self.covered,
+            min(journals, default=self.directory.next_number),
+        )
+
+    def begin_sync(self) -> None:
+        """Note what the next `datasync` has to make durable."""
+        unfinished, self._saving = self._saving, None
+        if unfinished is not None:
+            self._unsynced |= {path for path in unfinished.sync if path not in self._dropped}
+            self._dropped = [*unfinished.remove, *self._dropped]
+            self._changed = True
+        if self._changed:
+            self._saving = Work(sorted(self._unsynced), self.manifest(), self._dropped)
+            self._unsynced, self._dropped, self._changed = set(), [], False
+
+    def datasync(self) -> None:
+        """Blocks; runs on the worker. The index is a cache: when this fails the next save does it."""
+        work = self._saving
+        if work is None:
+            return
+        try:
+            self.directory.save(work)
+        except OSError as error:
+            logger.warning("the timer index was not saved, it is tried again: %s", error)
+            return
+        self._saving = None
+
+    def close_files(self) -> None:
+        for one in self.gathered():
+            if one.journal is not None:
+                one.journal.close()
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up what is on the disk; changes nothing there."""
+        if not self.directory.exists:
+            return
+        known, journal_numbers = self.directory.load()
+        manifest = known or Manifest()
+        self.covered = manifest.covered
+        self.next_offset = manifest.covered.end_offset
+        for begin, end in manifest.missing:
+            self.missing.add(begin, end)
+        lost = []
+        for listed in manifest.runs:
+            path = self.directory.run_path(listed.number)
+            try:
+                self.runs.append(Run(self._files, path))
+            except (StoreDamagedError, OSError) as error:
+                logger.error(
+                    "a run of the timer index is lost, what it held is collected from the log again: %s", error
+                )
+                self.trouble_count += 1
+                self._dropped.append(path)
+                lost.append(listed)
+        for listed in lost:
+            self._forget_range(listed.begin_offset, listed.end_offset)
+        self._load_journals([number for number in journal_numbers if number >= manifest.journals_from])
+
+    def _load_journals(self, numbers: Sequence[int]) -> None:
+        loaded: list[tuple[int, Loaded]] = []
+        for number in numbers:
+            content = load_journal(self._files, self.directory.journal_path(number))
+            if content is not None:
+                loaded = [one for one in loaded if one[0] != content.replaces]
+                loaded.append((number, content))
+        for number, content in loaded:
+            gathered = Gathered(content.begin_offset, content.gathering, content.replaces)
+            gathered.ends = [witness for witness, _ in content.ends]
+            gathered.witness = gathered.ends[-1]
+            if content.begin_offset > self.next_offset:
+                self.missing.add(self.next_offset, content.begin_offset)
+            self.next_offset = max(self.next_offset, gathered.witness.end_offset)
+            path = self.directory.journal_path(number)
+            gathered.journal = IndexJournal(self._files, path, number, content.begin_offset, content.replaces)
+            gathered.journal.continue_behind(content)
+            self.closed.append(gathered)
+        if self.closed and not self.closed[-1].gathering.is_full:
+            self.open = self.closed.pop()
+        else:
+            self.open = Gathered(self.next_offset)
+
+    def believe(self, is_there: Callable[[Witness], bool], end_offset: int) -> None:
+        """The log was recovered up to a queue offset. Drop what it does not hold, and what is left over on the disk."""
+        loaded = [self.covered, *(witness for one in self.gathered() for witness in one.ends)]
+        good = next((one for one in reversed(loaded) if one.end_offset <= end_offset and is_there(one)), NOTHING)
+        if good != loaded[-1]:
+            logger.warning(
+                "the timer index knew of more than the log holds: it is taken back to timer %d", good.end_offset
+            )
+            self._take_back(good)
+        if self.next_offset < end_offset:
+            self.missing.add(self.next_offset, end_offset)
+            self.next_offset = end_offset
+            self.close(end_offset)
+        if self.directory.exists:
+            journals = [one.journal.path for one in self.gathered() if one.journal is not None]
+            self.directory.remove_others([*(run.path for run in self.runs), *journals])
+            self._dropped = []
+
+    def _take_back(self, good: Witness) -> None:
+        """Forget everything from a witness on."""
+        end = good.end_offset
+        for run in [run for run in self.runs if run.last_offset >= end]:
+            if run in self.runs:
+                self.drop_run(run)
+                self._forget_range(run.base_offset, run.last_offset + 1)
+        kept, self.closed = self.gathered(), []
+        for one in kept:
+            offsets = one.gathering.offsets
+            if not len(offsets) or offsets[0] >= end:
+                self._drop_journal(one)
+            elif offsets[-1] < end:
+                self.closed.append(one)
+            else:
+                self._drop_journal(one)
+                cut = Gathered(one.begin_offset, cut_gathering(one.gathering, end))
+                cut.witness = good
+                self.closed.append(cut)
+        self.missing = Missing((low, min(high, end)) for low, high in self.missing)
+        self.open = self.closed.pop() if self.closed and not self.closed[-1].gathering.is_full else Gathered(end)
+        self.next_offset = end
+        self.covered = min(self.covered, good)
+        self._changed = True

@@ -1,0 +1,381 @@
+"""The index of pending timers: which ones match, and how many there are.
+
+It hears of every record of the timer topic from the timers (`linked`, `finished`), gathers them in memory, and puts 65,536 at a
+time into a run, a sorted file that is searched in place. What fell due stays where it is until a whole run is past, or so much of
+several that what is left of them fits into one.
+
+Rules of this file
+1. The index is a hint and a cache: `is_pending` decides, and everything here can be made again from the log. Nothing that goes
+   wrong with it stops the store.
+2. It may answer too much, never too little: while something is missing it refuses to answer and says so.
+3. All work is done in steps of about a millisecond, a quarter of the time at most while others have something to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol
+
+from orbitmq.clock import Clock
+from orbitmq.errors import TimerIndexIncompleteError
+from orbitmq.limits import TIMER_MATCHES_READ_MAX
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.records import decode_record
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.dispatch import Dispatched, dispatched_from_record
+from orbitmq.store.files import Files
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.reading import is_sound, store_timestamp_of
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.index import search
+from orbitmq.timing.index.counting import Counting
+from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.entries import Candidate
+from orbitmq.timing.index.gathering import CAPACITY
+from orbitmq.timing.index.journal import Witness
+from orbitmq.timing.index.parts import CARRIED_MAX, Parts
+from orbitmq.timing.index.run import Run
+from orbitmq.timing.index.search import IndexPage, IndexQuery
+from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
+from orbitmq.timing.timers.pending import PendingTimers
+
+logger = logging.getLogger("orbitmq.timing")
+
+WAKEUP: Final = "timer-index"
+
+STEPS_NS: Final = 1_000_000
+"""Work done in one turn of the loop."""
+
+PAUSE_NS: Final = 3_000_000
+"""Until the next turn that does some."""
+
+RETRY_NS: Final = 10_000_000_000
+"""Pause after a file could not be written."""
+
+START_NS: Final = 20_000_000
+"""Work done before the store serves: enough for everything where a few ten thousand timers are pending."""
+
+ARRIVALS_PER_STEP: Final = 100
+"""Work done with new timers, one step for so many: a little more than they cause, so that it never piles up."""
+
+
+RELEASING_MS: Final = 60_000
+"""How long a message that fell due may be on its way before it is left out of a list."""
+
+NEVER_MS: Final = 1 << 47
+"""Later than any due time."""
+
+
+class PendingView(Protocol):
+    """What the index asks the timers. `Timers` is one."""
+
+    @property
+    def pending(self) -> PendingTimers: ...
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """At or before the due time of everything that is pending and not being released."""
+        ...
+
+    @property
+    def is_releasing(self) -> bool: ...
+
+
+class TimerIndex:
+    """The index of one store. Hand it to `open_store` as a derived structure behind the timers, append `linked` and `finished` to
+    their observers, and `attach` the store."""
+
+    name = "timer_index"
+
+    def __init__(self, files: Files, root: Path, clock: Clock, timers: PendingView, precision_ms: int = 1_000) -> None:
+        self._files = files
+        self._clock = clock
+        self._timers = timers
+        self._precision_ms = precision_ms
+        self._log: CommitLog | None = None
+        self._queues: ConsumeQueues | None = None
+        self._store: MessageStore | None = None
+        self._recovering = True
+        self._credit = 0
+        self._retry_ns = 0
+        self.parts = Parts(files, root)
+        self._counting = Counting(self.parts, self._is_pending)
+        self._job: Steps | None = None
+        self._look = False
+        """Whether runs may be past, or small by now."""
+
+    # --- what the timers say ------------------------------------------------------------------------------------------
+
+    def linked(self, batch: Sequence[TimerFacts]) -> None:
+        """Observer of `Timers.linked`. Cost: 1.2 us a timer here, and as much again for what it leaves to do."""
+        parts, counting = self.parts, self._counting
+        for facts in batch:
+            queue_offset = facts.queue_offset
+            if queue_offset < parts.next_offset:
+                continue
+            if self._recovering:
+                parts.follow(facts)
+            gathered = parts.open
+            parts.next_offset = queue_offset + 1
+            if not facts.is_cancel:
+                gathered.gathering.take(facts)
+                counting.linked(facts.topic, facts.deliver_ms)
+            gathered.last = facts
+            if len(gathered.gathering.offsets) == CAPACITY:
+                self._close_full()
+        if not batch:
+            return
+        self._credit += len(batch)
+        while self._credit >= ARRIVALS_PER_STEP:
+            self._credit -= ARRIVALS_PER_STEP
+            if not self._step():
+                self._credit = 0
+        self._arm(PAUSE_NS)
+
+    def _close_full(self) -> None:
+        """The open gathering takes no more. Where little of it is pending still, that is carried on."""
+        parts = self.parts
+        offsets = self._timers.pending.offsets(parts.open.gathering.offsets[0])
+        still_pending = list(islice(offsets, CARRIED_MAX + 1))
+        if len(still_pending) <= CARRIED_MAX:
+            parts.carry_on(still_pending)
+        else:
+            parts.close(parts.next_offset)
+
+    def finished(self, batch: Sequence[FinishedTimer]) -> None:
+        """Observer of `Timers.finished`."""
+        if self._counting.is_idle:
+            return
+        for one in batch:
+            topic, due_ms = one.topic, one.deliver_ms
+            if due_ms is None or topic == TIMER_TOPIC or topic.startswith("orbitmq_sys_"):
+                facts = self._facts_of(one.physical_offset, one.queue_offset)
+                if facts is None:
+                    self._counting.again()  # it was counted, and nobody knows under what
+                    return
+                topic, due_ms = facts.topic, facts.deliver_ms
+            self._counting.finished(one.queue_offset, topic, due_ms)
+
+    def _is_pending(self, queue_offset: int) -> bool:
+        return self._timers.pending.is_pending(queue_offset)
+
+    def _first_due_ms(self) -> int:
+        """At or before the due time of everything that is pending. What is being released now is due for no more than a minute."""
+        timers = self._timers
+        if not timers.pending.count:
+            return NEVER_MS
+        due_ms = timers.next_due_ms
+        if due_ms is None or timers.is_releasing:
+            since_ms = self._clock.now_ms() - RELEASING_MS
+            return since_ms if due_ms is None else min(due_ms, since_ms)
+        return due_ms
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that is pending can be found."""
+        return not self.parts.missing
+
+    def find(self, topic: str, key_or_id: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
+        """Pending timers of a topic whose message id or one of whose keys may be this, earliest due first. Compare the record.
+
+        Some microseconds, and ten for each million pending. Raises TimerIndexIncompleteError.
+        """
+        self._need(self.is_complete)
+        return search.find(self.parts.sources(), self._is_pending, topic, key_or_id, limit)
+
+    def page(self, query: IndexQuery) -> IndexPage:
+        """Pending timers in order; compare keys with the record. A millisecond or two, up to ten where much was recalled.
+
+        Raises ValueError for a query or cursor that makes no sense, TimerIndexIncompleteError.
+        """
+        self._need(self.is_complete)
+        return search.page(self.parts.sources(), self._is_pending, query, self._first_due_ms())
+
+    def counts(
+        self, topic: str | None = None, from_ms: int | None = None, until_ms: int | None = None, bucket_ms: int = 0
+    ) -> Counted:
+        """How many are pending, exactly; see `TimerCounts.count`. Raises TimerIndexIncompleteError shortly after a start."""
+        counts = self._counting.counts
+        self._need(counts is not None)
+        assert counts is not None
+        return counts.count(topic, from_ms, until_ms, bucket_ms)
+
+    def _need(self, ready: bool) -> None:
+        if not ready:
+            raise TimerIndexIncompleteError(
+                "the index of pending timers is being made ready", remedy="ask again in a moment"
+            )
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def attach(self, store: MessageStore) -> None:
+        """Begin to work between the turns of `store`, and to check the runs on its worker."""
+        self._store = store
+        store.deadlines.define(WAKEUP, self._work)
+        self._work_for(START_NS)
+        self._arm(0)
+        self._check_next(list(self.parts.runs))
+
+    def _arm(self, pause_ns: int) -> None:
+        if self._store is not None and self._has_work():
+            now_ns = self._clock.monotonic_ns()
+            self._store.deadlines.arm(WAKEUP, max(now_ns + pause_ns, self._retry_ns))
+
+    def _has_work(self) -> bool:
+        parts = self.parts
+        return bool(self._job or parts.closed or parts.missing or self._counting.is_idle or self._look)
+
+    def _work(self) -> None:
+        self._work_for(STEPS_NS)
+        self._arm(PAUSE_NS)
+
+    def _work_for(self, length_ns: int) -> None:
+        end_ns = self._clock.monotonic_ns() + length_ns
+        while self._step() and self._clock.monotonic_ns() < end_ns:
+            pass
+
+    def _step(self) -> bool:
+        """About a millisecond of work; False when there is none at present."""
+        if self.parts.open.gathering.sort_step():
+            return True
+        if self._recovering and not self.parts.closed:
+            return False
+        if self._retry_ns and self._clock.monotonic_ns() < self._retry_ns:
+            return False
+        self._retry_ns = 0
+        if self._job is None:
+            self._job = self._next_job()
+            if self._job is None:
+                return False
+        try:
+            next(self._job)
+        except StopIteration:
+            self._job = None
+        except OSError as error:
+            logger.warning("the timer index could not go on and tries again: %s", error)
+            self._job = None
+            self._retry_ns = self._clock.monotonic_ns() + RETRY_NS
+            return False
+        return True
+
+    def _next_job(self) -> Steps | None:
+        parts = self.parts
+        if parts.closed:
+            return seal(parts, self._files, parts.closed[0])
+        if self._recovering:
+            return None
+        if parts.missing:
+            if not self._counting.is_done:
+                self._counting.again()
+            return fill(parts, self._files, self._timers.pending, self._facts_at)
+        if self._counting.is_idle:
+            return self._counting.walk()
+        if self._look:
+            self._look = False
+            return tidy(parts, self._files, self._first_due_ms(), self._timers.pending)
+        return None
+
+    def _check_next(self, runs: list[Run]) -> None:
+        """Compare the columns of one run after the other with their sums."""
+        while runs and runs[-1] not in self.parts.runs:
+            runs.pop()
+        if not runs or self._store is None:
+            return
+        run = runs.pop()
+
+        def done(result: str | BaseException | None) -> None:
+            if result is not None and run in self.parts.runs:
+                self._forget(run, str(result))
+            self._check_next(runs)
+
+        self._store.run_blocking(run.check, done)
+
+    def _forget(self, run: Run, problem: str) -> None:
+        self.parts.forget_run(run, problem)
+        if self._job is not None:
+            self._job.close()
+            self._job = None
+        self._arm(0)
+
+    # --- the record of a timer ----------------------------------------------------------------------------------------
+
+    def _facts_at(self, queue_offset: int) -> TimerFacts | None:
+        """By the queue of the timer topic; None where no sound record of a timer stands."""
+        queue = self._queues.get(TIMER_TOPIC, 0) if self._queues is not None else None
+        unit = queue.kept_unit(queue_offset) if queue is not None else None
+        return None if unit is None else self._facts_of(unit[0], queue_offset)
+
+    def _facts_of(self, physical_offset: int, queue_offset: int) -> TimerFacts | None:
+        record = self._log.record_view(physical_offset) if self._log is not None else None
+        if record is None or not is_sound(record, physical_offset):
+            return None
+        entry = dispatched_from_record(decode_record(record, body=False), physical_offset, _no_level)
+        if entry.topic != TIMER_TOPIC or entry.queue_offset != queue_offset:
+            return None
+        return timer_facts(entry, self._precision_ms)
+
+    # --- Derived ------------------------------------------------------------------------------------------------------
+
+    def apply(self, entries: Sequence[Dispatched]) -> None:
+        """Nothing: the timers tell what they made of the records."""
+
+    def write(self) -> None:
+        self.parts.write()
+
+    def begin_sync(self) -> None:
+        self._look = not self._recovering
+        self._arm(PAUSE_NS)
+        self.parts.begin_sync()
+
+    def datasync(self) -> None:
+        self.parts.datasync()
+
+    def state(self) -> object:
+        """None: the files speak for themselves."""
+        return None
+
+    # --- Recoverable --------------------------------------------------------------------------------------------------
+
+    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
+        """Takes up the files. Needs nothing of the log by itself: the timers tell, and what they do not is found later."""
+        self._log, self._queues = log, queues
+        self.parts.load()
+        return log.end_of_files
+
+    def finish_restore(self) -> None:
+        assert self._queues is not None
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        self.parts.believe(self._is_there, queue.max_offset if queue is not None else 0)
+        self._recovering = False
+
+    def _is_there(self, witness: Witness) -> bool:
+        """Whether the log holds the record that was the last one then. A record that is gone for its age is taken to be it."""
+        if not witness.end_offset:
+            return True
+        assert self._queues is not None
+        assert self._log is not None
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        if queue is None or witness.end_offset > queue.max_offset:
+            return False
+        unit = queue.kept_unit(witness.end_offset - 1)
+        if unit is None:
+            return True
+        record = self._log.view(unit[0], unit[1])
+        return unit[0] == witness.physical_offset and (
+            record is None or store_timestamp_of(record) == witness.store_timestamp
+        )
+
+    def close(self) -> None:
+        """Release the files. To be called when the store is closed."""
+        self.parts.close_files()
+
+
+def _no_level(properties: dict[str, str], store_timestamp: int) -> int:
+    """Records of the timer topic have no delay level."""
+    return store_timestamp

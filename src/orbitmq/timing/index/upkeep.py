@@ -1,0 +1,166 @@
+"""The longer works of the index, each in steps of about a millisecond: making runs, making them fewer, finding what is missing.
+
+Rules of this file
+1. A work changes nothing but new files until its last step; whoever ends it early loses only its labour.
+2. One work at a time. They raise OSError, and StoreDamagedError for a run that contradicts itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Final
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.store.files import Files
+from orbitmq.timing.index.entries import IndexEntry
+from orbitmq.timing.index.gathering import CAPACITY, NUMBER_BITS, NUMBER_MASK, Gathering, Order
+from orbitmq.timing.index.parts import Gathered, Parts
+from orbitmq.timing.index.run import Run, write_run
+from orbitmq.timing.timers.facts import TimerFacts
+from orbitmq.timing.timers.pending import PendingTimers
+
+logger = logging.getLogger("orbitmq.timing")
+
+SMALL: Final = CAPACITY // 4
+"""A run with no more entries still to come than this is put together with others of its kind."""
+
+TOGETHER_MIN: Final = 4
+"""Fewest small runs that are put together: each entry is then copied seldom."""
+
+ENTRIES_PER_STEP: Final = 2_048
+"""Entries looked at in one step."""
+
+RECORDS_PER_STEP: Final = 64
+"""Records read, or entries gathered, in one step."""
+
+Steps = Generator[None, None, None]
+
+
+def seal(parts: Parts, files: Files, gathered: Gathered) -> Steps:
+    """Make the oldest closed gathering a run."""
+    path = yield from _write(parts, files, gathered.gathering)
+    parts.sealed(gathered, path)
+
+
+def _write(parts: Parts, files: Files, gathering: Gathering) -> Generator[None, None, Path]:
+    path = parts.new_run_path()
+    try:
+        yield from write_run(files, path, gathering)
+    except (OSError, GeneratorExit):
+        parts.drop_file(path)
+        raise
+    return path
+
+
+def tidy(parts: Parts, files: Files, from_ms: int, pending: PendingTimers) -> Steps:
+    """Drop the runs that are past, and put together those of which little is still to come.
+
+    `from_ms` is taken for the first time at which something is due; before anything is dropped every timer is looked at.
+    """
+    small: list[Run] = []
+    room = CAPACITY
+    for run in sorted(parts.runs, key=lambda run: run.base_offset):
+        left = run.count_from(from_ms)
+        if left > min(SMALL, room) or (yield from _is_late(run, from_ms, pending)) or run not in parts.runs:
+            continue
+        if left:
+            small.append(run)
+            room -= left
+        else:
+            parts.drop_run(run)
+    if len(small) >= TOGETHER_MIN:
+        yield from _put_together(parts, files, small, from_ms, pending)
+
+
+def _is_late(run: Run, until_ms: int, pending: PendingTimers) -> Generator[None, None, bool]:
+    """Whether something in a run is pending that was due before `until_ms`."""
+    for looked_at, (due_ms, queue_offset) in enumerate(run.by_due(None, 0, None)):
+        if due_ms >= until_ms:
+            break
+        if pending.is_pending(queue_offset):
+            return True
+        if not looked_at % ENTRIES_PER_STEP:
+            yield
+    return False
+
+
+def _put_together(parts: Parts, files: Files, runs: Sequence[Run], from_ms: int, pending: PendingTimers) -> Steps:
+    entries: list[IndexEntry] = []
+    for run in runs:
+        try:
+            found = yield from run.entries(from_ms)
+        except StoreDamagedError as error:
+            parts.forget_run(run, str(error))
+            return
+        for low in range(0, len(found), ENTRIES_PER_STEP):
+            entries += [
+                entry for entry in found[low : low + ENTRIES_PER_STEP] if pending.is_pending(entry.queue_offset)
+            ]
+            yield
+    order: Order[int] = Order()
+    for index, entry in enumerate(entries):
+        order.fresh.append(entry.queue_offset << NUMBER_BITS | index)
+        if not index % ENTRIES_PER_STEP:
+            yield
+    while order.sort_step():
+        yield
+    gathering = Gathering()
+    for part in order.ordered():
+        for value in part:
+            gathering.add(entries[value & NUMBER_MASK])
+            if not len(gathering) % RECORDS_PER_STEP:
+                yield
+    path = (yield from _write(parts, files, gathering)) if entries else None
+    if all(run in parts.runs for run in runs):
+        parts.compacted(runs, path)
+    elif path is not None:
+        parts.drop_file(path)
+
+
+def fill(
+    parts: Parts,
+    files: Files,
+    pending: PendingTimers,
+    facts_at: Callable[[int], TimerFacts | None],
+) -> Steps:
+    """Collect what is missing from the records of what is pending. 15 us a timer."""
+    missing = parts.missing
+    ranges, added_count = list(missing), missing.added_count
+    logger.info("the timer index collects timers %d to %d from the log", ranges[0][0], ranges[-1][1] - 1)
+    gathering = Gathering()
+    looked_at = unreadable_count = 0
+    for begin, end in ranges:
+        for queue_offset in pending.offsets(begin):
+            if queue_offset >= end:
+                break
+            looked_at += 1
+            if not looked_at % RECORDS_PER_STEP:
+                yield
+                if missing.added_count != added_count:
+                    return
+            if parts.is_gathered(queue_offset) or not pending.is_pending(queue_offset):
+                continue
+            facts = facts_at(queue_offset)
+            if facts is None:
+                unreadable_count += 1
+                continue
+            gathering.take(facts)
+            if gathering.is_full:
+                path = yield from _write(parts, files, gathering)
+                if missing.added_count != added_count:
+                    parts.drop_file(path)
+                    return
+                parts.filled(path, queue_offset + 1)
+                gathering = Gathering()
+    rest = (yield from _write(parts, files, gathering)) if len(gathering) else None
+    if missing.added_count != added_count:
+        if rest is not None:
+            parts.drop_file(rest)
+        return
+    parts.filled(rest, ranges[-1][1])
+    if unreadable_count:
+        logger.error(
+            "%d pending timers have no record that can be read; they are not in the timer index", unreadable_count
+        )
