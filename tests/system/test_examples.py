@@ -19,6 +19,10 @@ PRINTS = {
         r"20 orders placed, 10 paid; waiting for the time-outs\n"
         r"paid +10\ncancelled +10\nopen +0\n"
     ),
+    "recalled_timeout": (
+        r"8 paid, 8 cancellations recalled\n4 wait for their time, order-8 the longest\n"
+        r"cancelled: order-10 order-11 order-9\norder-9 is paid too late: already_delivered\ncancelled: order-8\n"
+    ),
     "ordered_events": (
         r"A created paid shipped delivered\nB created paid shipped delivered\nC created paid shipped delivered\n"
     ),
