@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -309,23 +309,14 @@ class Bench:
             numbers["received"] = raw["received"]
         return numbers
 
-    def _late(self, broker: BrokerUnderTest, figure: str, *words: object) -> Numbers:
-        """One run of the lateness meter at level 1."""
+    def _late(
+        self, broker: BrokerUnderTest, figure: str, *words: object, timing: Sequence[object] = ("--level", 1)
+    ) -> Numbers:
+        """One run of the lateness meter, at level 1 unless `timing` says otherwise. `figure` names a quantile of the lateness, or a
+        figure of the meter."""
         meter = [sys.executable, rigpath.REPOSITORY / "benchmarks" / "lateness.py"]
-        raw = self._tool(
-            [*meter, "--port", broker.broker_port, "--level", 1, "--pid", broker.pids()[-1], *words], broker
-        )
-        if any(raw[fault] for fault in ("early", "duplicates", "missing", "foreign", "bad_crc", "failed")):
-            raise Invalid(f"lateness {words}: {raw}")
-        late = raw["lateness_ms"]
-        return {
-            "value": late[figure],
-            "p50_ms": late["p50"],
-            "p99_ms": late["p99"],
-            "p999_ms": late["p99.9"],
-            "max_ms": late["max"],
-            "load1": raw["load1"],
-        }
+        given = ["--port", broker.broker_port, "--pid", broker.pids()[-1], *timing, *words]
+        return late_numbers(self._tool([*meter, *given], broker), figure, words)
 
     def _tool(self, command: list[object], broker: BrokerUnderTest) -> dict[str, Any]:
         done = subprocess.run(
@@ -336,3 +327,18 @@ class Bench:
             raise Invalid(f"{command} ended with {done.returncode}:\n{done.stderr[-1000:]}\n{broker.logs()}")
         found: dict[str, Any] = json.loads(lines[-1])
         return found
+
+
+def late_numbers(raw: dict[str, Any], figure: str, what: object) -> Numbers:
+    """The findings of a lateness meter as figures of a row. Raises `Invalid` when a message was not delivered as it should be."""
+    if any(raw[fault] for fault in ("early", "duplicates", "missing", "foreign", "bad_crc", "failed")):
+        raise Invalid(f"lateness {what}: {raw}")
+    late = raw["lateness_ms"]
+    return {
+        "value": late[figure] if figure in late else raw[figure],
+        "p50_ms": late["p50"],
+        "p99_ms": late["p99"],
+        "p999_ms": late["p99.9"],
+        "max_ms": late["max"],
+        "load1": raw.get("load1", 0.0),
+    }

@@ -19,8 +19,6 @@ from rig.brokers import Kind
 from measure import Bench
 from rows import BY_KEY, ROWS, Row
 
-BEGIN: Final = "<!-- benchmark:begin -->"
-END: Final = "<!-- benchmark:end -->"
 LATENCY_KEYS: Final = (
     "send-1x1",
     "send-16x1",
@@ -73,7 +71,7 @@ def target(row: Row, own: float | None, theirs: float | None) -> str:
         kept = None if own is None or not theirs else own / theirs <= row.ratio
         return f"{row.ratio:.2g}x{verdict(kept)}"
     kept = None if own is None or row.value is None else own <= row.value
-    return f"{row.value:.3g} {row.unit}{verdict(kept)}"
+    return f"{row.value:g} {row.unit}{verdict(kept)}"
 
 
 def verdict(kept: bool | None) -> str:
@@ -89,10 +87,11 @@ def percentiles(bench: Bench | None, key: str) -> str:
     return f"{text} ({rate:,.0f})" if rate else text
 
 
-def write_into(document: Path, text: str) -> None:
-    """Replace what stands between the markers. Raises ValueError when the document lacks them."""
+def write_into(document: Path, text: str, place: str = "benchmark") -> None:
+    """Replace what stands between the markers of a place. Raises ValueError when the document lacks them."""
+    begin, end = f"<!-- {place}:begin -->", f"<!-- {place}:end -->"
     old = document.read_text()
-    if BEGIN not in old or END not in old:
-        raise ValueError(f"{document} has no place for the table: put the lines {BEGIN} and {END} where it belongs")
-    head, rest = old.split(BEGIN, 1)
-    document.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}")
+    if begin not in old or end not in old:
+        raise ValueError(f"{document} has no place for the table: put the lines {begin} and {end} where it belongs")
+    head, rest = old.split(begin, 1)
+    document.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")

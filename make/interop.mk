@@ -1,5 +1,5 @@
 # Clients and brokers of other makers: interoperability tests and the comparison. Included by the Makefile.
-.PHONY: interop interop-control bench bench-quick
+.PHONY: interop interop-control bench bench-timers bench-quick
 
 interop: $(STAMP) ## Run the interoperability tests (JDK, Maven, Node.js)
 	@$(BIN)/python -m pytest tests/interop $(ARGS)
@@ -9,6 +9,9 @@ interop-control: $(STAMP) ## The same tests against RocketMQ's own broker: the c
 
 bench: $(STAMP) ## Compare with the Java broker and write the table of README.md (about 20 minutes, nothing else running)
 	@$(BIN)/python benchmarks/run.py --write-readme $(ARGS)
+
+bench-timers: $(STAMP) ## Compare timed messages with the Java broker, NATS and RabbitMQ (about an hour, nothing else running)
+	@$(BIN)/python benchmarks/timers.py --long --layered --write-docs $(ARGS)
 
 bench-quick: $(STAMP) ## A quick look at the comparison
 	@$(BIN)/python benchmarks/run.py --quick $(ARGS)

@@ -174,7 +174,13 @@ class ServeRole(Server):
     """`orbitmq serve`: name server and broker in one process."""
 
     def __init__(
-        self, folder: Path, data: Path, nameserver_port: int, broker_port: int, settings: Mapping[str, str]
+        self,
+        folder: Path,
+        data: Path,
+        nameserver_port: int,
+        broker_port: int,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder)
         self.data, self.nameserver_port, self.broker_port, self.settings = (
@@ -183,6 +189,7 @@ class ServeRole(Server):
             broker_port,
             dict(settings),
         )
+        self._environment = dict(environment or {})
 
     def _launch(self) -> ServerProcess:
         sets = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
@@ -201,6 +208,7 @@ class ServeRole(Server):
                 *sets,
             ],
             self.folder / "serve.log",
+            self._environment,
         )
 
 
@@ -216,14 +224,17 @@ class BrokerUnderTest:
         settings: Mapping[str, str] | None = None,
         ports: tuple[int, int] | None = None,
         profile: JvmProfile = JvmProfile.TEST,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        """`environment` adds variables to the process of ours."""
         self.kind, self.folder = kind, folder
         self.data = data or folder / "data"
         self.nameserver_port, self.broker_port = ports or free_ports()
         self.roles: list[Server]
         settings = settings or {}
         if kind is Kind.ORBITMQ:
-            self.roles = [ServeRole(folder, self.data, self.nameserver_port, self.broker_port, settings)]
+            ports_of_ours = self.nameserver_port, self.broker_port
+            self.roles = [ServeRole(folder, self.data, *ports_of_ours, settings, environment)]
         else:
             self.roles = [
                 NameServerRole(kind, folder / "namesrv", self.nameserver_port, profile),

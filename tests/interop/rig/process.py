@@ -123,6 +123,16 @@ def rss_kb(pid: int) -> int:
     return total
 
 
+def anonymous_kb(pid: int) -> int:
+    """Resident memory of pid and its descendants in KiB that is no mapping of a file."""
+    total = 0
+    for member in process_tree(pid):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{member}/status").read_text().splitlines()
+            total += next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
+    return total
+
+
 def _stat(pid: int) -> list[bytes]:
     """Fields of /proc/PID/stat after the name, which may contain anything."""
     return Path(f"/proc/{pid}/stat").read_bytes().rsplit(b")", 1)[1].split()

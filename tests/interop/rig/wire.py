@@ -132,6 +132,19 @@ class Wire:
             if head.get("flag", 0) & 1 and head["opaque"] == self._opaque:
                 return head, rest[size:]
 
+    def ask_many(self, frames: Sequence[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Send frames with opaque numbers of their own in one go; (header, body) of as many answers, in order of arrival."""
+        self._sock.sendall(b"".join(frames))
+        left = len(frames)
+        while left:
+            total, mark = struct.unpack(">iI", self._exactly(8))
+            rest = self._exactly(total - 4)
+            size = mark & 0xFFFFFF
+            head = parse_header(rest[:size], mark >> 24)
+            if head.get("flag", 0) & 1:
+                left -= 1
+                yield head, rest[size:]
+
     def call(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[dict[str, str], bytes]:
         """(ext fields, body) of a SUCCESS. Raises `Refused`."""
         head, rest = self.ask(code, fields, body)
