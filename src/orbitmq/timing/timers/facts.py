@@ -67,6 +67,7 @@ _REAL_QID: Final = _mark(Property.REAL_QID)
 _DEL_UNIQKEY: Final = _mark(Property.TIMER_DEL_UNIQKEY)
 _REAL_UNIQ_KEY: Final = _mark(Property.REAL_UNIQ_KEY)
 _LEFT_MS: Final = _mark(Property.LEFT_MS)
+_ROLL_TIMES: Final = _mark(Property.TIMER_ROLL_TIMES)
 
 
 def property_value(properties: bytes, mark: bytes) -> bytes | None:
@@ -93,7 +94,7 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
         deliver_ms = stored_due_time(decode_properties(properties), slot_ms, entry.store_timestamp, precision_ms)
     cancel_key = property_value(properties, _DEL_UNIQKEY)
     source = source_offset(entry) if entry.prepared_transaction_offset else None
-    is_ours = cancel_key is not None and (source is not None or property_value(properties, _LEFT_MS) is not None)
+    is_ours = cancel_key is not None and _is_of_a_change(properties, source)
     real_key = property_value(properties, _REAL_UNIQ_KEY)
     queue_text = property_value(properties, _REAL_QID)
     try:
@@ -114,6 +115,13 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
         )
     except UnicodeDecodeError:
         return None
+
+
+def _is_of_a_change(properties: bytes, source: int | None) -> bool:
+    """Whether a cancel record belongs to a recall or a reschedule of ours. One that hops names the record it was before."""
+    if property_value(properties, _LEFT_MS) is not None:
+        return True
+    return source is not None and property_value(properties, _ROLL_TIMES) is None
 
 
 def facts_of_record(record: Record, precision_ms: int) -> TimerFacts | None:

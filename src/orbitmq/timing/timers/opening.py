@@ -179,7 +179,7 @@ class Opening:
             magic = unit.magic
             if magic == DEFAULT:
                 # A due time that is not known is looked up when the slot begins.
-                due_ms = unit.due_ms(precision_ms) or slot_ms + 1
+                due_ms = unit.due_ms(precision_ms) or slot_ms
             elif magic & VOID:
                 continue
             elif magic & ROLL:

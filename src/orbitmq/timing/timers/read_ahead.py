@@ -14,13 +14,14 @@ from typing import Final
 
 from orbitmq.limits import TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.release import Data, read_cold
+from orbitmq.timing.release import SLEEP_MAX_MS, Data, read_cold
 from orbitmq.timing.timers.slots import NearSlots
 
 logger = logging.getLogger("orbitmq.timing")
 
-AHEAD_MS: Final = 1_000
-"""How long before its time a record is read at the earliest."""
+AHEAD_MS: Final = 2 * SLEEP_MAX_MS
+"""How long before its time a record may be read. There is a look every `SLEEP_MAX_MS` at least, so it is asked for at least that
+long before."""
 
 JOB_RECORDS_MAX: Final = 256
 """Records of one job of the worker, which others wait for: a few ms, or some tens on a slow disk."""
