@@ -29,6 +29,8 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.reading import GetResult
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.index.parts import IndexShape
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
@@ -58,7 +60,7 @@ def close_as_killed(store: MessageStore) -> None:
     for queue in store.queues:
         queue.close()
     for derived in store._derived:
-        if isinstance(derived, Idempotence | Timers):
+        if isinstance(derived, Idempotence | Timers | TimerIndex):
             derived.close()
     store.log.close()
     store._saving.release()
@@ -104,6 +106,7 @@ class LittleStore:
         levels: str = "1s 2s 5s",
         settings: StoreSettings = SMALL,
         timers: TimerSettings = SMALL_TIMERS,
+        index: IndexShape | None = None,
         **changes: Any,
     ) -> None:
         self.root = root
@@ -121,6 +124,12 @@ class LittleStore:
         self.idempotence = Idempotence(self.files, root, self.clock)
         self.precision_ms = timers.precision_ms
         self.timers = Timers(self.files, root, self.clock, timers)
+        self.timer_index: TimerIndex | None = None
+        """There is one when its shape was given."""
+        if index is not None:
+            self.timer_index = TimerIndex(self.files, root, self.clock, self.timers, self.precision_ms, index)
+            self.timers.linked.append(self.timer_index.linked)
+            self.timers.finished.append(self.timer_index.finished)
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),
@@ -128,12 +137,14 @@ class LittleStore:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers],
+            derived=[self.release, self.idempotence, self.timers, *([self.timer_index] if self.timer_index else [])],
             worker=self.worker,
         )
         history.keep()
         self.release.attach(self.store)
         self.timers.attach(self.store)
+        if self.timer_index is not None:
+            self.timer_index.attach(self.store)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

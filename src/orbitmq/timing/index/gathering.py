@@ -140,10 +140,6 @@ class Gathering:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.offsets) >= CAPACITY
-
     def take(self, facts: TimerFacts) -> None:
         """Add a timer that was just linked."""
         known = self.topics.get(facts.topic) or self._new_topic(facts.topic)

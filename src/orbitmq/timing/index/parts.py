@@ -24,12 +24,19 @@ from orbitmq.timing.timers.facts import TimerFacts
 
 logger = logging.getLogger("orbitmq.timing")
 
-CARRIED_MAX: Final = 2_048
-"""A full gathering of which no more than this is still pending makes no run: the rest is carried on in the next one."""
-
-
 CLOSED_MAX: Final = 6
 """Full gatherings that wait to become runs: 60 MB. More wait only when files cannot be written."""
+
+
+class IndexShape(NamedTuple):
+    """How much goes into a part. Tests take less."""
+
+    capacity: int = CAPACITY
+    """Entries of a gathering, and so of a run."""
+    carried: int = 2_048
+    """A full gathering of which no more than this is still pending makes no run: the rest is carried on in the next one."""
+    small: int = 16_384
+    """A run with no more than this still to come is put together with others of its kind."""
 
 
 class Gathered:
@@ -64,8 +71,9 @@ class Gathered:
 class Parts:
     """All of them, and what of them is on the disk."""
 
-    def __init__(self, files: Files, root: Path) -> None:
+    def __init__(self, files: Files, root: Path, shape: IndexShape) -> None:
         self._files = files
+        self.shape = shape
         self.directory = IndexDirectory(files, root)
         self.runs: list[Run] = []
         self.closed: list[Gathered] = []
@@ -93,6 +101,9 @@ class Parts:
     def contents(self) -> list[Run | Gathering]:
         """For counting: every entry stands in one of these, once."""
         return [*self.runs, *(one.gathering for one in self.gathered())]
+
+    def is_full(self, gathering: Gathering) -> bool:
+        return len(gathering) >= self.shape.capacity
 
     def is_gathered(self, queue_offset: int) -> bool:
         return any(one.gathering.has(queue_offset) for one in self.gathered())
@@ -319,7 +330,7 @@ class Parts:
             gathered.journal = IndexJournal(self._files, path, number, content.begin_offset, content.replaces)
             gathered.journal.continue_behind(content)
             self.closed.append(gathered)
-        if self.closed and not self.closed[-1].gathering.is_full:
+        if self.closed and not self.is_full(self.closed[-1].gathering):
             self.open = self.closed.pop()
         else:
             self.open = Gathered(self.next_offset)
@@ -362,7 +373,7 @@ class Parts:
                 cut.witness = good
                 self.closed.append(cut)
         self.missing = Missing((low, min(high, end)) for low, high in self.missing)
-        self.open = self.closed.pop() if self.closed and not self.closed[-1].gathering.is_full else Gathered(end)
+        self.open = self.closed.pop() if self.closed and not self.is_full(self.closed[-1].gathering) else Gathered(end)
         self.next_offset = end
         self.covered = min(self.covered, good)
         self._changed = True

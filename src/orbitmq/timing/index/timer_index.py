@@ -34,9 +34,8 @@ from orbitmq.timing.index import search
 from orbitmq.timing.index.counting import Counting
 from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate
-from orbitmq.timing.index.gathering import CAPACITY
 from orbitmq.timing.index.journal import Witness
-from orbitmq.timing.index.parts import CARRIED_MAX, Parts
+from orbitmq.timing.index.parts import IndexShape, Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
@@ -91,7 +90,15 @@ class TimerIndex:
 
     name = "timer_index"
 
-    def __init__(self, files: Files, root: Path, clock: Clock, timers: PendingView, precision_ms: int = 1_000) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        clock: Clock,
+        timers: PendingView,
+        precision_ms: int = 1_000,
+        shape: IndexShape | None = None,
+    ) -> None:
         self._files = files
         self._clock = clock
         self._timers = timers
@@ -102,7 +109,7 @@ class TimerIndex:
         self._recovering = True
         self._credit = 0
         self._retry_ns = 0
-        self.parts = Parts(files, root)
+        self.parts = Parts(files, root, shape or IndexShape())
         self._counting = Counting(self.parts, self._is_pending)
         self._job: Steps | None = None
         self._look = False
@@ -113,6 +120,7 @@ class TimerIndex:
     def linked(self, batch: Sequence[TimerFacts]) -> None:
         """Observer of `Timers.linked`. Cost: 1.2 us a timer here, and as much again for what it leaves to do."""
         parts, counting = self.parts, self._counting
+        capacity = parts.shape.capacity
         for facts in batch:
             queue_offset = facts.queue_offset
             if queue_offset < parts.next_offset:
@@ -125,7 +133,7 @@ class TimerIndex:
                 gathered.gathering.take(facts)
                 counting.linked(facts.topic, facts.deliver_ms)
             gathered.last = facts
-            if len(gathered.gathering.offsets) == CAPACITY:
+            if len(gathered.gathering.offsets) >= capacity:
                 self._close_full()
         if not batch:
             return
@@ -140,8 +148,8 @@ class TimerIndex:
         """The open gathering takes no more. Where little of it is pending still, that is carried on."""
         parts = self.parts
         offsets = self._timers.pending.offsets(parts.open.gathering.offsets[0])
-        still_pending = list(islice(offsets, CARRIED_MAX + 1))
-        if len(still_pending) <= CARRIED_MAX:
+        still_pending = list(islice(offsets, parts.shape.carried + 1))
+        if len(still_pending) <= parts.shape.carried:
             parts.carry_on(still_pending)
         else:
             parts.close(parts.next_offset)

@@ -15,16 +15,13 @@ from typing import Final
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.entries import IndexEntry
-from orbitmq.timing.index.gathering import CAPACITY, NUMBER_BITS, NUMBER_MASK, Gathering, Order
+from orbitmq.timing.index.gathering import NUMBER_BITS, NUMBER_MASK, Gathering, Order
 from orbitmq.timing.index.parts import Gathered, Parts
 from orbitmq.timing.index.run import Run, write_run
 from orbitmq.timing.timers.facts import TimerFacts
 from orbitmq.timing.timers.pending import PendingTimers
 
 logger = logging.getLogger("orbitmq.timing")
-
-SMALL: Final = CAPACITY // 4
-"""A run with no more entries still to come than this is put together with others of its kind."""
 
 TOGETHER_MIN: Final = 4
 """Fewest small runs that are put together: each entry is then copied seldom."""
@@ -60,10 +57,10 @@ def tidy(parts: Parts, files: Files, from_ms: int, pending: PendingTimers) -> St
     `from_ms` is taken for the first time at which something is due; before anything is dropped every timer is looked at.
     """
     small: list[Run] = []
-    room = CAPACITY
+    room = parts.shape.capacity
     for run in sorted(parts.runs, key=lambda run: run.base_offset):
         left = run.count_from(from_ms)
-        if left > min(SMALL, room) or (yield from _is_late(run, from_ms, pending)) or run not in parts.runs:
+        if left > min(parts.shape.small, room) or (yield from _is_late(run, from_ms, pending)) or run not in parts.runs:
             continue
         if left:
             small.append(run)
@@ -147,7 +144,7 @@ def fill(
                 unreadable_count += 1
                 continue
             gathering.take(facts)
-            if gathering.is_full:
+            if parts.is_full(gathering):
                 path = yield from _write(parts, files, gathering)
                 if missing.added_count != added_count:
                     parts.drop_file(path)
