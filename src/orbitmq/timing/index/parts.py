@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.directory import IndexDirectory, ListedRun, Manifest, Work
-from orbitmq.timing.index.gathering import Gathering, Source
+from orbitmq.timing.index.gathering import CAPACITY, Gathering, Source
 from orbitmq.timing.index.journal import NOTHING, IndexJournal, Loaded, Witness, cut_gathering, load_journal
 from orbitmq.timing.index.missing import Missing
 from orbitmq.timing.index.run import Run
