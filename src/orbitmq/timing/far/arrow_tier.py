@@ -242,7 +242,9 @@ def _encoded(table: pa.Table) -> pa.Buffer:
 
 
 def _bounds(parquet: pq.ParquetFile, column: str) -> list[tuple[Any, Any]]:
-    """Lowest and highest value of a column in every row group."""
+    """Lowest and highest value of a column in every row group; none for a file without rows."""
+    if not parquet.metadata.num_rows:
+        return []
     metadata = parquet.metadata
     names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     at = names.index(column)

@@ -91,6 +91,8 @@ class Landed(msgspec.Struct, tag="landed", tag_field="change"):
     next: int
     seen: int
     file: FarFile | None
+    landed_ms: int
+    """When that was."""
 
 
 class Promoted(msgspec.Struct, tag="promoted", tag_field="change"):

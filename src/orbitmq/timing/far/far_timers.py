@@ -118,6 +118,7 @@ class FarTimers:
     def apply(self, entries: Sequence[Dispatched]) -> None:
         held, known = self.held, self._position
         touched = False
+        finished: list[int] = []
         for entry in entries:
             if entry.physical_offset < known:
                 continue
@@ -126,9 +127,12 @@ class FarTimers:
                 finish = finish_of(entry)
                 if finish is not None:
                     held.finished(finish, entry.physical_offset)
+                    finished.append(finish.source)
                     is_finish = touched = True
                 elif len(held.unlanded) and not entry.sys_flag & TRANSACTION_MASK:
-                    touched |= held.finished_in_log(entry.prepared_transaction_offset, entry.physical_offset)
+                    if held.finished_in_log(entry.prepared_transaction_offset, entry.physical_offset):
+                        finished.append(entry.prepared_transaction_offset)
+                        touched = True
             if entry.topic in _OURS:
                 touched = True
                 if entry.topic == FAR_TIMER_TOPIC:
@@ -138,7 +142,7 @@ class FarTimers:
         if entries:
             self._position = max(known, entries[-1].end_offset)
         if touched and self._store is not None and self.keeper is not None:
-            self.keeper.applied(self._position)
+            self.keeper.applied(self._position, finished)
 
     def _take_in(self, entry: Dispatched) -> None:
         facts = far_facts(entry.properties)
@@ -148,7 +152,9 @@ class FarTimers:
             return
         if not self._serial and not self.held.unlanded.next_offset:
             self._first_seen = entry.physical_offset
-        self.held.stored(entry.queue_offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic)
+        self.held.stored(
+            entry.queue_offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic, entry.store_timestamp
+        )
 
     def _change(self, position: int) -> None:
         assert self._log is not None
@@ -309,18 +315,20 @@ class FarTimers:
             if unit is None or unit[0] >= self._position:
                 break
             view = log.record_view(unit[0])
-            facts = None
+            facts, stored_ms = None, 0
             if view is not None:
                 try:
-                    facts = far_facts(decode_record(view, body=False).properties)
+                    record = decode_record(view, body=False)
+                    facts, stored_ms = far_facts(record.properties), record.store_timestamp
                 except RecordError as error:
                     logger.error("the far record at %d cannot be read: %s", unit[0], error)
             if facts is None:
                 held.ignored(offset, unit[0])
                 lost += offset not in saved.done
             elif offset >= saved.next_offset:
-                held.stored(offset, unit[0], unit[1], facts.deliver_ms, facts.topic)
+                held.stored(offset, unit[0], unit[1], facts.deliver_ms, facts.topic, stored_ms)
             else:
+                held.waiting_since_ms = held.waiting_since_ms or stored_ms
                 held.unlanded.add(offset, unit[0], unit[1], facts.deliver_ms, facts.topic)
         for offset, finished_at in saved.done.items():
             if held.unlanded.is_pending(offset):

@@ -137,7 +137,6 @@ class FarKeeper:
         self._retry_ns = 0
         self._pause_ms = 0
         self._compacted_ns: int | None = None
-        self._waiting_since_ms: int | None = None
         self._published = -1
         self._published_ns = clock.monotonic_ns()
         self._compaction_asked = False
@@ -188,11 +187,10 @@ class FarKeeper:
         if self._store is not None and not self._closed:
             self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
-    def applied(self, position: int) -> None:
-        """The log was applied up to `position`."""
-        for waiting in (self.leaving, self.changing):
-            for source in [source for source in waiting if not self._state.is_pending(source)]:
-                waiting.discard(source)
+    def applied(self, position: int, finished: Sequence[int]) -> None:
+        """The log was applied up to `position`, and finished these messages, by their source numbers."""
+        self.leaving.difference_update(finished)
+        self.changing.difference_update(finished)
         if self._awaiting is not None and position > self._awaiting:
             self._awaiting = None
             self._busy = False
@@ -208,8 +206,6 @@ class FarKeeper:
         if not store.writes_accepted:
             self._sleep(FAR_RETRY_MS)
             return
-        if self._state.unlanded.pending_count and self._waiting_since_ms is None:
-            self._waiting_since_ms = self._clock.now_ms()
         if not self._begin(store) and not self._busy:
             self._rest()
 
@@ -241,7 +237,7 @@ class FarKeeper:
         if file is not None:
             return lambda: self._promote_from_file(file, until_ms)
         unlanded = state.unlanded
-        age_ms = now_ms - self._waiting_since_ms if self._waiting_since_ms is not None else 0
+        age_ms = now_ms - state.waiting_since_ms if state.waiting_since_ms is not None else 0
         asked = self._compaction_asked and unlanded.pending_count > 0
         if asked or landing_is_due(unlanded.pending_count, unlanded.payload_bytes, age_ms):
             return lambda: self._land(store)
@@ -280,8 +276,8 @@ class FarKeeper:
         waits = [FAR_IDLE_MS] if self._in_use else []
         if (next_ms := state.next_deliver_ms) is not None:
             waits.append(min(max(self._horizon.promotion_ms(next_ms) - now_ms, 1), SLEEP_MAX_MS))
-        if self._waiting_since_ms is not None and state.unlanded.pending_count:
-            waits.append(max(self._waiting_since_ms + FAR_LANDING_AGE_MS - now_ms, 1))
+        if state.waiting_since_ms is not None and state.unlanded.pending_count:
+            waits.append(max(state.waiting_since_ms + FAR_LANDING_AGE_MS - now_ms, 1))
         if self._owner.has_garbage:
             waits.append(GARBAGE_MS)
         if self.is_waiting:
@@ -539,19 +535,18 @@ class FarKeeper:
                 elif data is not None:
                     records.append(data)
             if not records:
-                self._landed(Landed(first, following, seen, None))
+                self._landed(Landed(first, following, seen, None, self._clock.now_ms()))
                 return
             blob = b"".join(records)
             self._call(
                 lambda: self._tier.land(landing_name(first, following), blob),
-                lambda file: self._landed(Landed(first, following, seen, file)),
+                lambda file: self._landed(Landed(first, following, seen, file, self._clock.now_ms())),
             )
 
         self.read_units(store, units, land, self._give_up)
 
     def _landed(self, change: Landed) -> None:
         self.landed_count += change.file.rows if change.file is not None else 0
-        self._waiting_since_ms = None
         self._note(change)
 
     def _compact(self, chosen: list[FarFile]) -> None:

@@ -96,16 +96,22 @@ class FarState:
         self.by_topic: dict[str, int] = {}
         self.by_day: dict[int, int] = {}
         """Days since 1970, UTC -> pending messages that are due on it."""
+        self.waiting_since_ms: int | None = None
+        """Store time of the first message after the last landing."""
         self.promoted_count = 0
         self.is_changed = False
         """Whether something happened that the log alone says, since `save` was last called."""
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def stored(self, queue_offset: int, physical_offset: int, size: int, deliver_ms: int, topic: str) -> None:
+    def stored(
+        self, queue_offset: int, physical_offset: int, size: int, deliver_ms: int, topic: str, stored_ms: int
+    ) -> None:
         """A far record. Those that are known already are ignored."""
         if queue_offset < self.unlanded.next_offset:
             return
+        if self.waiting_since_ms is None:
+            self.waiting_since_ms = stored_ms
         self.unlanded.add(queue_offset, physical_offset, size, deliver_ms, topic)
         self._count(topic, deliver_ms, 1)
 
@@ -169,6 +175,7 @@ class FarState:
                     unit = unlanded.unit(offset)
                     self.tombstones[unit.source] = unit.deliver_ms
         unlanded.drop(change.next)
+        self.waiting_since_ms = change.landed_ms if unlanded.pending_count else None
 
     def _promoted(self, change: Promoted) -> None:
         file = self.files.get(change.file)

@@ -1,0 +1,185 @@
+"""A far tier for tests: a small store, files written in this process, time and work that move when told to.
+
+Rules of this file
+1. Nothing sleeps and nothing runs in the background: `advance`, `work` and `step` are all that happens.
+2. `kill` ends the store as the kernel ends a killed process, in the middle of whatever is under way.
+3. What reached the wheel is what stands in its topic; nothing of the wheel itself is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from orbitmq.clock import ManualClock
+from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties
+from orbitmq.protocol.records import Record, decode_record
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.files import Files, OsFiles
+from orbitmq.store.message import NewMessage
+from orbitmq.store.opening import open_store
+from orbitmq.store.settings import StoreSettings
+from orbitmq.testing.little_store import SMALL, SteppedWorker
+from orbitmq.timing.far.changes import far_message, near_message, recall_message
+from orbitmq.timing.far.far_timers import FarStanding, FarTimers
+from orbitmq.timing.far.queries import FarPage, FarRecord
+from orbitmq.timing.far.tier import FarQuery, Tier
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+ROUNDS_MAX = 2_000
+"""Rounds of work after which something must be going in circles."""
+
+
+class LittleFar:
+    """An open store with a far tier, and short ways to use both."""
+
+    def __init__(
+        self,
+        root: Path,
+        tier: Tier | None,
+        *,
+        files: Files | None = None,
+        clock: ManualClock | None = None,
+        settings: StoreSettings = SMALL,
+        horizon_ms: int = 3 * DAY_MS,
+        **changes: Any,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.worker, self.far_worker = SteppedWorker(), SteppedWorker()
+        self.tier = tier
+        self.far = FarTimers(files or OsFiles(), root, self.clock, tier, self.far_worker, horizon_ms=horizon_ms)
+        self.store = open_store(
+            root,
+            msgspec.structs.replace(settings, **changes),
+            files or OsFiles(),
+            self.clock,
+            notify=lambda call: call(),
+            derived=[self.far],
+            worker=self.worker,
+        )
+        self.far.attach(self.store)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def send(self, deliver_ms: int, body: bytes = b"body", *, topic: str = "Topic", **properties: str) -> Dispatched:
+        """A far message, as admission stores it; the turn ends with it."""
+        values = dict(properties) | {
+            Property.REAL_TOPIC: topic,
+            Property.REAL_QID: "1",
+            Property.DUE_MS: str(deliver_ms),
+        }
+        tag = values.get(Property.TAGS)
+        placed = self.store.append(
+            NewMessage(
+                FAR_TIMER_TOPIC,
+                0,
+                body,
+                encode_properties(values),
+                tags_code=tags_code(tag) if tag else 0,
+                unique_key=values.get(Property.UNIQ_KEY),
+                keys=values.get(Property.KEYS),
+                born_timestamp=self.clock.now_ms(),
+            )
+        )
+        self.store.commit()
+        return placed
+
+    def recall(self, found: FarRecord) -> PutStatus | None:
+        """None when it is not pending any more."""
+        return self._change(found, recall_message(found.record))
+
+    def reschedule(self, found: FarRecord, deliver_ms: int) -> PutStatus | None:
+        """`found` needs its body."""
+        is_far = self.far.accepts(deliver_ms, self.clock.now_ms())
+        record = found.record
+        return self._change(
+            found, far_message(record, deliver_ms) if is_far else near_message(record, deliver_ms, 1_000)
+        )
+
+    def _change(self, found: FarRecord, message: NewMessage) -> PutStatus | None:
+        if self.far.standing(found.source) is not FarStanding.PENDING:
+            return None
+        told: list[PutStatus] = []
+        self.far.change(found.record, [message], wait=False, told=told.append)
+        self.store.commit()
+        return told[0]
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One turn and one job of each thread; False when there was nothing to do."""
+        self.store.run_due(self.clock.monotonic_ns())
+        self.store.commit()
+        worked = self.worker.step()
+        return self.far_worker.step() or worked
+
+    def work(self) -> None:
+        """Everything that can be done now."""
+        quiet = 0
+        for _ in range(ROUNDS_MAX):
+            quiet = 0 if self.step() or self.far.is_releasing else quiet + 1
+            if quiet == 3:
+                return
+            self.clock.advance(1)
+        raise AssertionError("the far tier does not come to rest")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, an hour at a time, and do what there is to do."""
+        while ms > 0:
+            step_ms = min(ms, HOUR_MS)
+            self.clock.advance(step_ms)
+            ms -= step_ms
+            self.work()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def find(self, **query: Any) -> list[FarRecord]:
+        """One page."""
+        answers: list[FarPage | Exception] = []
+        self.far.find(FarQuery(**query), answers.append)
+        self._until(lambda: bool(answers))
+        (answer,) = answers
+        if isinstance(answer, Exception):
+            raise answer
+        return answer.records
+
+    def _until(self, reached: Callable[[], bool]) -> None:
+        for _ in range(ROUNDS_MAX):
+            if reached():
+                return
+            self.step()
+        raise AssertionError("no answer")
+
+    def records(self, topic: str) -> list[Record]:
+        """Every record of queue 0 of a topic that is still in the log."""
+        queue = self.store.queues.get(topic, 0)
+        if queue is None:
+            return []
+        views = [self.store.record_at(unit[0]) for unit in queue.scan(queue.min_offset, queue.max_offset)]
+        return [decode_record(bytes(view)) for view in views if view is not None]
+
+    def wheel(self) -> list[tuple[int, bytes]]:
+        """(due time, body) of everything that ever reached the wheel."""
+        return [
+            (int(decode_properties(record.properties)[Property.DUE_MS]), record.body)
+            for record in self.records(TIMER_TOPIC)
+        ]
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The orderly stop."""
+        self.store.close()
+
+    def kill(self) -> None:
+        """Jobs that were submitted never run."""
+        self.worker.jobs.clear()
+        self.far_worker.jobs.clear()
+        self.store.abandon()

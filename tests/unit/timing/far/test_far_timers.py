@@ -1,0 +1,388 @@
+"""From the far topic to the files and into the wheel's topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.store.durability import PutStatus
+from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
+from orbitmq.timing.far.arrow_tier import ArrowTier
+from orbitmq.timing.far.changes import FarFile
+
+OpenFar = Callable[..., LittleFar]
+
+
+def land(far: LittleFar) -> None:
+    far.advance(11 * 60_000)
+    assert not len(far.far.held.unlanded)
+
+
+def files(far: LittleFar) -> list[str]:
+    return sorted(far.far.held.files)
+
+
+def test_a_message_beyond_the_horizon_is_accepted(open_far: OpenFar) -> None:
+    far = open_far()
+    now = far.clock.now_ms()
+    assert not far.far.accepts(now + 3 * DAY_MS, now)
+    assert not far.far.accepts(now + 3 * DAY_MS + HOUR_MS, now), "it would come back with the next promotion"
+    assert far.far.accepts(now + 3 * DAY_MS + HOUR_MS + 1, now)
+
+
+def test_without_a_tier_nothing_is_accepted(open_far: OpenFar) -> None:
+    far = open_far(tier=None)
+    assert not far.far.accepts(far.clock.now_ms() + 365 * DAY_MS, far.clock.now_ms())
+
+
+def test_a_message_lands_in_a_file_and_comes_back_three_days_before_it_is_due(open_far: OpenFar) -> None:
+    far = open_far()
+    due_ms = far.clock.now_ms() + 30 * DAY_MS
+    placed = far.send(due_ms, b"invoice", TAGS="t", KEYS="k", UNIQ_KEY="U")
+    land(far)
+    assert len(files(far)) == 1
+    far.advance(27 * DAY_MS - 2 * HOUR_MS)
+    assert far.wheel() == []
+    far.advance(3 * HOUR_MS)
+    [record] = far.records(TIMER_TOPIC)
+    properties = decode_properties(record.properties)
+    assert record.body == b"invoice"
+    assert record.prepared_transaction_offset == placed.physical_offset + 1
+    assert properties[Property.TIMER_OUT_MS] == str((due_ms - 1) // 1_000 * 1_000)
+    assert properties[Property.DUE_MS] == str(due_ms)
+    assert (properties["TAGS"], properties["KEYS"], properties["UNIQ_KEY"]) == ("t", "k", "U")
+    assert far.far.held.pending_count == 0
+    assert files(far) == []
+
+
+def test_t2_t3_ten_years_cost_one_move(open_far: OpenFar) -> None:
+    far = open_far()
+    due_ms = far.clock.now_ms() + 3_650 * DAY_MS
+    far.send(due_ms)
+    land(far)
+    end = far.store.log.end
+    for _ in range(365):
+        far.clock.advance(9 * DAY_MS)
+        far.work()
+    assert far.store.log.end == end, "nothing was written in nine years"
+    far.advance(363 * DAY_MS)
+    assert [due for due, _ in far.wheel()] == [due_ms]
+
+
+def test_messages_of_one_file_leave_it_as_they_come_near(open_far: OpenFar) -> None:
+    far = open_far()
+    start = far.clock.now_ms()
+    for day in (40, 10, 20, 30):
+        far.send(start + day * DAY_MS, b"%d" % day)
+    land(far)
+    far.advance(28 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"10", b"20", b"30"]
+    [file] = far.far.held.files.values()
+    assert (file.taken, file.rows) == (3, 4)
+
+
+def test_equal_due_times_keep_the_order_of_sending_over_files(open_far: OpenFar) -> None:
+    far = open_far()
+    due_ms = far.clock.now_ms() + 10 * DAY_MS
+    for number in range(6):
+        far.send(due_ms, b"%d" % number)
+        if number % 2:
+            land(far)
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_more_messages_than_a_batch_are_promoted_in_slices(open_far: OpenFar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.keeper.FAR_PROMOTION_ROWS_MAX", 7)
+    monkeypatch.setattr("orbitmq.timing.far.keeper.FAR_SLICE_ROWS", 3)
+    far = open_far()
+    due_ms = far.clock.now_ms() + 10 * DAY_MS
+    for number in range(25):
+        far.send(due_ms + number, b"%d" % number)
+    land(far)
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"%d" % number for number in range(25)]
+
+
+def test_what_no_file_holds_is_promoted_from_the_log(open_far: OpenFar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.plan.FAR_LANDING_AGE_MS", 1_000 * DAY_MS)
+    far = open_far()
+    far.send(far.clock.now_ms() + 10 * DAY_MS, b"later")
+    far.send(far.clock.now_ms() + 9 * DAY_MS, b"sooner")
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"sooner", b"later"]
+    assert files(far) == []
+
+
+def test_a_recalled_message_does_not_come_back(open_far: OpenFar) -> None:
+    far = open_far()
+    due_ms = far.clock.now_ms() + 10 * DAY_MS
+    for number in range(4):
+        far.send(due_ms + number, b"%d" % number, UNIQ_KEY=f"U{number}", KEYS="order")
+    [first] = far.find(topic="Topic", message_id="U0")
+    assert far.recall(first) is PutStatus.PUT_OK, "before it has landed"
+    land(far)
+    [second] = far.find(topic="Topic", message_id="U1")
+    assert far.recall(second) is PutStatus.PUT_OK, "after it has landed"
+    assert far.recall(second) is None
+    assert [found.message_id for found in far.find(key="order")] == ["U2", "U3"]
+    assert far.far.counts().by_topic == {"Topic": 2}
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"2", b"3"]
+    assert far.far.held.tombstones == {}
+
+
+class InterruptedTier(ArrowTier):
+    """Something happens while a file is written."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def land(self, name: str, records: bytes) -> FarFile:
+        file = super().land(name, records)
+        self.meanwhile()
+        return file
+
+
+def test_a_message_recalled_while_its_file_is_written_does_not_come_back(open_far: OpenFar, tmp_path: Path) -> None:
+    tier = InterruptedTier(str(tmp_path / "far"))
+    far = open_far(tier=tier)
+    far.send(far.clock.now_ms() + 10 * DAY_MS, b"a", UNIQ_KEY="A")
+    far.send(far.clock.now_ms() + 10 * DAY_MS, b"b", UNIQ_KEY="B")
+    [found] = far.find(message_id="A", bodies=True)
+    tier.meanwhile = lambda: far.recall(found)
+    land(far)
+    assert list(far.far.held.tombstones) == [found.source]
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"b"]
+
+
+def test_a_message_is_rescheduled_near_far_and_far_again(open_far: OpenFar) -> None:
+    far = open_far()
+    start = far.clock.now_ms()
+    far.send(start + 30 * DAY_MS, b"body", UNIQ_KEY="A")
+    land(far)
+    [found] = far.find(message_id="A", bodies=True)
+    assert far.reschedule(found, start + 60 * DAY_MS) is PutStatus.PUT_OK
+    land(far)
+    far.advance(29 * DAY_MS)
+    assert far.wheel() == []
+    [found] = far.find(message_id="A", bodies=True)
+    assert found.deliver_ms == start + 60 * DAY_MS
+    assert far.reschedule(found, far.clock.now_ms() + HOUR_MS) is PutStatus.PUT_OK
+    assert [(due, body) for due, body in far.wheel()] == [(far.clock.now_ms() + HOUR_MS, b"body")]
+    far.advance(60 * DAY_MS)
+    assert len(far.wheel()) == 1
+
+
+def test_a_page_goes_on_where_the_last_one_ended(open_far: OpenFar) -> None:
+    far = open_far()
+    start = far.clock.now_ms() + 10 * DAY_MS
+    for number in range(10):
+        far.send(start + 9 - number, b"", UNIQ_KEY=f"U{number}", KEYS=f"order-{number} all")
+        if number == 5:
+            land(far)
+    first = far.find(limit=4)
+    assert [found.message_id for found in first] == ["U9", "U8", "U7", "U6"]
+    second = far.find(limit=4, after=(first[-1].deliver_ms, first[-1].source))
+    assert [found.message_id for found in second] == ["U5", "U4", "U3", "U2"]
+    assert [found.deliver_ms - start for found in far.find(from_ms=start + 2, until_ms=start + 5)] == [2, 3, 4]
+    assert [found.keys for found in far.find(key_prefix="order-3")] == ["order-3 all"]
+    assert len(far.find(key="all", topic="Topic")) == 10
+    assert far.find(topic="Other") == []
+
+
+def test_counts_per_topic_and_day(open_far: OpenFar) -> None:
+    far = open_far()
+    start = (far.clock.now_ms() // DAY_MS + 10) * DAY_MS
+    far.send(start)
+    far.send(start + DAY_MS - 1, topic="Other")
+    far.send(start + DAY_MS)
+    land(far)
+    counts = far.far.counts()
+    assert counts.pending == 3
+    assert counts.by_topic == {"Topic": 2, "Other": 1}
+    assert counts.by_day == {start // DAY_MS: 2, start // DAY_MS + 1: 1}
+    assert counts.next_deliver_ms == start
+
+
+# --- ends and starts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_everything_is_known_after_a_restart(open_far: OpenFar, end: str) -> None:
+    far = open_far()
+    start = far.clock.now_ms()
+    far.send(start + 10 * DAY_MS, b"landed", UNIQ_KEY="A")
+    far.send(start + 11 * DAY_MS, b"recalled", UNIQ_KEY="B")
+    land(far)
+    far.send(start + 12 * DAY_MS, b"in the log", UNIQ_KEY="C")
+    far.recall(far.find(message_id="B")[0])
+    counts = far.far.counts()
+    getattr(far, end)()
+    again = open_far(clock=far.clock)
+    assert again.far.counts() == counts
+    assert [found.message_id for found in again.find()] == ["A", "C"]
+    again.advance(20 * DAY_MS)
+    assert [body for _, body in again.wheel()] == [b"landed", b"in the log"]
+
+
+def test_files_left_by_a_step_without_an_end_are_removed(open_far: OpenFar, tmp_path: Path) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 10 * DAY_MS)
+    land(far)
+    far.advance(10_000)
+    far.close()
+    orphan = tmp_path / "far" / "landing" / "00000000000000000007-00000000000000000009.parquet"
+    orphan.write_bytes(b"half")
+    again = open_far(clock=far.clock)
+    again.advance(8 * DAY_MS)
+    assert not orphan.exists()
+    assert len(again.wheel()) == 1
+
+
+def test_a_damaged_state_file_stops_the_start_and_the_copy_in_the_tier_heals_it(
+    open_far: OpenFar, tmp_path: Path
+) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 10 * DAY_MS)
+    land(far)
+    far.advance(60_000)
+    far.close()
+    state = tmp_path / "store" / "orbitmq.far"
+    state.write_bytes(state.read_bytes().replace(b'"files"', b'"filet"'))
+    with pytest.raises(StoreDamagedError, match=r"manifest\.json"):
+        open_far(clock=far.clock)
+    state.write_bytes((tmp_path / "far" / "manifest.json").read_bytes())
+    again = open_far(clock=far.clock)
+    again.advance(8 * DAY_MS)
+    assert len(again.wheel()) == 1
+
+
+def test_two_stores_cannot_share_a_directory(open_far: OpenFar, tmp_path: Path) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 10 * DAY_MS)
+    land(far)
+    far.advance(60_000)
+    other = LittleFar(tmp_path / "other", ArrowTier(str(tmp_path / "far")), clock=far.clock)
+    other.send(far.clock.now_ms() + 10 * DAY_MS)
+    other.advance(11 * 60_000)
+    assert other.far.keeper is not None
+    assert "belongs to another store" in (other.far.keeper.trouble or "")
+    other.advance(8 * DAY_MS)
+    assert len(other.wheel()) == 1, "it is promoted from the log all the same"
+
+
+# --- the log ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_may_go_once_a_file_holds_what_it_held(open_far: OpenFar) -> None:
+    far = open_far()
+    placed = far.send(far.clock.now_ms() + 10 * DAY_MS)
+    assert far.far.lowest_needed() == placed.physical_offset
+    assert list(far.far.pending_below(far.store.log.end, 10)) == [(placed.physical_offset, placed.size)]
+    land(far)
+    far.advance(10_000)
+    assert far.far.lowest_needed() is None
+    assert list(far.far.pending_below(far.store.log.end, 10)) == []
+
+
+def test_an_unsaved_change_keeps_the_log(open_far: OpenFar) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="A")
+    land(far)
+    far.advance(10_000)
+    before = far.store.log.end
+    far.recall(far.find(message_id="A")[0])
+    needed = far.far.lowest_needed()
+    assert needed is not None
+    assert needed <= before
+    far.advance(10_000)
+    assert far.far.lowest_needed() is None
+
+
+# --- compaction ---------------------------------------------------------------------------------------------------------
+
+
+def test_landing_files_are_put_into_days(open_far: OpenFar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.plan.FAR_LANDING_FILES_MAX", 3)
+    monkeypatch.setattr("orbitmq.timing.far.arrow_tier.FAR_DAY_ROWS_MIN", 2)
+    far = open_far()
+    start = far.clock.now_ms()
+    for number in range(3):
+        far.send(start + 10 * DAY_MS + number, b"%d" % number)
+        far.send(start + (20 + number) * DAY_MS, b"single", UNIQ_KEY=f"U{number}")
+        land(far)
+    far.recall(far.find(message_id="U1")[0])
+    far.advance(5 * 60_000)
+    assert [name.partition("/")[0] for name in files(far)] == ["days", "landing"]
+    far.advance(60_000)
+    assert sorted(path.name for path in (tmp_path / "far" / "days").iterdir()) == [
+        name.split("/")[1] for name in files(far) if name.startswith("days")
+    ]
+    far.advance(25 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"0", b"1", b"2", b"single", b"single"]
+    assert far.far.held.pending_count == 0
+
+
+def test_many_recalls_make_files_without_them(open_far: OpenFar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.plan.FAR_TOMBSTONES_MAX", 3)
+    far = open_far()
+    for number in range(6):
+        far.send(far.clock.now_ms() + (10 + number) * DAY_MS, b"%d" % number)
+    land(far)
+    for found in far.find(limit=3):
+        far.recall(found)
+    far.advance(5 * 60_000)
+    assert far.far.held.tombstones == {}
+    assert [file.rows for file in far.far.held.files.values()] == [3]
+    far.advance(20 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"3", b"4", b"5"]
+
+
+# --- failures -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_file_is_left_out_and_the_rest_goes_on(open_far: OpenFar, tmp_path: Path) -> None:
+    far = open_far()
+    start = far.clock.now_ms()
+    far.send(start + 10 * DAY_MS, b"lost")
+    land(far)
+    far.send(start + 11 * DAY_MS, b"kept")
+    land(far)
+    far.close()
+    [bad, _] = files(far)
+    path = tmp_path / "far" / bad
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + bytes(200) + whole[204:])
+    again = open_far(clock=far.clock)
+    again.advance(10 * DAY_MS)
+    assert [body for _, body in again.wheel()] == [b"kept"]
+    assert again.far.keeper is not None
+    assert list(again.far.keeper.damaged) == [bad]
+    assert again.far.counts().pending == 1, "it still waits"
+    again.close()
+    path.write_bytes(whole)
+    healed = open_far(clock=far.clock)
+    healed.advance(HOUR_MS)
+    assert [body for _, body in healed.wheel()] == [b"kept", b"lost"]
+
+
+def test_a_tier_out_of_reach_keeps_messages_in_the_log(open_far: OpenFar, tmp_path: Path) -> None:
+    (tmp_path / "far").write_bytes(b"no directory")
+    far = open_far()
+    placed = far.send(far.clock.now_ms() + 10 * DAY_MS)
+    far.advance(HOUR_MS)
+    assert far.far.keeper is not None
+    assert far.far.keeper.trouble is not None
+    assert far.far.lowest_needed() == placed.physical_offset
+    (tmp_path / "far").unlink()
+    far.advance(HOUR_MS)
+    assert far.far.keeper.trouble is None
+    assert len(files(far)) == 1
