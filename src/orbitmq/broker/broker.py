@@ -44,7 +44,7 @@ from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.changing import TimerChanges
 from orbitmq.broker.timers.finding import PendingIndex, TimerFinder
-from orbitmq.broker.timers.intake import FarTier, TimerIntake
+from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.recalling import RecallProcessor
 from orbitmq.broker.timers.requests import TimerRequests
 from orbitmq.broker.topics import TableFile, TopicTable
@@ -59,6 +59,7 @@ from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
+from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.timers.timers import Timers
 
@@ -102,7 +103,7 @@ class Broker:
         timers: Timers | None = None,
         recurrences: Recurrences | None = None,
         timer_index: PendingIndex | None = None,
-        far: FarTier | None = None,
+        far: FarTimers | None = None,
     ) -> None:
         """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
 
@@ -156,7 +157,7 @@ class Broker:
         self._recurring = self._recurring_requests(recurrences)
         self.timer_changes: TimerChanges | None = None
         """What changes timer messages that wait."""
-        self._timer_requests = self._requests_of(timers, timer_index)
+        self._timer_requests = self._requests_of(timers, timer_index, far)
         self.sends = SendProcessor(
             settings,
             self.admission,
@@ -301,21 +302,26 @@ class Broker:
             RequestCode.DELETE_RECURRING: requests.delete,
         }
 
-    def _requests_of(self, timers: Timers | None, index: PendingIndex | None) -> dict[RequestCode, RequestHandler]:
+    def _requests_of(
+        self, timers: Timers | None, index: PendingIndex | None, far: FarTimers | None
+    ) -> dict[RequestCode, RequestHandler]:
         """What answers requests about timer messages that wait."""
         if timers is None or index is None:
             return {}
         settings, intake = self.settings, self.admission.timers
         changes = self.timer_changes = TimerChanges(
             timers,
+            far,
             intake,
             settings,
             self.clock,
             next_unique_key=self.admission.next_unique_key,
             unwritable=self.unwritable,
         )
-        finder = TimerFinder(settings.broker_name, intake.rules.precision_ms, self.topics, timers, index, self.store)
-        requests = TimerRequests(finder, changes, timers, index)
+        finder = TimerFinder(
+            settings.broker_name, intake.rules.precision_ms, self.topics, timers, index, far, self.store
+        )
+        requests = TimerRequests(finder, changes, timers, index, far)
         return {
             RequestCode.RECALL_MESSAGE: RecallProcessor(self.topics, finder, changes, self.clock).recall,
             RequestCode.RECALL_TIMERS: requests.recall,

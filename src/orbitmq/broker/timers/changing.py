@@ -1,4 +1,4 @@
-"""Recalling and rescheduling what waits in the timer wheel, one message at a time.
+"""Recalling and rescheduling what waits, in the timer wheel or in the far tier, one message at a time.
 
 Rules of this file
 1. A change is done when its record is as durable as the broker's flush mode asks; then its verdict is told.
@@ -14,17 +14,22 @@ from collections.abc import Callable, Sequence
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import TimerIntake
+from orbitmq.broker.timers.views import Pending
 from orbitmq.broker.topics import WRITE
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.protocol.remoting.timer_bodies import ChangeTimers
+from orbitmq.protocol.remoting.timer_bodies import TIER_FAR, TIER_NEAR, ChangeTimers
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
+from orbitmq.timing.far.changes import noted_message, recall_message
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far.queries import FarRecord
 from orbitmq.timing.timer_times import TimerKind, TimerTime, slot_time
 from orbitmq.timing.timers.changes import recall, reschedule
-from orbitmq.timing.timers.timers import TimerRecord, Timers
+from orbitmq.timing.timers.timers import Timers
 
 Told = Callable[[PutStatus], None]
 
@@ -33,6 +38,7 @@ class TimerChanges:
     def __init__(
         self,
         timers: Timers,
+        far: FarTimers | None,
         intake: TimerIntake,
         settings: BrokerSettings,
         clock: Clock,
@@ -43,6 +49,7 @@ class TimerChanges:
         self.recalled_count = 0
         self.rescheduled_count = 0
         self._timers = timers
+        self._far = far
         self._intake = intake
         self._settings = settings
         self._clock = clock
@@ -70,12 +77,15 @@ class TimerChanges:
                 "allowRecallWhenBrokerNotWriteable=false)",
             )
 
-    def recall(self, timer: TimerRecord, told: Told) -> None:
+    def recall(self, timer: Pending, told: Told) -> None:
         """Recall a pending message. Raises `Refusal` when nothing was changed. Cost: about 25 us."""
-        self._change(timer, recall(timer.record, self._clock.now_ms()), told)
+        if isinstance(timer, FarRecord):
+            self._change(timer, [recall_message(timer.record)], told)
+        else:
+            self._change(timer, recall(timer.record, self._clock.now_ms()), told)
         self.recalled_count += 1
 
-    def reschedule(self, timer: TimerRecord, time: TimerTime, told: Told) -> None:
+    def reschedule(self, timer: Pending, time: TimerTime, told: Told) -> None:
         """Move a pending message to a time from `new_time`. Raises `Refusal` when nothing was changed."""
         now_ms = self._clock.now_ms()
         messages = reschedule(
@@ -86,7 +96,10 @@ class TimerChanges:
             topic=self._intake.topic_for(time, now_ms),
             fresh_key=self._next_unique_key(),
         )
-        self._change(timer, messages, told)
+        if isinstance(timer, FarRecord):
+            self._change(timer, [noted_message(messages[0], timer.record)], told)
+        else:
+            self._change(timer, messages, told)
         self.rescheduled_count += 1
 
     def new_time(self, change: ChangeTimers) -> TimerTime:
@@ -103,13 +116,21 @@ class TimerChanges:
             return TimerTime(TimerKind.LATER, now_ms, slot_time(now_ms, self._intake.rules.precision_ms))
         return time
 
+    def tier_of(self, time: TimerTime) -> str:
+        """Where a message with this new time waits."""
+        return TIER_NEAR if self._intake.topic_for(time, self._clock.now_ms()) == TIMER_TOPIC else TIER_FAR
+
     def make_room(self, time: TimerTime, count: int) -> None:
         """Raises `Refusal` when the slot of a new time is too crowded for that many messages more."""
         self._intake.make_room(time, count)
 
-    def _change(self, timer: TimerRecord, messages: Sequence[NewMessage], told: Told) -> None:
+    def _change(self, timer: Pending, messages: Sequence[NewMessage], told: Told) -> None:
         try:
-            self._timers.change(timer, messages, wait=True, told=told)
+            if isinstance(timer, FarRecord):
+                assert self._far is not None  # it answered with this message
+                self._far.change(timer.record, messages, wait=True, told=told)
+            else:
+                self._timers.change(timer, messages, wait=True, told=told)
         except StoreUnwritableError as error:
             raise self._unwritable() from error
         except RecordError as error:

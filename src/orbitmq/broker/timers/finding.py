@@ -9,15 +9,15 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from orbitmq.broker.refusal import Refusal, topic_missing
-from orbitmq.broker.timers.views import delivered_view, is_recall_of, pending_view, record_view, was_timed
+from orbitmq.broker.timers.views import Pending, delivered_view, is_far_recall_of, is_recall_of, pending_view, was_timed
 from orbitmq.broker.topics import TopicTable
 from orbitmq.errors import ProtocolError
 from orbitmq.limits import TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
-from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.names import TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import decode_handle
 from orbitmq.protocol.records import Record, decode_record
@@ -25,11 +25,13 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerView, Verdict
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.far.far_timers import FarStanding, FarTimers
+from orbitmq.timing.far.queries import FarPage
+from orbitmq.timing.far.tier import FarQuery
 from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate
 from orbitmq.timing.index.search import IndexPage, IndexQuery
-from orbitmq.timing.timers.changes import known_key
-from orbitmq.timing.timers.timers import TimerRecord, Timers, TimerState
+from orbitmq.timing.timers.timers import Timers, TimerState
 
 ANY_TIME_MS: Final = (1 << 63) - 1
 
@@ -63,11 +65,11 @@ class Wanted(NamedTuple):
         return self.key in keys.split(" ")
 
 
-class Near(NamedTuple):
-    """Messages that are meant and wait in the wheel, and those that are leaving it right now."""
+class Meant(NamedTuple):
+    """Messages that are meant: those that wait, and those that are leaving or being changed right now."""
 
-    pending: list[TimerRecord]
-    leaving: list[Record]
+    pending: list[Pending]
+    leaving: list[Pending]
     is_all: bool
     """False when there are more than were looked at."""
 
@@ -108,6 +110,7 @@ class TimerFinder:
         topics: TopicTable,
         timers: Timers,
         index: PendingIndex,
+        far: FarTimers | None,
         store: MessageStore,
     ) -> None:
         self.broker_name = broker_name
@@ -115,6 +118,7 @@ class TimerFinder:
         self._topics = topics
         self._timers = timers
         self._index = index
+        self._far = far
         self._store = store
 
     def wanted(self, selector: TimerSelector) -> Wanted:
@@ -124,47 +128,57 @@ class TimerFinder:
             raise topic_missing(wanted.topic)
         return wanted
 
-    def near(self, wanted: Wanted, limit: int) -> Near:
+    def meant(
+        self, wanted: Wanted, limit: int, done: Callable[[Meant], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Find at most `limit` messages that wait, in both tiers, for `done`: at once when the far tier need not be asked, else
+        in a later turn; `failed` hears then why that was not possible."""
+        near, far = self.near(wanted, limit), self._far
+        is_known = wanted.message_id is not None and (near.pending or near.leaving)
+        if far is None or not far.is_needed or is_known:
+            done(near)
+            return
+
+        def found(page: FarPage | Exception) -> None:
+            if isinstance(page, Exception):
+                failed(page)
+                return
+            # The wheel is asked once more: meanwhile a message may have come into it from the far tier.
+            meant = self.near(wanted, limit)
+            for record in page.records:
+                standing = far.standing(record.source)
+                if standing is FarStanding.PENDING:
+                    meant.pending.append(record)
+                elif standing is FarStanding.LEAVING:
+                    meant.leaving.append(record)
+            is_all = meant.is_all and not page.more and len(meant.pending) <= limit
+            done(Meant(meant.pending[:limit], meant.leaving, is_all))
+
+        key = wanted.key if wanted.message_id is None else None
+        far.find(FarQuery(topic=wanted.topic, message_id=wanted.message_id, key=key, limit=limit, bodies=True), found)
+
+    def near(self, wanted: Wanted, limit: int) -> Meant:
         """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index."""
         text = wanted.key if wanted.message_id is None else wanted.message_id
         candidates = self._index.find(wanted.topic, text or "", TIMER_MATCHES_READ_MAX)
-        found = Near([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
+        found = Meant([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
         for queue_offset, _ in candidates:
             if len(found.pending) + len(found.leaving) >= limit:
                 return found._replace(is_all=False)
-            state = self._timers.state_of(queue_offset)
-            if state is TimerState.PENDING:
-                timer = self._timers.read(queue_offset)
-                if (
-                    timer is not None
-                    and timer.topic == wanted.topic
-                    and wanted.means(timer.unique_key or "", timer.keys or "")
-                ):
-                    found.pending.append(timer)
-            elif state is TimerState.LEAVING:
-                record = self._leaving(queue_offset, wanted)
-                if record is not None:
-                    found.leaving.append(record)
+            timer = self._timers.read(queue_offset)
+            if (
+                timer is None
+                or timer.topic != wanted.topic
+                or not wanted.means(timer.unique_key or "", timer.keys or "")
+            ):
+                continue
+            is_leaving = self._timers.state_of(queue_offset) is TimerState.LEAVING
+            (found.leaving if is_leaving else found.pending).append(timer)
         return found
 
-    def _leaving(self, queue_offset: int, wanted: Wanted) -> Record | None:
-        read = self._store.get(TIMER_TOPIC, 0, queue_offset, 1, 1)
-        if not read.records:
-            return None
-        record = decode_record(read.records[0])
-        values = decode_properties(record.properties)
-        is_meant = values.get(Property.REAL_TOPIC) == wanted.topic and wanted.means(
-            known_key(values), values.get(Property.KEYS, "")
-        )
-        return record if is_meant else None
-
-    def view(self, timer: TimerRecord) -> TimerView:
+    def view(self, timer: Pending) -> TimerView:
         """A message that waits."""
         return pending_view(timer, self.broker_name, self.precision_ms)
-
-    def view_of(self, record: Record) -> TimerView:
-        """A message that is leaving, from its record in the timer topic."""
-        return record_view(record, self.broker_name, self.precision_ms)
 
     def past(self, wanted: Wanted) -> TimerAnswer:
         """What became of a message that does not wait. Reads a few records through the key index."""
@@ -176,6 +190,9 @@ class TimerFinder:
                 view = delivered_view(record, self.broker_name, self.precision_ms)
                 best = record.physical_offset, TimerAnswer(Verdict.ALREADY_DELIVERED, view)
         if wanted.message_id is not None:
+            for record in self._with_key(TIMER_CHANGES_TOPIC, wanted.message_id):
+                if record.physical_offset > best[0] and is_far_recall_of(record, wanted.topic, wanted.message_id):
+                    best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)
             for record in self._with_key(TIMER_TOPIC, wanted.message_id):
                 if record.physical_offset > best[0] and is_recall_of(record, wanted.topic, wanted.message_id):
                     best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)

@@ -13,8 +13,9 @@ Source: RocketMQ broker, recall; remoting, RECALL_MESSAGE.
 from __future__ import annotations
 
 from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.broker.timers.answering import Question
 from orbitmq.broker.timers.changing import TimerChanges
-from orbitmq.broker.timers.finding import TimerFinder, Wanted
+from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
@@ -49,13 +50,18 @@ class RecallProcessor:
         """RECALL_MESSAGE (370). Cost: about 35 us."""
         handle = self._checked(command)
         wanted = Wanted(handle.topic, handle.message_id, None)
-        near = self._finder.near(wanted, 1)
-        if not near.pending:
-            verdict = Verdict.TOO_LATE if near.leaving else self._finder.past(wanted).verdict
+        question = Question[Meant](command, peer, lambda meant: self._recall(command, peer, handle, wanted, meant))
+        return question.ask(lambda done, failed: self._finder.meant(wanted, 1, done, failed))
+
+    def _recall(
+        self, command: Command, peer: Peer, handle: RecallHandle, wanted: Wanted, meant: Meant
+    ) -> Command | None:
+        answer = response(command, ResponseCode.SUCCESS, fields={"msgId": handle.message_id})
+        if not meant.pending:
+            verdict = Verdict.TOO_LATE if meant.leaving else self._finder.past(wanted).verdict
             if verdict is not Verdict.ALREADY_RECALLED:
                 raise self._not_recalled(handle, verdict)
-            return response(command, ResponseCode.SUCCESS, fields={"msgId": handle.message_id})
-        answer = response(command, ResponseCode.SUCCESS, fields={"msgId": handle.message_id})
+            return answer
 
         def told(status: PutStatus) -> None:
             if command.is_oneway:
@@ -68,7 +74,7 @@ class RecallProcessor:
                 answer.remark = "the recall could not be written: nothing was changed, try again later"
             peer.send(answer)
 
-        self._changes.recall(near.pending[0], told)
+        self._changes.recall(meant.pending[0], told)
         return None
 
     def _checked(self, command: Command) -> RecallHandle:

@@ -12,11 +12,13 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.timers.answering import Question
 from orbitmq.broker.timers.changing import TimerChanges, Told
-from orbitmq.broker.timers.finding import Near, PendingIndex, TimerFinder, Wanted
+from orbitmq.broker.timers.finding import Meant, PendingIndex, TimerFinder, Wanted
+from orbitmq.broker.timers.views import Pending
 from orbitmq.errors import ProtocolError
 from orbitmq.limits import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
 from orbitmq.protocol.properties import decode_properties
@@ -39,22 +41,32 @@ from orbitmq.protocol.remoting.timer_bodies import (
     Verdict,
 )
 from orbitmq.store.durability import PutStatus
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far.queries import FarPage
+from orbitmq.timing.far.tier import FarQuery
 from orbitmq.timing.index.search import IndexQuery
 from orbitmq.timing.timers.timers import TimerRecord, Timers
 
 _Body = TypeVar("_Body", bound=JsonBody)
 
 
-Act = Callable[[TimerRecord, Told], TimerView]
+Act = Callable[[Pending, Told], TimerView]
 """Begins to change one timer, and answers how it is to be shown. Raises `Refusal` when nothing was changed."""
+
+DAY_MS: Final = 86_400_000
+_NEAR_CURSOR: Final = "near:"
+_FAR_CURSOR: Final = "far:"
 
 
 class TimerRequests:
-    def __init__(self, finder: TimerFinder, changes: TimerChanges, timers: Timers, index: PendingIndex) -> None:
+    def __init__(
+        self, finder: TimerFinder, changes: TimerChanges, timers: Timers, index: PendingIndex, far: FarTimers | None
+    ) -> None:
         self._finder = finder
         self._changes = changes
         self._timers = timers
         self._index = index
+        self._far = far
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -63,42 +75,65 @@ class TimerRequests:
         self._changes.check_allowed()
         change = _read(ChangeTimers, command)
         _refuse_times(change)
-        wanted = self._finder.wanted(change.selector)
-        near = self._finder.near(wanted, TIMER_CHANGES_PER_REQUEST_MAX)
 
-        def act(timer: TimerRecord, told: Told) -> TimerView:
+        def act(timer: Pending, told: Told) -> TimerView:
             self._changes.recall(timer, told)
             return self._finder.view(timer)
 
-        return self._change(command, peer, change, wanted, near, Verdict.RECALLED, act)
+        return self._each(
+            command, peer, change, lambda wanted, meant: self._change(
+                command, peer, change, wanted, meant, Verdict.RECALLED, act
+            )
+        )  # fmt: skip
 
     def reschedule(self, command: Command, peer: Peer) -> Command | None:
         """RESCHEDULE_TIMERS."""
         self._changes.check_allowed()
         change = _read(ChangeTimers, command)
+        self._changes.new_time(change)
+
+        def answer(wanted: Wanted, meant: Meant) -> Command | None:
+            time = self._changes.new_time(change)
+            if change.selector.all or len(meant.pending) == 1:
+                self._changes.make_room(time, len(meant.pending))
+
+            def act(timer: Pending, told: Told) -> TimerView:
+                self._changes.reschedule(timer, time, told)
+                moved = self._finder.view(timer._replace(deliver_ms=time.deliver_ms))
+                moved.tier = self._changes.tier_of(time)
+                return moved
+
+            return self._change(command, peer, change, wanted, meant, Verdict.RESCHEDULED, act)
+
+        return self._each(command, peer, change, answer)
+
+    def _each(
+        self, command: Command, peer: Peer, change: ChangeTimers, answer: Callable[[Wanted, Meant], Command | None],
+        limit: int = TIMER_CHANGES_PER_REQUEST_MAX,
+    ) -> Command | None:  # fmt: skip
+        """Answer with what is selected, now or when the far tier has been asked."""
         wanted = self._finder.wanted(change.selector)
-        time = self._changes.new_time(change)
-        near = self._finder.near(wanted, TIMER_CHANGES_PER_REQUEST_MAX)
-        if change.selector.all or len(near.pending) == 1:
-            self._changes.make_room(time, len(near.pending))
-
-        def act(timer: TimerRecord, told: Told) -> TimerView:
-            self._changes.reschedule(timer, time, told)
-            return self._finder.view(timer._replace(deliver_ms=time.deliver_ms))
-
-        return self._change(command, peer, change, wanted, near, Verdict.RESCHEDULED, act)
+        question = Question[Meant](command, peer, lambda meant: answer(wanted, meant))
+        return question.ask(lambda done, failed: self._finder.meant(wanted, limit, done, failed))
 
     def _change(
-        self, command: Command, peer: Peer, change: ChangeTimers, wanted: Wanted, near: Near, verdict: Verdict, act: Act
+        self,
+        command: Command,
+        peer: Peer,
+        change: ChangeTimers,
+        wanted: Wanted,
+        meant: Meant,
+        verdict: Verdict,
+        act: Act,
     ) -> Command | None:
         """Change what is meant, or say why not; the answer goes when everything that was changed is safe."""
-        pending = near.pending
-        if len(pending) + len(near.leaving) > 1 and not change.selector.all:
-            return response(command, ResponseCode.SUCCESS, body=self._seen(near, Verdict.AMBIGUOUS).encode())
+        pending = meant.pending
+        if len(pending) + len(meant.leaving) > 1 and not change.selector.all:
+            return response(command, ResponseCode.SUCCESS, body=self._seen(meant, Verdict.AMBIGUOUS).encode())
         if not pending:
-            return response(command, ResponseCode.SUCCESS, body=self._not_pending(wanted, near).encode())
-        answers = TimerAnswers([TimerAnswer(Verdict.TOO_LATE, self._finder.view_of(one)) for one in near.leaving])
-        answers.more = not near.is_all
+            return response(command, ResponseCode.SUCCESS, body=self._not_pending(wanted, meant).encode())
+        answers = TimerAnswers([TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving])
+        answers.more = not meant.is_all
         open_changes = _OpenChanges(command, peer, answers)
         for timer in pending:
             try:
@@ -111,44 +146,49 @@ class TimerRequests:
             else:
                 answers.answers.append(TimerAnswer(verdict, view))
                 answers.changed += 1
+        open_changes.all_begun()
         return None
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
-    def status(self, command: Command, peer: Peer) -> Command:
+    def status(self, command: Command, peer: Peer) -> Command | None:
         """TIMER_STATUS: what is known of each selected timer; nothing is ambiguous here."""
         change = _read(ChangeTimers, command)
         _refuse_times(change)
-        wanted = self._finder.wanted(change.selector)
-        near = self._finder.near(wanted, TIMER_CHANGES_PER_REQUEST_MAX)
-        answers = self._seen(near, Verdict.PENDING) if near.pending else self._not_pending(wanted, near)
-        return response(command, ResponseCode.SUCCESS, body=answers.encode())
 
-    def show(self, command: Command, peer: Peer) -> Command:
+        def answer(wanted: Wanted, meant: Meant) -> Command:
+            answers = self._seen(meant, Verdict.PENDING) if meant.pending else self._not_pending(wanted, meant)
+            return response(command, ResponseCode.SUCCESS, body=answers.encode())
+
+        return self._each(command, peer, change, answer)
+
+    def show(self, command: Command, peer: Peer) -> Command | None:
         """GET_TIMER: one pending message in full."""
         change = _read(ChangeTimers, command)
         _refuse_times(change)
-        wanted = self._finder.wanted(change.selector)
-        near = self._finder.near(wanted, 2)
-        if len(near.pending) > 1:
-            shown = TimerMessage(Verdict.AMBIGUOUS)
-        elif near.pending:
-            (timer,) = near.pending
-            record = timer.record
-            shown = TimerMessage(
-                Verdict.PENDING,
-                self._finder.view(timer),
-                decode_properties(record.properties),
-                bytes(record.body),
-                record.sys_flag,
-            )
-        else:
-            answer = self._not_pending(wanted, near).answers[0]
-            shown = TimerMessage(answer.verdict, answer.timer)
-        return response(command, ResponseCode.SUCCESS, body=shown.encode())
 
-    def list(self, command: Command, peer: Peer) -> Command:
-        """LIST_TIMERS: a page of what is pending."""
+        def answer(wanted: Wanted, meant: Meant) -> Command:
+            if len(meant.pending) > 1:
+                shown = TimerMessage(Verdict.AMBIGUOUS)
+            elif meant.pending:
+                (timer,) = meant.pending
+                record = timer.record
+                shown = TimerMessage(
+                    Verdict.PENDING,
+                    self._finder.view(timer),
+                    decode_properties(record.properties),
+                    bytes(record.body),
+                    record.sys_flag,
+                )
+            else:
+                past = self._not_pending(wanted, meant).answers[0]
+                shown = TimerMessage(past.verdict, past.timer)
+            return response(command, ResponseCode.SUCCESS, body=shown.encode())
+
+        return self._each(command, peer, change, answer, 2)
+
+    def list(self, command: Command, peer: Peer) -> Command | None:
+        """LIST_TIMERS: a page of what is pending; first what waits in the wheel, then the far tier."""
         query = _read(TimerQuery, command)
         if not 1 <= query.limit <= TIMER_PAGE_MAX:
             raise _wrong(f"a page has 1 to {TIMER_PAGE_MAX} timers, not {query.limit}")
@@ -158,19 +198,18 @@ class TimerRequests:
             raise _wrong("a page is by key or by keyPrefix, not by both")
         if query.topic is None and (query.key is not None or query.key_prefix is not None):
             raise _wrong("keys belong to a topic: name the topic")
-        if query.tier == TIER_FAR:
-            return response(command, ResponseCode.SUCCESS, body=TimerPage([]).encode())
+        cursor = query.cursor or ""
+        if cursor.startswith(_FAR_CURSOR) or (query.tier == TIER_FAR and not cursor):
+            return self._far_page(command, peer, query, cursor.removeprefix(_FAR_CURSOR))
+        if query.tier == TIER_FAR or (cursor and not cursor.startswith(_NEAR_CURSOR)):
+            raise _wrong("the cursor is not one of a page of these timers")
+        question = Question[TimerPage](command, peer, lambda page: _success(command, page))
+        return question.ask(lambda done, _: done(self._near_page(query, cursor.removeprefix(_NEAR_CURSOR) or None)))
+
+    def _near_page(self, query: TimerQuery, cursor: str | None) -> TimerPage:
         try:
             page = self._index.page(
-                IndexQuery(
-                    query.topic,
-                    query.from_ms,
-                    query.until_ms,
-                    query.key,
-                    query.key_prefix,
-                    query.limit,
-                    query.cursor,
-                )
+                IndexQuery(query.topic, query.from_ms, query.until_ms, query.key, query.key_prefix, query.limit, cursor)
             )
         except ValueError as error:
             raise _wrong(str(error)) from error
@@ -179,30 +218,83 @@ class TimerRequests:
             timer = self._timers.read(queue_offset)
             if timer is not None and _fits(timer, query):
                 timers.append(self._finder.view(timer))
-        return response(command, ResponseCode.SUCCESS, body=TimerPage(timers, page.cursor).encode())
+        if page.cursor is not None:
+            return TimerPage(timers, _NEAR_CURSOR + page.cursor)
+        far = self._far
+        goes_on = query.tier is None and far is not None and far.is_needed
+        return TimerPage(timers, _FAR_CURSOR if goes_on else None)
 
-    def count(self, command: Command, peer: Peer) -> Command:
-        """COUNT_TIMERS: exact counts, and buckets of due times."""
+    def _far_page(self, command: Command, peer: Peer, query: TimerQuery, cursor: str) -> Command | None:
+        far = self._far
+        if far is None:
+            return _success(command, TimerPage([]))
+        after = None
+        if cursor:
+            due, _, source = cursor.partition(":")
+            if not (due.isascii() and due.isdigit() and source.isascii() and source.isdigit() and len(cursor) < 40):
+                raise _wrong("the cursor is not one of a page of these timers")
+            after = int(due), int(source)
+        wanted = FarQuery(
+            topic=query.topic,
+            key=query.key,
+            key_prefix=query.key_prefix,
+            from_ms=query.from_ms,
+            until_ms=query.until_ms,
+            limit=query.limit,
+            after=after,
+        )
+
+        def answer(page: FarPage) -> Command:
+            last = page.records[-1] if page.records else None
+            more = f"{_FAR_CURSOR}{last.deliver_ms}:{last.source}" if page.more and last is not None else None
+            return _success(command, TimerPage([self._finder.view(record) for record in page.records], more))
+
+        question = Question[FarPage](command, peer, answer)
+        return question.ask(
+            lambda done, failed: far.find(
+                wanted, lambda page: failed(page) if isinstance(page, Exception) else done(page)
+            )
+        )
+
+    def count(self, command: Command, peer: Peer) -> Command | None:
+        """COUNT_TIMERS: exact counts, and buckets of due times. What is far is counted by the day, and by topic or by time but
+        not by both."""
         query = _read(CountQuery, command)
         if query.bucket_ms < 0:
             raise _wrong(f"a bucket has a width of at least 1 ms, not {query.bucket_ms}")
+        question = Question[TimerCounts](command, peer, lambda counts: _success(command, counts))
+        return question.ask(lambda done, _: done(self._counts(query)))
+
+    def _counts(self, query: CountQuery) -> TimerCounts:
         counted = self._index.counts(query.topic, query.from_ms, query.until_ms, query.bucket_ms)
-        pending = self._timers.pending_count
-        counts = TimerCounts(
-            pending, counted.by_topic, counted.buckets, pending, 0, self._timers.next_due_ms if pending else None
-        )
-        return response(command, ResponseCode.SUCCESS, body=counts.encode())
+        near, by_topic, buckets = self._timers.pending_count, dict(counted.by_topic), dict(counted.buckets)
+        times = [self._timers.next_due_ms if near else None]
+        far = 0
+        if self._far is not None:
+            counts = self._far.counts()
+            far = counts.pending
+            times.append(counts.next_deliver_ms if far else None)
+            for topic, count in counts.by_topic.items():
+                by_topic[topic] = by_topic.get(topic, 0) + count
+            if query.bucket_ms and query.topic is None:
+                low_ms, high_ms = query.from_ms or 0, query.until_ms
+                for day, count in counts.by_day.items():
+                    if day * DAY_MS + DAY_MS > low_ms and (high_ms is None or day * DAY_MS < high_ms):
+                        bucket = max(day * DAY_MS, low_ms) // query.bucket_ms * query.bucket_ms
+                        buckets[bucket] = buckets.get(bucket, 0) + count
+        next_due_ms = min((time for time in times if time is not None), default=None)
+        return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _seen(self, near: Near, verdict: Verdict) -> TimerAnswers:
+    def _seen(self, meant: Meant, verdict: Verdict) -> TimerAnswers:
         """The matches as they are: `verdict` for those that wait."""
-        answers = [TimerAnswer(Verdict.TOO_LATE, self._finder.view_of(one)) for one in near.leaving]
-        answers += [TimerAnswer(verdict, self._finder.view(timer)) for timer in near.pending]
-        return TimerAnswers(answers, more=not near.is_all)
+        answers = [TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving]
+        answers += [TimerAnswer(verdict, self._finder.view(timer)) for timer in meant.pending]
+        return TimerAnswers(answers, more=not meant.is_all)
 
-    def _not_pending(self, wanted: Wanted, near: Near) -> TimerAnswers:
-        return self._seen(near, Verdict.PENDING) if near.leaving else TimerAnswers([self._finder.past(wanted)])
+    def _not_pending(self, wanted: Wanted, meant: Meant) -> TimerAnswers:
+        return self._seen(meant, Verdict.PENDING) if meant.leaving else TimerAnswers([self._finder.past(wanted)])
 
 
 class _OpenChanges:
@@ -212,7 +304,7 @@ class _OpenChanges:
         self._command = command
         self._peer = peer
         self._answers = answers
-        self._open_count = 0
+        self._open_count = 1  # for those that are still to be begun
         self._worst = PutStatus.PUT_OK
 
     def begin(self) -> Told:
@@ -221,6 +313,9 @@ class _OpenChanges:
 
     def not_begun(self) -> None:
         self._open_count -= 1
+
+    def all_begun(self) -> None:
+        self._told(PutStatus.PUT_OK)
 
     def _told(self, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK and self._worst is not PutStatus.SERVICE_NOT_AVAILABLE:
@@ -244,6 +339,10 @@ def _read(body: type[_Body], command: Command) -> _Body:
         return body.decode(command.body)
     except ProtocolError as error:
         raise _wrong(str(error)) from error
+
+
+def _success(command: Command, body: JsonBody) -> Command:
+    return response(command, ResponseCode.SUCCESS, body=body.encode())
 
 
 def _refuse_times(change: ChangeTimers) -> None:

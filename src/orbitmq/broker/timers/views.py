@@ -10,18 +10,25 @@ Source: RocketMQ timer store, delivered record, cancel.
 
 from __future__ import annotations
 
+from orbitmq.errors import RecordError
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.records import Record
-from orbitmq.protocol.remoting.timer_bodies import TIER_NEAR, TimerView
+from orbitmq.protocol.remoting.timer_bodies import TIER_FAR, TIER_NEAR, TimerView
+from orbitmq.timing.far.changes import Recalled, decode_change
+from orbitmq.timing.far.queries import FarRecord
 from orbitmq.timing.timer_times import cancel_key, slot_time, stored_due_time
 from orbitmq.timing.timers.changes import known_key
 from orbitmq.timing.timers.timers import TimerRecord
 
+Pending = TimerRecord | FarRecord
+"""A message that waits, in the timer wheel or in the far tier."""
 
-def pending_view(timer: TimerRecord, broker_name: str, precision_ms: int) -> TimerView:
-    """A message that waits in the timer wheel."""
-    message_id = timer.unique_key or ""
+
+def pending_view(timer: Pending, broker_name: str, precision_ms: int) -> TimerView:
+    """A message that waits."""
+    is_far = isinstance(timer, FarRecord)
+    message_id = (timer.message_id if isinstance(timer, FarRecord) else timer.unique_key) or ""
     return TimerView(
         timer.topic,
         message_id,
@@ -29,30 +36,10 @@ def pending_view(timer: TimerRecord, broker_name: str, precision_ms: int) -> Tim
         timer.deliver_ms,
         timer.record.store_timestamp,
         timer.size,
-        TIER_NEAR,
+        TIER_FAR if is_far else TIER_NEAR,
         timer.queue_id,
         broker_name,
         encode_handle(timer.topic, broker_name, slot_time(timer.deliver_ms, precision_ms), message_id),
-    )
-
-
-def record_view(record: Record, broker_name: str, precision_ms: int) -> TimerView:
-    """A message in the timer topic, from its record."""
-    values = decode_properties(record.properties)
-    slot, queue_id = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.REAL_QID, "")
-    slot_ms = int(slot) if slot.isdigit() else 0
-    topic, message_id = values.get(Property.REAL_TOPIC, ""), known_key(values)
-    return TimerView(
-        topic,
-        message_id,
-        values.get(Property.KEYS, ""),
-        stored_due_time(values, slot_ms, record.store_timestamp, precision_ms),
-        record.store_timestamp,
-        record.total_size,
-        TIER_NEAR,
-        int(queue_id) if queue_id.isdigit() else 0,
-        broker_name,
-        encode_handle(topic, broker_name, slot_ms, message_id),
     )
 
 
@@ -90,3 +77,12 @@ def is_recall_of(record: Record, topic: str, message_id: str) -> bool:
         and values.get(Property.TIMER_DEL_UNIQKEY) == cancel_key(topic, values.get(Property.UNIQ_KEY, ""))
         and message_id in (known_key(values), values.get(Property.KEYS))
     )
+
+
+def is_far_recall_of(record: Record, topic: str, message_id: str) -> bool:
+    """Whether a record of the changes of the far tier recalls that message."""
+    try:
+        change = decode_change(bytes(record.body))
+    except RecordError:
+        return False
+    return isinstance(change, Recalled) and (change.topic, change.message_id) == (topic, message_id)

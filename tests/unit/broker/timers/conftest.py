@@ -91,7 +91,7 @@ class ListedTimers:
 
     def read(self, queue_offset: int) -> TimerRecord | None:
         facts = self.facts.get(queue_offset)
-        if facts is None or queue_offset in self.leaving:
+        if facts is None:
             return None
         record = self.record(facts)
         queue_id = int(decode_properties(record.properties)[Property.REAL_QID])
