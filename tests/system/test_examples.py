@@ -23,6 +23,7 @@ PRINTS = {
         r"8 paid, 8 cancellations recalled\n4 wait for their time, order-8 the longest\n"
         r"cancelled: order-10 order-11 order-9\norder-9 is paid too late: already_delivered\ncancelled: order-8\n"
     ),
+    "every_second": r"heartbeat: created\n(\d\. heartbeat: I am here\.\n){3}no more runs\n",
     "ordered_events": (
         r"A created paid shipped delivered\nB created paid shipped delivered\nC created paid shipped delivered\n"
     ),

@@ -55,7 +55,7 @@ class BookRecovery:
         return state
 
     def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
-        """As `Recoverable.restore`. Costs about 6 us for each record of the recurring topic that is read.
+        """As `Recoverable.restore`. Costs about 25 us for each record of the recurring topic that is read.
 
         Without a mark of ours all of them are read, and the log from the last one on is needed: runs without a record of
         their progress can only be there.
