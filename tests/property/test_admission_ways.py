@@ -1,4 +1,5 @@
-"""The short way through admission against the general one: where both place a message, they place it alike."""
+"""The ways through admission against each other: where the short one places a message, the general one places it alike, and a
+batch of one message is that message."""
 
 from __future__ import annotations
 
@@ -6,15 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.broker.admission import Admission
+from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.sending import Origin, Sending
+from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import ManualClock
+from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.ids import pack_host
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.recall_handles import decode_handle
 from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.commands import ResponseCode
 
@@ -31,8 +37,18 @@ class Writable:
     writable = True
 
 
-def admission() -> Admission:
-    settings_, clock = BrokerSettings(), ManualClock()
+class NoSlots:
+    def slot_count(self, slot_ms):
+        raise AssertionError("without a limit nobody counts")
+
+
+class Far:
+    def accepts(self, deliver_ms, now_ms):
+        return deliver_ms - now_ms > 60_000
+
+
+def admission(body_bytes_max: int = 64) -> Admission:
+    settings_, clock = BrokerSettings(timer_max_delay_sec=600), ManualClock()
     topics, groups = TopicTable(settings_, NoFile(), clock), GroupTable(settings_, NoFile(), clock)
     topics.load()
     groups.load()
@@ -51,22 +67,46 @@ def admission() -> Admission:
         store_host=pack_host("10.0.0.1", 10_911),
         next_unique_key=lambda: "made here",
         unwritable=lambda: Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "full"),
-        body_bytes_max=64,
+        body_bytes_max=body_bytes_max,
         random_below=lambda bound: bound - 1,
+        timers=TimerIntake(settings_, NoSlots(), Far()),
     )
 
 
 ADMISSION = admission()
+ROOMY = admission(4_096)
+"""For batches, whose body holds the properties of their messages."""
 NAMES = st.sampled_from(
     [
         *(Property.KEYS, Property.TAGS, Property.UNIQ_KEY, Property.WAIT, Property.DELAY, Property.POP_CK),
         *(Property.MSG_REGION, Property.TRAN_MSG, Property.TIMER_DELAY_SEC, Property.INNER_NUM, Property.DUE_MS),
         *(Property.REAL_TOPIC, Property.REAL_QID, Property.RETRY_TOPIC, Property.CLUSTER),
         *(Property.ONCE_SCOPE, Property.ONCE_EPOCH, Property.ONCE_KEY, Property.ONCE_SCOPE, Property.ONCE_EPOCH),
+        *(Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS, Property.TIMER_DELIVER_MS),
+        *(Property.TIMER_OUT_MS, Property.TIMER_DEL_UNIQKEY, Property.LEFT_MS, Property.REAL_UNIQ_KEY),
         *("a", "b", "", "ü"),
     ]
 )
-VALUES = st.sampled_from(["", "1", "true", "false", "TRUE", "x\x01y", "TagA", "k1 k2", "€", "0" * 32])
+VALUES = st.sampled_from(
+    [
+        "",
+        "1",
+        "true",
+        "false",
+        "TRUE",
+        "x\x01y",
+        "TagA",
+        "k1 k2",
+        "€",
+        "0" * 32,
+        "0",
+        "5",
+        "2500",
+        "61001",
+        "600000",
+        "-3",
+    ]
+)
 ENTRIES = st.lists(st.tuples(NAMES, VALUES), max_size=5)
 
 
@@ -108,6 +148,56 @@ def test_short_and_general_way_agree(sending, origin):
     assert decode_properties(short.message.properties) == decode_properties(general.message.properties)
     short.message.properties = general.message.properties
     assert short == general
+
+
+@settings(max_examples=400, deadline=None)
+@given(texts())
+def test_a_batch_of_one_message_is_that_message(text):
+    """What a batch cannot hold at all is refused there; everything else ends in the same place with the same properties."""
+    origin = Origin(pack_host("10.0.0.9", 5), 479)
+    single = ROOMY.admit(Sending("plain", 1, b"x", text), origin, 1_000, 0)
+    body = encode_batch([BatchItem(0, b"x", text.encode())])
+    batch = BatchAdmission(ROOMY).admit(Sending("plain", 1, body), origin, 1_000)
+    values = decode_properties(text)
+    if isinstance(batch, Refusal):
+        only_alone = values.keys() & {Property.DELAY, Property.TIMER_DEL_UNIQKEY, Property.TRAN_MSG, Property.INNER_NUM}
+        assert isinstance(single, Refusal) or only_alone
+        if isinstance(single, Refusal) and not only_alone:
+            assert single.code == batch.code  # of two faults either may be named
+        return
+    assert isinstance(single, Placement)
+    (message,) = batch.messages
+    mine, theirs = decode_properties(message.properties), decode_properties(single.message.properties)
+    if Property.UNIQ_KEY not in values:
+        mine.pop(Property.UNIQ_KEY), theirs.pop(Property.UNIQ_KEY)
+    assert mine == theirs
+    assert (message.topic, message.queue_id, message.tags_code) == (
+        single.message.topic, single.message.queue_id, single.message.tags_code,
+    )  # fmt: skip
+
+
+@given(st.integers(0, 700_000), st.sampled_from([Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS]))
+def test_a_time_is_kept_to_the_millisecond_by_every_way(ms, name):
+    """A planted bug in one of the ways, a slot in place of the time, would be seen here."""
+    text = f"UNIQ_KEY\x01{'A' * 32}\x02{name}\x01{ms}\x02"
+    sending, origin = Sending("plain", 1, b"x", text), Origin(pack_host("10.0.0.9", 5), 479)
+    due_ms = ms + 1_001 if name == Property.TIMER_DELAY_MS else ms
+    short = ADMISSION._plain.admit(sending, origin, 1_000)
+    judged = ADMISSION.admit(sending, origin, 1_000, 0)
+    if due_ms > 601_000 + (name == Property.TIMER_DELAY_MS):
+        assert short is None
+        assert isinstance(judged, Refusal)
+        return
+    assert short is not None
+    values = decode_properties(short.message.properties)
+    if due_ms <= 1_000 or (name == Property.TIMER_DELAY_MS and not ms):
+        assert (short.message.topic, short.handle) == ("plain", None)
+    else:
+        assert short.message.topic == (FAR_TIMER_TOPIC if due_ms > 61_000 else TIMER_TOPIC)
+        assert values[Property.DUE_MS] == str(due_ms)
+        slot_ms = int(values[Property.TIMER_OUT_MS])
+        assert slot_ms < due_ms <= slot_ms + 1_000
+        assert decode_handle(short.handle or "").timestamp_ms == slot_ms + 1
 
 
 def test_the_short_way_is_taken_by_what_clients_send():
