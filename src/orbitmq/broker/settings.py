@@ -104,6 +104,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     mapped_file_size_timer_log: int = 104_857_600
     """Size of a file of the timer log."""
 
+    timer_far_enable: bool = True
+    """Take messages that are due beyond the horizon into the far tier, where the extra for it is installed."""
+
+    timer_far_horizon_s: int = 259_200
+    """What is due later than this waits in the far tier; what comes nearer goes into the timer wheel."""
+
+    timer_far_url: str = ""
+    """Where the far tier's files lie: a directory, or a URL that pyarrow knows. Empty: `far` in the data directory."""
+
     timer_max_delay_sec: int = 0
     """Timer messages that are further away are refused. 0: none is too far before the end of the year 9999."""
 

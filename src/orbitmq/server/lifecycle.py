@@ -31,6 +31,7 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, reserved_port
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.descriptors import ConnectionRoom, descriptor_limit, raise_descriptor_limit
+from orbitmq.server.far_tier import far_timers, refuse_far_without_extra
 from orbitmq.server.keys import nameserver_keys
 from orbitmq.server.line import Line
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
@@ -351,7 +352,8 @@ class BrokerRole:
                 stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
             ),
         )
-        self.due_work: list[DueWork] = [self.release, self.timers, self.recurrences]
+        self.far = far_timers(settings, files, clock, process.notify)
+        self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
         """Everything that delivers at a time of the wall clock."""
         bounds = OnceBounds(
             memory_bytes=own.idempotence_memory_max_bytes,
@@ -366,7 +368,7 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, self.recurrences],
+            derived=[self.release, self.idempotence, self.timers, self.far, self.recurrences],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
@@ -374,6 +376,7 @@ class BrokerRole:
         try:
             history.keep()
             refuse_unfinished(root, files, self.store.queues)
+            refuse_far_without_extra(root, self.far)
             self._assemble(own_name_server)
         except BaseException:
             if self._reserved is not None:
@@ -387,7 +390,7 @@ class BrokerRole:
         settings, files, clock = process.settings, process.files, process.clock
         own, root = settings.broker, settings.data
         config = root / "config"
-        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.recurrences])
+        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.far, self.recurrences])
         self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
@@ -419,6 +422,7 @@ class BrokerRole:
             disk_use=lambda: self.housekeeping.disk_use,
             idempotence=self.idempotence,
             timers=self.timers,
+            far=self.far,
             recurrences=self.recurrences,
         )
         name_servers = list(own.namesrv_addr)
@@ -486,6 +490,7 @@ class BrokerRole:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         self.release.attach(self.store)
         self.timers.attach(self.store)
+        self.far.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
     async def stop(self) -> None:

@@ -17,6 +17,7 @@ import enum
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -39,6 +40,8 @@ from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.queries import FarPage, FarQueries
 from orbitmq.timing.far.state import DAY_MS, STATE_FILE, FarState, SavedState, decode_state, encode_state
 from orbitmq.timing.far.tier import FarQuery, Tier
+from orbitmq.timing.far.unlanded import FarUnit
+from orbitmq.timing.rewriting import Taken
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -86,9 +89,12 @@ class FarTimers:
         *,
         horizon_ms: int = DEFAULT_HORIZON_MS,
         precision_ms: int = 1_000,
+        takes: bool = True,
     ) -> None:
         """`tier` is None where what reads and writes its files is not installed: then nothing is taken in. `worker`
-        belongs to the tier alone, whose calls may last seconds."""
+        belongs to the tier alone, whose calls may last seconds. With `takes` false nothing new is taken in, what is
+        there comes back in its time."""
+        self._takes = takes and tier is not None
         self.held = FarState()
         """What is pending, and where."""
         self._files = files
@@ -129,10 +135,11 @@ class FarTimers:
                     held.finished(finish, entry.physical_offset)
                     finished.append(finish.source)
                     is_finish = touched = True
-                elif len(held.unlanded) and not entry.sys_flag & TRANSACTION_MASK:
-                    if held.finished_in_log(entry.prepared_transaction_offset, entry.physical_offset):
-                        finished.append(entry.prepared_transaction_offset)
-                        touched = True
+                elif not entry.sys_flag & TRANSACTION_MASK and held.finished_in_log(
+                    entry.prepared_transaction_offset, entry.physical_offset
+                ):
+                    finished.append(entry.prepared_transaction_offset)
+                    touched = True
             if entry.topic in _OURS:
                 touched = True
                 if entry.topic == FAR_TIMER_TOPIC:
@@ -252,13 +259,31 @@ class FarTimers:
         oldest = self.held.unlanded.oldest
         return self._first_seen if oldest is None else min(self._first_seen, oldest.physical_offset)
 
-    def pending_below(self, position: int, limit: int) -> Iterator[tuple[int, int]]:
-        """(log position, size) of far records below `position` that no file holds, oldest first."""
+    # --- making room in the log (PendingOwner) ----------------------------------------------------------------------
+
+    def bytes_below(self, position: int) -> int:
+        """Size of the messages that no file holds and that lie below a log position."""
+        return sum(unit.size for unit in self._below(position))
+
+    def _below(self, position: int) -> Iterator[FarUnit]:
         for unit in self.held.unlanded.pending():
-            if unit.physical_offset >= position or limit <= 0:
+            if unit.physical_offset >= position:
                 return
-            limit -= 1
-            yield unit.physical_offset, unit.size
+            yield unit
+
+    def take_below(self, position: int, limit: int) -> list[Taken]:
+        """Those of them that nobody is changing, oldest first."""
+        if self.keeper is None:
+            return []
+        keeper = self.keeper
+        free = (unit for unit in self._below(position) if self.standing(unit.source) is FarStanding.PENDING)
+        taken = list(islice(free, limit))
+        keeper.changing.update(unit.source for unit in taken)
+        return [Taken(unit.physical_offset, unit.size, unit.deliver_ms) for unit in taken]
+
+    def put_back(self, positions: Sequence[int]) -> None:
+        if self.keeper is not None:
+            self.keeper.changing.difference_update(position + 1 for position in positions)
 
     # --- recovery (Recoverable) -------------------------------------------------------------------------------------
 
@@ -351,6 +376,11 @@ class FarTimers:
             self.keeper.attach(store)
 
     @property
+    def has_tier(self) -> bool:
+        """Whether its files can be read."""
+        return self.keeper is not None
+
+    @property
     def is_needed(self) -> bool:
         """Whether messages wait in the tier."""
         return self.held.pending_count > 0
@@ -381,7 +411,7 @@ class FarTimers:
 
     def accepts(self, deliver_ms: int, now_ms: int) -> bool:
         """Whether a message due at `deliver_ms` belongs here, and can be taken in. Cost: 0.2 us."""
-        return self.keeper is not None and self._horizon.accepts(deliver_ms, now_ms)
+        return self._takes and self._horizon.accepts(deliver_ms, now_ms)
 
     def counts(self) -> FarCounts:
         held = self.held

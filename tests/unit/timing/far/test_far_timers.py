@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.durability import PutStatus
 from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import FarFile
+from orbitmq.timing.restoring import rewritten_message
+from orbitmq.timing.rewriting import Taken
 
 OpenFar = Callable[..., LittleFar]
 
@@ -286,11 +288,39 @@ def test_the_log_may_go_once_a_file_holds_what_it_held(open_far: OpenFar) -> Non
     far = open_far()
     placed = far.send(far.clock.now_ms() + 10 * DAY_MS)
     assert far.far.lowest_needed() == placed.physical_offset
-    assert list(far.far.pending_below(far.store.log.end, 10)) == [(placed.physical_offset, placed.size)]
+    assert far.far.bytes_below(far.store.log.end) == placed.size
+    assert far.far.bytes_below(placed.physical_offset) == 0
     land(far)
     far.advance(10_000)
     assert far.far.lowest_needed() is None
-    assert list(far.far.pending_below(far.store.log.end, 10)) == []
+    assert far.far.bytes_below(far.store.log.end) == 0
+
+
+def test_a_message_put_again_at_the_end_of_the_log_is_the_same_message(open_far: OpenFar) -> None:
+    far = open_far()
+    due_ms = far.clock.now_ms() + 10 * DAY_MS
+    placed = far.send(due_ms, b"old", UNIQ_KEY="A")
+    end = far.store.log.end
+    assert far.far.take_below(end, 10) == [Taken(placed.physical_offset, placed.size, due_ms)]
+    assert far.far.take_below(end, 10) == [], "it is being moved"
+    [found] = far.find(message_id="A")
+    assert far.recall(found) is None, "and cannot be changed meanwhile"
+    (record,) = far.records(FAR_TIMER_TOPIC)
+    far.store.append(rewritten_message(record, due_ms), accepted=True)
+    far.store.commit()
+    assert far.far.bytes_below(end) == 0
+    assert far.far.counts().pending == 1
+    land(far)
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"old"]
+
+
+def test_a_message_that_was_not_moved_is_pending_where_it_was(open_far: OpenFar) -> None:
+    far = open_far()
+    placed = far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="A")
+    far.far.take_below(far.store.log.end, 10)
+    far.far.put_back([placed.physical_offset])
+    assert far.recall(far.find(message_id="A")[0]) is PutStatus.PUT_OK
 
 
 def test_an_unsaved_change_keeps_the_log(open_far: OpenFar) -> None:

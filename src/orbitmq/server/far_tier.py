@@ -1,0 +1,49 @@
+"""The far tier of a broker, put together from its settings.
+
+Rules of this file
+1. Without pyarrow nothing is taken into the tier. A store that has messages there does not start: they would be forgotten.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError
+from orbitmq.server.settings import ServerSettings
+from orbitmq.store.files import Files
+from orbitmq.store.worker import Notify, ThreadWorker
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far.process import ProcessTier, is_there
+
+FAR_DIRECTORY = "far"
+
+
+def far_place(settings: ServerSettings) -> str:
+    """Where the tier's files lie, as directory or URL."""
+    return settings.broker.timer_far_url or str(settings.data / FAR_DIRECTORY)
+
+
+def far_timers(settings: ServerSettings, files: Files, clock: Clock, notify: Notify) -> FarTimers:
+    """The far tier; its process starts when it is first needed."""
+    own = settings.broker
+    return FarTimers(
+        files,
+        settings.data,
+        clock,
+        ProcessTier(clock, far_place(settings)) if is_there() else None,
+        ThreadWorker("orbitmq-far", notify),
+        horizon_ms=own.timer_far_horizon_s * 1_000,
+        precision_ms=own.timer_precision_ms,
+        takes=own.timer_far_enable and own.timer_wheel_enable,
+    )
+
+
+def refuse_far_without_extra(root: Path, far: FarTimers) -> None:
+    """Raises ConfigurationError when messages wait in the tier and nothing can read them."""
+    if far.is_needed and not far.has_tier:
+        raise ConfigurationError(
+            f"the store {root} holds {far.held.pending_count} messages in its far tier, and pyarrow is not installed: "
+            "they would not be delivered",
+            remedy="install it: pip install 'orbitmq[lake]'",
+        )
