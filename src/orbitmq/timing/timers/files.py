@@ -96,6 +96,8 @@ class TimerFiles:
         """Commit log position: records of the timer topic below it have their unit."""
         self.read_ms = 0
         """Time of the first slot that may hold something pending."""
+        self.made_again = ""
+        """Why the wheel was made again at the last start; empty when it could be used."""
         self.closed_files: dict[int, int] = {}
         """Timer log file, by its base -> commit log position above all its units, of those this broker filled."""
 
@@ -363,20 +365,21 @@ class TimerFiles:
     def read_checkpoint(self) -> TimerCheckpoint:
         return read_timer_checkpoint(self._files, self.checkpoint_path) or TimerCheckpoint()
 
-    def restore(self, at: FilesAt) -> None:
-        """Take up files of ours that stood at `at` or further. Raises StoreDamagedError when they cannot have: then nothing has
+    def restore(self, at: FilesAt, position: int) -> None:
+        """Take up files of ours that stood at `at` or further, with a unit for every record below `position` in the commit log. Raises StoreDamagedError when they cannot have: then nothing has
         changed, and they are to be made again (`forget`). A wheel that cannot be believed is made again here."""
         log = self._load_log(at.log_end)
         self._log = log
         try:
-            self._restore(log, at)
+            self._restore(log, at, position)
         except StoreDamagedError:
             log.close()
             self._log = None
             raise
 
-    def _restore(self, log: TimerLog, at: FilesAt) -> None:
+    def _restore(self, log: TimerLog, at: FilesAt, position: int) -> None:
         self.read_ms = at.read_ms
+        self.linked_until = position
         self._trusted_end = at.log_end
         behind, earliest = 0, 0
         for unit in log.scan(at.log_end) if at.log_end < log.end else ():
@@ -433,6 +436,7 @@ class TimerFiles:
                 if self._sum != expected_sum:
                     problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
         if problem:
+            self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
             self._make_wheel_again()
 

@@ -77,8 +77,10 @@ class TimerLedger:
         """Log position and store timestamp of the last record below `position`."""
         self.links_wait = False
         """During recovery, when records are linked at its end only."""
+        self.made_again: list[str] = []
+        """What the last start could not believe and made again, and why."""
         self.boot = boot_mark(files.boot_id())
-        self._shorten_from_bytes = shorten_from_bytes
+        self.shorten_from_bytes = shorten_from_bytes
         self._finished: list[int] = []
         self._gaps: list[bytes] = []
         self._noted: JournalPosition | None = None
@@ -197,7 +199,7 @@ class TimerLedger:
         self.files.begin_sync(self.pending.next_offset, self.clock.now_ms(), self.log.start)
         if self._has_news(1):
             self._append()
-        if self.journal.size_bytes > 2 * self.journal.shortened_bytes + self._shorten_from_bytes:
+        if self.journal.size_bytes > 2 * self.journal.shortened_bytes + self.shorten_from_bytes:
             self._snapshot = encode_snapshot(self.pending)
             self._snapshot_at = self._at(synced=True)
 

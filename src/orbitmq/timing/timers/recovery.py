@@ -132,6 +132,7 @@ class TimerRecovery:
                 self._way = _Way.RELINK if ledger.files.on_disk else _Way.OURS
                 return position
             why = "is missing" if loaded is None else "cannot be believed"
+            ledger.made_again.append(f"{JOURNAL_FILE} {why}")
             logger.error("%s %s: which timers are pending is collected from the log", JOURNAL_FILE, why)
             return self._collect(log)
         at = loaded.at
@@ -146,12 +147,15 @@ class TimerRecovery:
         elif at.log_end or ledger.files.on_disk:
             files_at = FilesAt(at.read_ms, at.log_end, at.wheel_end, at.waiting_sum)
             try:
-                ledger.files.restore(files_at)
+                ledger.files.restore(files_at, at.position)
             except StoreDamagedError as error:
+                ledger.made_again.append(str(error))
                 logger.error("%s; all pending timers are linked again from the commit log", error)
                 self._way = _Way.RELINK
             else:
                 self._restore_closed_files(state)
+                if ledger.files.made_again:
+                    ledger.made_again.append(ledger.files.made_again)
         return at.position
 
     def _take(self, loaded: Loaded, at: JournalPosition) -> None:
