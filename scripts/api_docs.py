@@ -74,6 +74,19 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "Recurring messages",
+        "`Client.recurring` is a `Recurring`; how to use it: [send-every-morning.md](../howto/send-every-morning.md).",
+        (
+            "Recurring",
+            "RecurringMessage",
+            "RecurringChange",
+            "RecurringOutcome",
+            "RecurringRun",
+            "Overlap",
+            "CatchUp",
+        ),
+    ),
+    Section(
         "Choosing queues",
         "`ProducerOptions.selector` is one of these, or a function `(queues, ordering_key) -> queue`, which is called `Selector`.",
         ("RoundRobin", "RandomQueue", "MachineRoom", "Selector"),

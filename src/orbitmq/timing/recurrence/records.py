@@ -8,8 +8,8 @@ A record is JSON of version 1:
 * `{"version": 1, "kind": "deleted", "name": ..., "generation": ...}`.
 
 Rules of this file
-1. A field that older programs may ignore can be added to version 1; they ignore it. Whatever they would get wrong without it needs
-   version 2, which they refuse. A record that is moved is copied as bytes, so that no program drops fields it does not know.
+1. A field that older programs may ignore can be added to version 1; they ignore it, and a definition that they write anew lacks it.
+   Whatever they would get wrong without it needs version 2, which they refuse.
 2. A record that cannot be read is reported with where it was; it is never taken for another.
 3. Reading applies records in their order and does not judge rules: a rule that is not usable any more is for its owner to show.
 """
