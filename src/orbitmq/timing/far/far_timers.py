@@ -403,9 +403,9 @@ class FarTimers:
             yield None, unit.physical_offset, unit.deliver_ms
 
     def clock_moved(self) -> None:
-        """The wall clock was set."""
+        """The wall clock was set: what is to be done by it begins now."""
         if self.keeper is not None:
-            self.keeper.arm()
+            self.keeper.look()
 
     # --- for senders and those who ask ------------------------------------------------------------------------------
 

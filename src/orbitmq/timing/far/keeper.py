@@ -127,6 +127,7 @@ class FarKeeper:
         self._precision_ms = precision_ms
         self._store: MessageStore | None = None
         self._busy = False
+        self._is_to_look = False
         self._closed = False
         self._awaiting: int | None = None
         """Log position of the record that ends the present step."""
@@ -169,7 +170,7 @@ class FarKeeper:
 
     @property
     def is_moving(self) -> bool:
-        return self._busy or bool(self.leaving) or bool(self.changing)
+        return self._busy or self._is_to_look or bool(self.leaving) or bool(self.changing)
 
     @property
     def is_waiting(self) -> bool:
@@ -185,6 +186,7 @@ class FarKeeper:
     def arm(self) -> None:
         """Look soon: something changed."""
         if self._store is not None and not self._closed:
+            self._is_to_look = True
             self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
     def applied(self, position: int, finished: Sequence[int]) -> None:
@@ -200,7 +202,7 @@ class FarKeeper:
 
     def look(self) -> None:
         """Begin the next step, if there is one; otherwise sleep until there may be."""
-        store = self._store
+        store, self._is_to_look = self._store, False
         if store is None or self._busy or self._closed or self.paused:
             return
         if not store.writes_accepted:
