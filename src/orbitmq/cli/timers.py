@@ -26,7 +26,7 @@ from orbitmq.clock import SystemClock
 
 if TYPE_CHECKING:
     from orbitmq.cli.heat_strip import Strip
-    from orbitmq.client import Client, TimerCounts, TimerMessage, TimerOutcome
+    from orbitmq.client import Client, TimerCounts, TimerMessage, TimerOutcome, TimerView
 
 HandleArgument = Annotated[
     str | None,
@@ -208,27 +208,27 @@ def stats(
         raise typer.BadParameter(f"--bucket cuts the time into more than {limits.TIMER_BUCKETS_MAX} spans")
     begin_ms -= begin_ms % width_ms
 
-    async def work(client: Client) -> tuple[TimerCounts, TimerCounts]:
-        everything = await client.timers.counts(topic=topic)
-        return everything, await client.timers.counts(
-            topic=topic, due_from=begin_ms, due_until=end_ms, bucket=width_ms / 1_000
-        )
+    async def work(client: Client) -> tuple[TimerCounts, TimerView | None]:
+        timers = client.timers
+        counts = await timers.counts(topic=topic, due_from=begin_ms, due_until=end_ms, bucket=width_ms / 1_000)
+        return counts, await anext(timers.list(topic=topic, page_count=1), None)
 
-    everything, spans = run(work)
-    drawn = strip(begin_ms, end_ms, width_ms, [(each.begin_ms, each.count) for each in spans.buckets])
-    _show_counts(everything, drawn)
+    counts, earliest = run(work)
+    drawn = strip(begin_ms, end_ms, width_ms, [(each.begin_ms, each.count) for each in counts.buckets])
+    _show_counts(counts, earliest, drawn)
 
 
 # --- showing
 
 
-def _show_counts(counts: TimerCounts, drawn: Strip) -> None:
+def _show_counts(counts: TimerCounts, earliest: TimerView | None, drawn: Strip) -> None:
+    next_due_ms = None if earliest is None else earliest.deliver_ms
     record: dict[str, object] = {
         "pending": counts.pending,
         "near": counts.near,
         "far": counts.far,
-        "next_due_ms": counts.next_due_ms,
-        "next_due": instant(counts.next_due_ms or 0),
+        "next_due_ms": next_due_ms,
+        "next_due": instant(next_due_ms or 0),
     }
     if chosen_output() is Output.JSON:
         buckets = [

@@ -131,8 +131,9 @@ class TimerBucket(msgspec.Struct, frozen=True):
 class TimerCounts(msgspec.Struct, frozen=True):
     """What is pending on all brokers together.
 
-    by_topic: largest first. buckets: earliest first, empty ones left out. near, far: by where the brokers keep them.
-    next_due_ms: the earliest due time, None when nothing is pending.
+    pending, by_topic: of one topic if one was asked for; by_topic has the largest first. buckets: of the range that was asked for,
+    earliest first, empty ones left out. near, far: of all topics, by where the brokers keep them.
+    next_due_ms: of all topics nothing falls due before this; the exact time has the first of `Timers.list`. None when nothing is pending.
     """
 
     pending: int
@@ -262,17 +263,18 @@ def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool
     return TimerOutcome(verdict, found, changed_count, more)
 
 
-def merged_counts(counts: Sequence[wire.TimerCounts]) -> TimerCounts:
-    """What several brokers have, together."""
+def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None) -> TimerCounts:
+    """What several brokers have, together; of topic `only`."""
     by_topic: dict[str, int] = {}
     buckets: dict[int, int] = {}
     for each in counts:
         for topic, count in each.by_topic.items():
-            by_topic[topic] = by_topic.get(topic, 0) + count
+            if only is None or topic == only:
+                by_topic[topic] = by_topic.get(topic, 0) + count
         for begin_ms, count in each.buckets:
             buckets[begin_ms] = buckets.get(begin_ms, 0) + count
     return TimerCounts(
-        sum(each.pending for each in counts),
+        sum(each.pending for each in counts) if only is None else by_topic.get(only, 0),
         dict(sorted(by_topic.items(), key=lambda item: (-item[1], item[0]))),
         tuple(TimerBucket(begin_ms, count) for begin_ms, count in sorted(buckets.items())),
         sum(each.near for each in counts),

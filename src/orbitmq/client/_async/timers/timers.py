@@ -233,7 +233,8 @@ class Timers:
         return merged_counts(
             await all_of(
                 [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCounts, doing) for master in masters]
-            )
+            ),
+            topic,
         )
 
     # --- inside
