@@ -31,6 +31,9 @@ from orbitmq.timing.timers.slots import DueUnit, NearSlots
 _PLACE: Final = Struct(">qq")
 """Queue offset and log position, as they stand in a record."""
 
+HOLD_MS: Final = 1_000
+"""How long a message that cannot hop now is left alone."""
+
 _CANCELS: Final = f"{Property.TIMER_DEL_UNIQKEY}\x01".encode()
 
 
@@ -55,6 +58,9 @@ class Departure:
         self._hops: set[int] = set()
         self._cancelled: set[int] = set()
         """Log positions of what was taken and is not to be delivered."""
+        self._held: list[DueUnit] = []
+        """Units that the wheel has no later place for: it still has to be read from so long ago."""
+        self._held_until_ms = 0
         self.release = Release("timer message", self._restored)
 
     def leave(
@@ -66,6 +72,10 @@ class Departure:
         untake: Callable[[Sequence[int]], None],
     ) -> int:
         """Append what is due, at most `limit` messages; the store's next commit writes them. See `Release.put`."""
+        if self._held and not 0 <= self._held_until_ms - now_ms <= HOLD_MS:
+            held, self._held = self._held, []
+            for unit in held:
+                self._near.give_back(unit)
         taken: list[tuple[int, Data]] = []
         for unit in self._near.take(now_ms, limit, self._read_ahead.is_ready):
             data = self._read_ahead.data(store, unit.physical_offset)
@@ -98,11 +108,20 @@ class Departure:
                 self._near.give_back(unit, due_ms)
                 self._read_ahead.keep(physical_offset, data)
                 return False
+            if not self._can_hop(unit, due_ms, now_ms):
+                self._held.append(unit)
+                self._held_until_ms = now_ms + HOLD_MS
+                return False
             self._hops.add(physical_offset)
         elif data is not None and self._is_cancelled(unit, data):
             self._cancelled.add(physical_offset)
         self._leaving.add(physical_offset, Leaving(queue_offset, due_ms, unit))
         return True
+
+    def _can_hop(self, unit: DueUnit, due_ms: int, now_ms: int) -> bool:
+        """Whether the wheel has a later slot for a message; hops on the spot would only fill the log."""
+        slot_ms, _ = self._ledger.files.place(due_ms - 1, now_ms)
+        return slot_ms > unit.slot_ms
 
     def _queue_offset(self, data: Data, physical_offset: int) -> int | None:
         if data is not None:

@@ -80,6 +80,7 @@ class Opening:
             self._overdue.extend((last, slot_ms))
         for slot_ms, _ in slots[len(over) :]:
             self._map.add(slot_ms // self._precision_ms)
+        self._look_ms = now_ms if slots else None
 
     def linked(self, slot_ms: int) -> bool:
         """A unit was linked into a slot that is not open; True when the slot was empty."""

@@ -118,7 +118,7 @@ def test_the_lateness_of_what_was_delivered_is_counted(little: LittleStore) -> N
     assert little.timers.delivered_count == 2
 
 
-# --- clocks -------------------------------------------------------------------------------------------------------------
+# --- clocks -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_clock_set_forward_is_noticed_within_a_second(little: LittleStore) -> None:
@@ -155,7 +155,7 @@ def test_a_message_for_a_slot_that_was_over_before_the_clock_was_set_back_leaves
     assert released_at(little, 200) == {60: [b"second"]}
 
 
-# --- many ---------------------------------------------------------------------------------------------------------------
+# --- many -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_burst_is_released_in_batches_with_senders_served_between(little: LittleStore) -> None:
@@ -202,7 +202,7 @@ def test_slots_far_ahead_are_opened_from_the_files_in_time(little: LittleStore) 
     assert set(late) == {0}
 
 
-# --- records that are not in memory ---------------------------------------------------------------------------------------
+# --- records that are not in memory -----------------------------------------------------------------------------------
 
 
 def test_old_records_are_read_and_checked_before_their_time(
@@ -261,7 +261,7 @@ def test_a_record_that_cannot_be_read_is_tried_again(
     assert little.bodies() == [b"old"]
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_store_that_takes_nothing_is_waited_for_without_limit(little: LittleStore) -> None:
@@ -308,7 +308,7 @@ def test_a_damaged_record_is_reported_in_quarantine(
     assert little.timers.pending_count == 0
 
 
-# --- changes ------------------------------------------------------------------------------------------------------------------
+# --- changes ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_recalled_message_never_comes(little: LittleStore, open_again: Reopen) -> None:
@@ -403,7 +403,7 @@ def test_a_store_that_takes_nothing_refuses_a_change(little: LittleStore) -> Non
     assert little.timers.state_of(0) is TimerState.PENDING
 
 
-# --- cancel records of RocketMQ -------------------------------------------------------------------------------------------------
+# --- cancel records of RocketMQ ---------------------------------------------------------------------------------------
 
 
 def cancel(little: LittleStore, key: str, after_ms: int) -> None:
@@ -447,7 +447,7 @@ def test_a_foreign_cancel_record_is_read_again_after_a_restart(
     assert little.timers.pending_count == 0
 
 
-# --- far away -----------------------------------------------------------------------------------------------------------------
+# --- far away ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_message_beyond_the_window_hops_and_comes_in_its_millisecond(little: LittleStore) -> None:
@@ -480,7 +480,7 @@ def test_a_foreign_cancel_record_follows_its_message_beyond_the_window(little: L
     assert little.timers.pending_count == 0
 
 
-# --- what they tell -----------------------------------------------------------------------------------------------------------
+# --- what they tell ---------------------------------------------------------------------------------------------------
 
 
 def test_observers_hear_of_everything_that_begins_and_ends(little: LittleStore) -> None:
