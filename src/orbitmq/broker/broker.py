@@ -42,11 +42,9 @@ from orbitmq.broker.reply import ReplyProcessor
 from orbitmq.broker.send import SendProcessor
 from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.timers.changing import TimerChanges
-from orbitmq.broker.timers.finding import PendingIndex, TimerFinder
+from orbitmq.broker.timers.finding import PendingIndex
 from orbitmq.broker.timers.intake import TimerIntake
-from orbitmq.broker.timers.recalling import RecallProcessor
-from orbitmq.broker.timers.requests import TimerRequests
+from orbitmq.broker.timers.service import TimerService
 from orbitmq.broker.topics import TableFile, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
@@ -155,9 +153,21 @@ class Broker:
         )
         self.recurrences = recurrences
         self._recurring = self._recurring_requests(recurrences)
-        self.timer_changes: TimerChanges | None = None
-        """What changes timer messages that wait."""
-        self._timer_requests = self._requests_of(timers, timer_index, far)
+        self.timers: TimerService | None = None
+        """Timer messages, where the broker has them."""
+        if timers is not None:
+            self.timers = TimerService(
+                settings,
+                self.topics,
+                store,
+                clock,
+                timers,
+                timer_index,
+                far,
+                self.admission.timers,
+                next_unique_key=self.admission.next_unique_key,
+                unwritable=self.unwritable,
+            )
         self.sends = SendProcessor(
             settings,
             self.admission,
@@ -200,6 +210,8 @@ class Broker:
         if memory_bytes is None:
             memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.administration.broker.more_facts.append(self._counts)
+        if self.timers is not None:
+            self.administration.broker.more_facts.append(self.timers.standing.facts)
         self._handlers = self._table(
             memory_bytes * store.settings.access_message_in_memory_max_ratio // 100, random_below
         )
@@ -277,7 +289,7 @@ class Broker:
             code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
             **self._recurring,
-            **self._timer_requests,
+            **(self.timers.handlers if self.timers is not None else {}),
             **self.administration.handlers(),
         }
         times = self.change_times
@@ -300,36 +312,6 @@ class Broker:
             RequestCode.GET_RECURRING: requests.get,
             RequestCode.SET_RECURRING_STATE: requests.set_state,
             RequestCode.DELETE_RECURRING: requests.delete,
-        }
-
-    def _requests_of(
-        self, timers: Timers | None, index: PendingIndex | None, far: FarTimers | None
-    ) -> dict[RequestCode, RequestHandler]:
-        """What answers requests about timer messages that wait."""
-        if timers is None or index is None:
-            return {}
-        settings, intake = self.settings, self.admission.timers
-        changes = self.timer_changes = TimerChanges(
-            timers,
-            far,
-            intake,
-            settings,
-            self.clock,
-            next_unique_key=self.admission.next_unique_key,
-            unwritable=self.unwritable,
-        )
-        finder = TimerFinder(
-            settings.broker_name, intake.rules.precision_ms, self.topics, timers, index, far, self.store
-        )
-        requests = TimerRequests(finder, changes, timers, index, far)
-        return {
-            RequestCode.RECALL_MESSAGE: RecallProcessor(self.topics, finder, changes, self.clock).recall,
-            RequestCode.RECALL_TIMERS: requests.recall,
-            RequestCode.RESCHEDULE_TIMERS: requests.reschedule,
-            RequestCode.TIMER_STATUS: requests.status,
-            RequestCode.LIST_TIMERS: requests.list,
-            RequestCode.COUNT_TIMERS: requests.count,
-            RequestCode.GET_TIMER: requests.show,
         }
 
     # --- the front end's side ---------------------------------------------------------------------------------------
@@ -483,6 +465,7 @@ class Broker:
             "orbitmqDeadLetters": counted.dead_letter_count,
             "orbitmqDeliveredBytes": counted.transferred_bytes,
             "orbitmqLoweredDelayLevels": self.admission.clamped_count,
+            "orbitmqCrowdedTimerSlots": self.admission.timers.congested_count,
             "orbitmqPullsNotHeld": self.pulls.held.refused_count,
             "orbitmqOffsetsNotKept": self.offsets.refused_count,
             "orbitmqOffsetsBeyondEnd": self.offsets.beyond_end_count,

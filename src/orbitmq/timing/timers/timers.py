@@ -48,6 +48,7 @@ from orbitmq.timing.release import (
 )
 from orbitmq.timing.restoring import source_offset
 from orbitmq.timing.rewriting import Taken
+from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.log import FILE_BYTES
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
@@ -354,6 +355,15 @@ class Timers:
     def pending_count(self) -> int:
         """Exact; cancellations are no messages."""
         return self._ledger.pending.count
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset behind the last record of the timer topic that was taken in."""
+        return self._ledger.pending.next_offset
+
+    def checkpoint(self) -> TimerCheckpoint:
+        """What the checkpoint file says: how far slots are read and records linked, durably. Reads a page of the file."""
+        return self._ledger.files.read_checkpoint()
 
     def slot_count(self, slot_ms: int) -> int:
         """How many messages are pending in the slot, exactly. 0.2 us, but for a slot that was filled before anybody asked, which

@@ -34,7 +34,8 @@ from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.restoring import restore_message, source_offset
-from orbitmq.timing.timers.facts import TimerFacts, timer_facts
+from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
 from orbitmq.timing.timers.timers import TimerRecord, TimerState
 
 PRECISION_MS = 1000
@@ -48,6 +49,7 @@ class ListedTimers:
     def __init__(self) -> None:
         self.linked: list[Any] = []
         self.finished: list[Any] = []
+        self.next_offset = 0
         self.facts: dict[int, TimerFacts] = {}
         """Of those that wait."""
         self.leaving: set[int] = set()
@@ -58,6 +60,7 @@ class ListedTimers:
     # --- Derived ----------------------------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
+        linked, finished = [], []
         for entry in entries:
             source = source_offset(entry) if entry.prepared_transaction_offset else None
             if source is not None:
@@ -65,11 +68,18 @@ class ListedTimers:
                     if facts.physical_offset == source:
                         del self.facts[queue_offset]
                         self.leaving.discard(queue_offset)
+                        finished.append(FinishedTimer(queue_offset, source, entry.topic, facts.deliver_ms))
             if entry.topic == TIMER_TOPIC:
                 facts = timer_facts(entry, PRECISION_MS)
                 assert facts is not None
+                linked.append(facts)
+                self.next_offset = entry.queue_offset + 1
                 if not facts.is_cancel:
                     self.facts[entry.queue_offset] = facts
+        for observer in self.linked:
+            observer(linked)
+        for observer in self.finished:
+            observer(finished)
 
     def write(self) -> None: ...
     def begin_sync(self) -> None: ...
@@ -120,6 +130,9 @@ class ListedTimers:
             told(status)
 
         self.store.wait_durable(entries[-1].end_offset, wait, known)
+
+    def checkpoint(self) -> TimerCheckpoint:
+        return TimerCheckpoint(5, 6, self.next_offset, self.next_offset, 0, 7, 8)
 
     def slot_count(self, slot_ms: int) -> int:
         return sum(facts.slot_ms == slot_ms for facts in self.facts.values())

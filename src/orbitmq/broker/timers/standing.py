@@ -1,0 +1,66 @@
+"""Where the timers stand, as RocketMQ's slaves and tools ask for it: checkpoint, counts by topic, runtime information.
+
+Rules of this file
+1. RocketMQ's names with RocketMQ's meaning where it has one; a number that cannot be had truthfully is an error, not a zero.
+
+Source: RocketMQ remoting, GET_TIMER_CHECK_POINT and GET_TIMER_METRICS; broker, runtime information.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orbitmq.broker.timers.finding import PendingIndex
+from orbitmq.broker.timers.traffic import TimerTraffic
+from orbitmq.clock import Clock
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.remoting.bodies import DataVersion, TimerCount, TimerMetrics
+from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.timers.timers import Timers
+
+
+class TimerStanding:
+    def __init__(
+        self, timers: Timers, index: PendingIndex | None, traffic: TimerTraffic, store: MessageStore, clock: Clock
+    ) -> None:
+        self._timers = timers
+        self._index = index
+        self._traffic = traffic
+        self._store = store
+        self._clock = clock
+
+    def checkpoint(self, command: Command, peer: Peer) -> Command:
+        """GET_TIMER_CHECK_POINT: what is durable, in the form of the file."""
+        return response(command, ResponseCode.SUCCESS, body=self._timers.checkpoint().encode())
+
+    def metrics(self, command: Command, peer: Peer) -> Command:
+        """GET_TIMER_METRICS: pending messages by topic."""
+        body = TimerMetrics(data_version=DataVersion(timestamp=self._clock.now_ms()))
+        if self._index is not None:
+            now_ms = self._clock.now_ms()
+            counted = self._index.counts(None, None, None, 0).by_topic
+            body.timing_count = {topic: TimerCount(count=count, time_stamp=now_ms) for topic, count in counted.items()}
+        return response(command, ResponseCode.SUCCESS, body=body.encode())
+
+    def behind_ms(self) -> int:
+        """How long the earliest pending message has been due; 0 when none is."""
+        due_ms = self._timers.next_due_ms
+        return 0 if due_ms is None else max(self._clock.now_ms() - due_ms, 0)
+
+    def unlinked_count(self) -> int:
+        """Records of the timer topic that the timers have not taken in."""
+        return max(self._store.max_offset(TIMER_TOPIC, 0) - self._timers.next_offset, 0)
+
+    def facts(self) -> Mapping[str, str]:
+        """Part of the runtime information."""
+        traffic = self._traffic
+        return {
+            "timerReadBehind": str(self.behind_ms() // 1_000),
+            "timerOffsetBehind": str(self.unlinked_count()),
+            "timerCongestNum": str(self._timers.pending_count),
+            "timerEnqueueTps": f"{traffic.rate(traffic.taken):.1f}",
+            "timerDequeueTps": f"{traffic.rate(traffic.delivered):.1f}",
+        }
