@@ -26,6 +26,7 @@ import rigpath
 # isort: split
 from rig.brokers import Kind
 from rig.toolchain import BROKER_VERSION, Missing, cache_folder, java_build
+from rig.wire import Refused
 
 from comparators import NATS_VERSION, NatsServer, RabbitServer, available, rabbitmq_version
 from measure import FULL, QUICK, Bench, Invalid
@@ -204,7 +205,7 @@ def main() -> int:
             benches[name] = making[name]()
             try:
                 benches[name].run(keys & LAYERED_ROWS if name == LAYERED else keys)
-            except (Missing, Invalid, OSError) as error:
+            except (Missing, Invalid, Refused, OSError) as error:
                 print(f"{TITLES[name]} stops: {error}", file=sys.stderr)
                 missing[name] = f"stopped after {len(benches[name].found)} rows: {' '.join(str(error).split())[:300]}"
                 failed = True
