@@ -24,6 +24,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, RecordError, StoreUnwritableError
 from orbitmq.histogram import Histogram
 from orbitmq.protocol.names import RECURRING_TOPIC
+from orbitmq.protocol.records import stored_size
 from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
@@ -422,7 +423,8 @@ class Recurrences:
         try:
             for run in turn.runs[: limits.RECURRENCE_RUNS_PER_TURN_MAX]:
                 message = self._desk.message_of(state, run, now_ms)
-                room_bytes -= len(message.body) + len(message.properties) + limits.RECORD_OVERHEAD_BYTES_MAX
+                topic = message.topic.encode()
+                room_bytes -= stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
                 if messages and room_bytes < 0:
                     break
                 messages.append(message)
