@@ -37,6 +37,7 @@ from orbitmq.telemetry.recurring_metrics import RecurringMetrics
 from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
+from orbitmq.telemetry.timer_metrics import TimerMetrics
 from orbitmq.timing.levels.release import LevelRelease
 
 logger = logging.getLogger("orbitmq.server")
@@ -117,6 +118,8 @@ class WatchRole:
         registry.add(BrokerMetrics(broker, self._turn.line.__len__))
         registry.add(stored)
         registry.add(lag.families)
+        if broker.timers is not None:
+            registry.add(TimerMetrics(broker.timers, store, clock))
         if broker.recurrences is not None:
             registry.add(RecurringMetrics(broker.recurrences))
         failed = broker.statistics

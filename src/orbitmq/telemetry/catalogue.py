@@ -154,6 +154,53 @@ DELAY_CLAMPED: Final = _counter(
     "orbitmq_delay_lowered_levels_total", "Sends whose delay level was above the last one and became it."
 )
 
+# --- timers -----------------------------------------------------------------------------------------------------------
+TIMER_ENQUEUE_LAG: Final = _gauge(
+    "rocketmq_timer_enqueue_lag", "Records of the timer topic that the timers have not taken in; 0 in a sound broker."
+)
+TIMER_ENQUEUE_LATENCY: Final = _gauge(
+    "rocketmq_timer_enqueue_latency", "Milliseconds since the oldest of those was stored; 0 without one."
+)
+TIMER_DEQUEUE_LAG: Final = _gauge("rocketmq_timer_dequeue_lag", "Timer messages that wait in the wheel, exactly.")
+TIMER_DEQUEUE_LATENCY: Final = _gauge(
+    "rocketmq_timer_dequeue_latency", "Milliseconds the earliest pending timer message has been due; 0 when none is."
+)
+TIMER_ENQUEUED: Final = _counter(
+    "rocketmq_timer_enqueue_total", "Timer messages that began to wait, by the topic they go to.", "topic", fold=SUM
+)
+TIMER_DEQUEUED: Final = _counter(
+    "rocketmq_timer_dequeue_total", "Timer messages delivered to their topics.", "topic", fold=SUM
+)
+TIMING_MESSAGES: Final = _gauge(
+    "rocketmq_timing_messages",
+    "Pending timer messages by the topic they go to, without the far tier.",
+    "topic",
+    fold=SUM,
+)
+TIMER_SNAPSHOT: Final = _gauge(
+    "rocketmq_timer_message_snapshot",
+    "Pending timer messages that fall due within so many seconds, counted by the minute or wider.",
+    "timer_bound_s",
+)
+TIMER_ASKED: Final = _histogram(
+    "rocketmq_delay_message_latency", "Seconds from the storing of a timer message to the time it asked for."
+)
+TIMER_PENDING: Final = _gauge("orbitmq_timer_pending_messages", "Timer messages not delivered yet.", "tier")
+TIMER_LATENESS: Final = _histogram(
+    "orbitmq_timer_lateness_seconds", "How long after its due time a timer message became visible."
+)
+TIMER_QUARANTINED: Final = _counter(
+    "orbitmq_timer_quarantined_total", "Timer messages that could not be delivered and went to quarantine."
+)
+TIMER_RECALLED: Final = _counter("orbitmq_timer_recalled_total", "Timer messages recalled by request.")
+TIMER_RESCHEDULED: Final = _counter("orbitmq_timer_rescheduled_total", "Timer messages given a new due time.")
+TIMER_CROWDED: Final = _counter(
+    "orbitmq_timer_crowded_total", "Timer messages refused because their slot was crowded (timerCongestNumEachSlot)."
+)
+TIMER_INDEX_READY: Final = _gauge(
+    "orbitmq_timer_index_ready", "1 when pending timer messages can be searched, 0 while their index is made ready."
+)
+
 # --- the store --------------------------------------------------------------------------------------------------------
 STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")
 LOG_START: Final = _gauge("orbitmq_log_start_offset_bytes", "Position of the oldest byte of the commit log.")
