@@ -10,9 +10,9 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,9 +21,6 @@ from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, PROPERTIES_
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
 from orbitmq.protocol.remoting.codes import ResponseCode
-
-if TYPE_CHECKING:
-    from datetime import datetime, timedelta
 
 
 class SendStatus(Enum):

@@ -157,22 +157,6 @@ class HasTimer(Protocol):
     def recall_handle(self) -> str | None: ...
 
 
-class TimerCalls(Protocol):
-    """What a receipt asks on behalf of the program."""
-
-    async def recall(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
-
-    async def reschedule(
-        self,
-        timer: HasTimer | str | None = None,
-        *,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-    ) -> TimerOutcome: ...
-
-    async def status(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
-
-
 class Meant(NamedTuple):
     """Which timer messages a call is about. broker_name: the only one that can know; None for all of the topic."""
 

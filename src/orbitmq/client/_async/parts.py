@@ -21,7 +21,7 @@ from orbitmq.client._async.consuming.offsets import GroupOffsets
 from orbitmq.client._async.consuming.owned_queue import Keeper, OwnedQueue
 from orbitmq.client._async.consuming.queue_locks import QueueLocks
 from orbitmq.client._async.runtime import Tasks
-from orbitmq.client._async.sending.receipt import SendReceipt
+from orbitmq.client._async.sending.receipt import SendReceipt, TimerCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.pull_plan import Hold
@@ -30,7 +30,6 @@ from orbitmq.client.message import Message
 from orbitmq.client.options import ClientOptions, ConsumerOptions
 from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
-from orbitmq.client.timers import TimerCalls
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue

@@ -7,7 +7,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,10 +18,24 @@ from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
-    from orbitmq.client.timers import TimerCalls, TimerOutcome
+    from orbitmq.client.timers import HasTimer, TimerOutcome
     from orbitmq.protocol.remoting.frame import Command
+
+
+class TimerCalls(Protocol):
+    """What a receipt asks on behalf of the program."""
+
+    async def recall(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
+
+    async def reschedule(
+        self,
+        timer: HasTimer | str | None = None,
+        *,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+    ) -> TimerOutcome: ...
+
+    async def status(self, timer: HasTimer | str | None = None) -> TimerOutcome: ...
 
 
 class SendReceipt(msgspec.Struct, frozen=True):
