@@ -29,7 +29,7 @@ from orbitmq.testing.little_store import SMALL, SteppedWorker
 from orbitmq.timing.far.changes import far_message, near_message, recall_message
 from orbitmq.timing.far.far_timers import FarStanding, FarTimers
 from orbitmq.timing.far.queries import FarPage, FarRecord
-from orbitmq.timing.far.tier import FarQuery, Tier
+from orbitmq.timing.far.tier import FarQuery, FarTierError, Tier
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -149,6 +149,17 @@ class LittleFar:
         if isinstance(answer, Exception):
             raise answer
         return answer.records
+
+    def find_again(self, message_id: str) -> FarRecord | None:
+        """One message by its id, with its body, asked again while the tier does not work; None when it is not there."""
+        for _ in range(ROUNDS_MAX):
+            try:
+                found = self.find(message_id=message_id, bodies=True)
+            except FarTierError:
+                self.clock.advance(1_000)
+            else:
+                return found[0] if found else None
+        raise AssertionError("the tier does not come back")
 
     def _until(self, reached: Callable[[], bool]) -> None:
         for _ in range(ROUNDS_MAX):

@@ -187,11 +187,11 @@ class FarState:
             self._forget(file.name)
 
     def _compacted(self, change: Compacted) -> None:
+        for file in change.added:  # first: what was finished meanwhile has its row in one of these
+            self.files[file.name] = file
         for name in change.removed:
             if name in self.files:
                 self._forget(name)
-        for file in change.added:
-            self.files[file.name] = file
         for source in change.dropped:
             self.tombstones.pop(source, None)
             self.handed.discard(source)

@@ -14,6 +14,7 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import FarFile
+from orbitmq.timing.far.tier import Compaction, FileView
 from orbitmq.timing.restoring import rewritten_message
 from orbitmq.timing.rewriting import Taken
 
@@ -145,11 +146,21 @@ class InterruptedTier(ArrowTier):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.meanwhile: Callable[[], object] = lambda: None
+        """Called once, when the file is there and the answer is not."""
 
     def land(self, name: str, records: bytes) -> FarFile:
         file = super().land(name, records)
-        self.meanwhile()
+        self._interrupt()
         return file
+
+    def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
+        result = super().compact(files, dead, serial)
+        self._interrupt()
+        return result
+
+    def _interrupt(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
 
 
 def test_a_message_recalled_while_its_file_is_written_does_not_come_back(open_far: OpenFar, tmp_path: Path) -> None:
@@ -163,6 +174,24 @@ def test_a_message_recalled_while_its_file_is_written_does_not_come_back(open_fa
     assert list(far.far.held.tombstones) == [found.source]
     far.advance(8 * DAY_MS)
     assert [body for _, body in far.wheel()] == [b"b"]
+
+
+def test_a_message_recalled_while_its_file_is_written_anew_does_not_come_back(
+    open_far: OpenFar, tmp_path: Path
+) -> None:
+    tier = InterruptedTier(str(tmp_path / "far"))
+    far = open_far(tier=tier)
+    for key in "AB":
+        far.send(far.clock.now_ms() + 10 * DAY_MS, key.encode(), UNIQ_KEY=key)
+    land(far)
+    [found] = far.find(message_id="A")
+    tier.meanwhile = lambda: far.recall(found)
+    assert far.far.keeper is not None
+    far.far.keeper.request_compaction()
+    far.advance(60_000)
+    assert list(far.far.held.tombstones) == [found.source]
+    far.advance(8 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"B"]
 
 
 def test_a_message_is_rescheduled_near_far_and_far_again(open_far: OpenFar) -> None:

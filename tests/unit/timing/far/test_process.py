@@ -1,0 +1,172 @@
+"""The process that keeps the files: what it does, and what becomes of calls when it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orbitmq.clock import ManualClock, SystemClock
+from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
+from orbitmq.timing.far.changes import FarFile
+from orbitmq.timing.far.process import ProcessTier
+from orbitmq.timing.far.tier import (
+    Compaction,
+    FarFileDamagedError,
+    FarQuery,
+    FarUnreachableError,
+    FileView,
+    Found,
+    HelperEndedError,
+    Opened,
+    Rows,
+)
+
+OpenFar = Callable[..., LittleFar]
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Iterator[ProcessTier]:
+    made = ProcessTier(SystemClock(), str(tmp_path / "far"))
+    yield made
+    made.stop()
+
+
+def test_every_call_goes_there_and_back(tier: ProcessTier, open_far: OpenFar) -> None:
+    far = open_far(tier=tier)
+    due_ms = far.clock.now_ms() + 10 * DAY_MS
+    for number in range(4):
+        far.send(due_ms + number * DAY_MS, b"%d" % number, UNIQ_KEY=f"U{number}", KEYS="all")
+    assert far.find(message_id="U2", bodies=True)[0].record.body == b"2"
+    far.advance(11 * 60_000)
+    assert list(far.far.held.files)
+    assert far.find(message_id="U2", bodies=True)[0].record.body == b"2"
+    far.recall(far.find(message_id="U2")[0])
+    assert far.far.keeper is not None
+    far.far.keeper.request_compaction()
+    far.advance(60_000)
+    assert far.far.held.tombstones == {}
+    far.advance(20 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"0", b"1", b"3"]
+    assert tier.start_count >= 1
+    far.close()
+    assert tier.pid is None
+
+
+def test_it_starts_when_needed_and_ends_when_idle(tier: ProcessTier, open_far: OpenFar) -> None:
+    far = open_far(tier=tier)
+    assert tier.pid is None
+    far.send(far.clock.now_ms() + 10 * DAY_MS)
+    far.work()
+    assert tier.pid is None, "what lies in the log needs no files yet"
+    far.advance(11 * 60_000)
+    assert tier.pid is not None
+    far.advance(HOUR_MS)
+    assert tier.pid is None
+    far.close()
+
+
+def test_failures_have_their_kinds(tier: ProcessTier, tmp_path: Path) -> None:
+    tier.open()
+    with pytest.raises(FarFileDamagedError, match="gone") as caught:
+        tier.rows("landing/none.parquet", 0, 1, 1, 1)
+    assert caught.value.name == "landing/none.parquet"
+    (tmp_path / "far" / "landing" / "bad.parquet").write_bytes(b"PAR1 no parquet file PAR1")
+    with pytest.raises(FarFileDamagedError, match=r"bad\.parquet"):
+        tier.rows("landing/bad.parquet", 0, 1, 1, 1)
+    with pytest.raises(FarUnreachableError):
+        ProcessTier(SystemClock(), "nosuch://place").open()
+
+
+def test_a_process_that_ended_is_noticed_and_started_again(tier: ProcessTier) -> None:
+    tier.open()
+    assert tier.pid is not None
+    os.kill(tier.pid, signal.SIGKILL)
+    with pytest.raises(HelperEndedError):
+        tier.open()
+    assert tier.open().serial is None
+    assert tier.start_count == 2
+
+
+def test_a_process_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.process.FAR_CALL_TIMEOUT_MS", 50)
+    silent = ProcessTier(SystemClock(), str(tmp_path), command=[sys.executable, "-c", "input()"])
+    with pytest.raises(HelperEndedError, match="no answer within 50 ms"):
+        silent.open()
+    assert silent.pid is None
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\x02\0\0\0\0no"])
+def test_a_process_that_says_nonsense_is_ended(tmp_path: Path, said: bytes) -> None:
+    script = f"import sys; sys.stdout.buffer.write({said!r}); sys.stdout.buffer.flush(); sys.stdin.buffer.read(1)"
+    babbler = ProcessTier(SystemClock(), str(tmp_path), command=[sys.executable, "-c", script])
+    with pytest.raises(HelperEndedError):
+        babbler.open()
+
+
+class MortalTier:
+    """A tier whose process dies in its n-th call: before the work is done, or after it with the answer lost."""
+
+    def __init__(self, tier: ProcessTier, at: int, *, works: bool) -> None:
+        self._tier = tier
+        self._at = at
+        self._works = works
+        self.calls = 0
+
+    def _die(self) -> None:
+        self._tier.stop()
+        raise HelperEndedError("the process for the far tier did not answer: it ended")
+
+    def _call(self, work: Callable[[], object]) -> object:
+        self.calls += 1
+        if self.calls != self._at:
+            return work()
+        if self._works:
+            work()
+        self._die()
+        return None
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self._tier, name)
+        if name in ("stop", "pid"):
+            return method
+        return lambda *arguments: self._call(lambda: method(*arguments))
+
+
+@pytest.mark.parametrize("works", [False, True], ids=["before", "after"])
+def test_its_end_at_any_step_loses_and_repeats_nothing(
+    open_far: OpenFar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.plan.FAR_LANDING_FILES_MAX", 2)
+    from orbitmq.timing.far.arrow_tier import ArrowTier
+
+    at, clock = 1, ManualClock()
+    while True:
+        mortal = MortalTier(ArrowTier(str(tmp_path / f"far-{at}")), at, works=works)  # type: ignore[arg-type]
+        far = LittleFar(tmp_path / f"store-{at}", mortal, clock=clock)  # type: ignore[arg-type]
+        due_ms = clock.now_ms() + 10 * DAY_MS
+        for number in range(4):
+            far.send(due_ms + number * HOUR_MS, b"%d" % number, UNIQ_KEY=f"U{number}")
+            if number % 2:
+                far.advance(11 * 60_000)
+        found = far.find_again("U1")
+        assert found is not None
+        far.recall(found)
+        far.advance(12 * DAY_MS)
+        assert [body for _, body in far.wheel()] == [b"0", b"2", b"3"], f"the process ended in call {at}"
+        assert far.far.held.pending_count == 0
+        far.close()
+        if mortal.calls < at:
+            break
+        at += 1
+    assert at > 6
+
+
+def test_its_answers_are_those_of_the_tier_itself(tier: ProcessTier) -> None:
+    kinds = (Opened, FarFile, Rows, Found, Compaction)
+    assert isinstance(tier.open(), kinds)
+    assert tier.find([FileView("landing/none.parquet", 0)], FarQuery()).damaged
