@@ -166,3 +166,17 @@ async def administering(mq: orbitmq.Client) -> None:
     found = await mq.admin.messages_by_key("orders", "42")
     assert_type(found, list[orbitmq.StoredMessage])
     await found[0].ack()  # type: ignore[attr-defined]
+
+
+async def recurring(mq: orbitmq.Client) -> None:
+    assert_type(mq.recurring, orbitmq.Recurring)
+    change = await mq.recurring.put("report", "chores", b"x", cron="0 9 * * *", zone="Europe/Berlin", catch_up="all")
+    assert_type(change, orbitmq.RecurringChange)
+    assert_type(change.outcome, orbitmq.RecurringOutcome)
+    assert_type(change.recurring, orbitmq.RecurringMessage | None)
+    await mq.recurring.put("tick", "chores", b"x", every=60, overlap=orbitmq.Overlap.SKIP, overlap_group="workers")
+    await mq.recurring.put("tick", "chores", "text", every=60)  # type: ignore[arg-type]
+    assert_type(await mq.recurring.get("tick"), orbitmq.RecurringMessage | None)
+    assert_type(await mq.recurring.next_runs("tick"), tuple[orbitmq.RecurringRun, ...])
+    async for each in mq.recurring.list(topic="chores"):
+        assert_type(each, orbitmq.RecurringMessage)

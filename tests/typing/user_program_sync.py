@@ -128,3 +128,12 @@ async def mixing(mq: orbitmq.Client, blocking: orbitmq.sync.Client) -> None:
         blocking.send("orders", b"x")
     except orbitmq.sync.SendFailedError as error:
         assert_type(error, orbitmq.SendFailedError)
+
+
+def recurring(mq: orbitmq.sync.Client) -> None:
+    assert_type(mq.recurring, orbitmq.sync.Recurring)
+    assert_type(mq.recurring.put("tick", "chores", b"x", every=60), orbitmq.RecurringChange)
+    assert_type(mq.recurring.next_runs("tick"), tuple[orbitmq.RecurringRun, ...])
+    for each in mq.recurring.list():
+        assert_type(each, orbitmq.RecurringMessage)
+    mq.recurring.delete("tick")
