@@ -7,6 +7,7 @@ its properties, and nobody sees it early or twice.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -340,6 +341,7 @@ async def cleaned(broker: EmbeddedBroker) -> None:
     assert process is not None
     role = process.broker
     assert role is not None
+    before = role.store.log.start
 
     def one_is_left() -> bool:
         role.housekeeping.request()
@@ -347,18 +349,54 @@ async def cleaned(broker: EmbeddedBroker) -> None:
         return len(role.store.log.sequence.segments) == 1
 
     await broker.run_until(one_is_left, within=timedelta(0))
+    assert role.store.log.start > before
+
+
+HOUSE = {"fileReservedTime": "0", "mappedFileSizeCommitLog": "65536", "maxMessageSize": "16384"}
+"""Everything expires at once, and files are full after a few messages."""
+
+TRAFFIC = random.Random(1).randbytes(8192)
+"""Not to be compressed by the client."""
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_t04_timers_outlive_files_and_rolls_and_come_once(crash: bool) -> None:
+    """Ten days are more than the wheel reaches: the message is rolled and put again for retention, several times each."""
+    async with EmbeddedBroker(settings=HOUSE) as broker, broker.connect() as mq:
+        start = broker.now
+        soon, late = start + timedelta(hours=5, milliseconds=7), start + timedelta(days=10, milliseconds=123)
+        await mq.send("orders", b"late", at=late, key="k")
+        await mq.send("orders", b"soon", at=soon)
+        delivered: set[tuple[bytes, int, int, int]] = set()
+        for _ in range(11):
+            for _ in range(20):
+                await mq.send("traffic", TRAFFIC)
+            await broker.advance(timedelta(hours=20))
+            delivered |= {
+                (one.body, one.store_timestamp, one.queue.queue_id, one.queue_offset)
+                for one in await broker.messages("orders")
+            }
+            await cleaned(broker)  # takes what was delivered as well
+            if crash:
+                await broker.crash()
+        assert [one[:2] for one in delivered] == [(b"soon", int(soon.timestamp() * 1000))]
+        assert len(await broker.pending("orders")) == 1
+        await broker.advance(late - broker.now - timedelta(milliseconds=1))
+        assert await broker.messages("orders") == [], "never early"
+        await broker.advance(timedelta(days=3))
+        (message,) = await broker.messages("orders")
+        assert (message.body, message.keys) == (b"late", ("k",))
+        assert message.store_timestamp == int(late.timestamp() * 1000)
 
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_t04_in_a_whole_broker_days_pass_and_files_go(crash: bool) -> None:
-    """Everything expires at once here; the broker is asked to clean after each half hour."""
-    settings = {"fileReservedTime": "0", "mappedFileSizeCommitLog": "65536", "maxMessageSize": "16384"}
-    async with EmbeddedBroker(settings=settings) as broker, broker.connect() as mq:
+    async with EmbeddedBroker(settings=HOUSE) as broker, broker.connect() as mq:
         start = broker.now
         await mq.send("orders", b"unpaid", delay_level=18)  # 2 hours
         for _ in range(3):
             for _ in range(20):
-                await mq.send("traffic", bytes(8192))
+                await mq.send("traffic", TRAFFIC)
             await broker.advance(timedelta(minutes=30))
             await cleaned(broker)
             if crash:
