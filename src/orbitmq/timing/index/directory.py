@@ -1,6 +1,7 @@
 """The directory `orbitmq.timerindex`: which files of the index count.
 
-Runs and journals are numbered in the order in which they were begun. The file `manifest` (JSON) lists the runs that count, says up
+Runs and journals are numbered in the order in which they were begun. The file `manifest` (JSON in a block
+with a checksum) lists the runs that count, says up
 to which queue offset they are complete, and from which number on journals count besides. It is replaced as a whole, and only after
 the runs that it lists were synced; only then is removed what it lists no longer. So after any crash there is one state of the
 index on the disk, and everything else there is left over and goes.
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from orbitmq.store.blocks import decode_blocks, encode_block
 from orbitmq.store.files import Files
 from orbitmq.timing.index.journal import NOTHING, Witness
 
@@ -26,6 +28,8 @@ logger = logging.getLogger("orbitmq.timing")
 
 INDEX_DIRECTORY: Final = "orbitmq.timerindex"
 MANIFEST: Final = "manifest"
+MAGIC: Final = b"ORBTIMF1"
+_LIST: Final = 1
 _RUN: Final = ".run"
 _JOURNAL: Final = ".journal"
 
@@ -93,12 +97,11 @@ class IndexDirectory:
         numbers = [int(name.partition(".")[0]) for name in names if name.partition(".")[0].isdigit()]
         self.next_number = max(numbers, default=0) + 1
         journals = [int(name.removesuffix(_JOURNAL)) for name in names if _is_numbered(name, _JOURNAL)]
-        manifest = None
-        if MANIFEST in names:
-            try:
-                manifest = msgspec.json.decode(self._files.read_bytes(self.path / MANIFEST), type=Manifest)
-            except msgspec.MsgspecError as error:
-                logger.error("%s cannot be read: %s", self.path / MANIFEST, error)
+        manifest = _decode(self._files.read_bytes(self.path / MANIFEST)) if MANIFEST in names else None
+        if manifest is None and (MANIFEST in names or any(name.endswith(_RUN) for name in names)):
+            logger.error(
+                "%s is damaged or gone; what the runs held is collected from the log again", self.path / MANIFEST
+            )
         return manifest, journals
 
     def remove_others(self, keep: Sequence[Path]) -> None:
@@ -116,10 +119,24 @@ class IndexDirectory:
                 file.datasync()
             finally:
                 file.close()
-        self._files.write_atomic(self.path / MANIFEST, msgspec.json.encode(work.manifest))
+        self._files.write_atomic(self.path / MANIFEST, _encode(work.manifest))
         for path in work.remove:
             if self._files.exists(path):
                 self._files.remove(path)
+
+
+def _encode(manifest: Manifest) -> bytes:
+    return MAGIC + encode_block(_LIST, msgspec.json.encode(manifest))
+
+
+def _decode(content: bytes) -> Manifest | None:
+    block = next(decode_blocks(content, MAGIC), None)
+    if block is None or block.end != len(content):
+        return None
+    try:
+        return msgspec.json.decode(block.body, type=Manifest)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _is_numbered(name: str, suffix: str) -> bool:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from orbitmq.timing.index.entries import IndexEntry, id_hash, split_keys, topic_seed
@@ -121,7 +122,18 @@ class Order(Generic[Value]):
 class Gathering:
     """Up to `CAPACITY` entries."""
 
-    __slots__ = ("due_order", "dues", "id_order", "ids", "key_order", "new_keys", "offsets", "topic_numbers", "topics")
+    __slots__ = (
+        "due_order",
+        "dues",
+        "gone_below",
+        "id_order",
+        "ids",
+        "key_order",
+        "new_keys",
+        "offsets",
+        "topic_numbers",
+        "topics",
+    )
 
     def __init__(self) -> None:
         self.offsets = array("q")
@@ -131,6 +143,8 @@ class Gathering:
         self.topic_numbers = array("H")
         self.topics: dict[str, tuple[int, int, bytes]] = {}
         """Topic -> (its number here, what its ids are hashed with, what its keys begin with in their order)."""
+        self.gone_below = 0
+        """In the order of due times: values below it are over."""
         self.due_order: Order[int] = Order()
         self.id_order: Order[int] = Order()
         self.key_order: Order[bytes] = Order()
@@ -173,6 +187,8 @@ class Gathering:
         self.topic_numbers.append(topic[0])
         due = due_ms << NUMBER_BITS | number
         self.due_order.fresh.append(due)
+        if due < self.gone_below:
+            self.gone_below = due
         if hashed >= 0:
             self.id_order.fresh.append(hashed << NUMBER_BITS | number)
         for key in keys:
@@ -198,6 +214,7 @@ class Gathering:
         self.topic_numbers += topic_numbers
         numbered = [due << NUMBER_BITS | number for number, due in enumerate(dues, first)]
         self.due_order.fresh += numbered
+        self.gone_below = 0
         self.id_order.fresh += [one << NUMBER_BITS | number for number, one in enumerate(ids, first) if one >= 0]
         prefixes = [known[2] for known in self.topics.values()]
         for number, key in keys:
@@ -207,6 +224,20 @@ class Gathering:
     def has(self, queue_offset: int) -> bool:
         place = bisect_left(self.offsets, queue_offset)
         return place < len(self.offsets) and self.offsets[place] == queue_offset
+
+    def skip_gone(self, is_pending: Callable[[int], bool], limit: int) -> None:
+        """Look whether those due first are over, at most `limit` of them."""
+        lists = self.due_order.settle()
+        rest = [
+            values[begin : begin + limit]
+            for values in lists
+            if (begin := bisect_left(values, self.gone_below)) < len(values)
+        ]
+        for value in islice(heapq.merge(*rest), limit):
+            self.gone_below = value
+            if is_pending(self.offsets[value & NUMBER_MASK]):
+                return
+            self.gone_below = value + 1
 
     def all_found(self) -> Iterator[tuple[str, Sequence[Found]]]:
         """(topic, its (due time, queue offset) in pieces of a millisecond's work): for counting."""
@@ -260,6 +291,7 @@ class Gathering:
             low = (after[0] << NUMBER_BITS) + bisect_right(offsets, after[1])
         else:
             low = from_ms << NUMBER_BITS
+        low = max(low, self.gone_below)
         rest = []
         for values in self.due_order.settle():
             begin = bisect_left(values, low)

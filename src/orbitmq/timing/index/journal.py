@@ -46,8 +46,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     byte_order: str
     replaces: int
     """Number of the journal whose pending entries are all in this first block; -1 for none."""
-    begin_offset: int
-    """With the blocks before it in its journal complete from this queue offset on, up to the witness."""
+    begin: Witness
+    """With the blocks before it in its journal complete from this record on, up to the witness."""
     witness: Witness
     first_number: int
     topics: list[str]
@@ -65,7 +65,7 @@ class Loaded(NamedTuple):
 
     gathering: Gathering
     replaces: int
-    begin_offset: int
+    begin: Witness
     ends: list[tuple[Witness, int]]
     """After each block: its witness, and how many entries there are up to its end."""
     good_bytes: int
@@ -76,11 +76,11 @@ class Loaded(NamedTuple):
 class IndexJournal:
     """The file of one gathering."""
 
-    __slots__ = ("_begin_offset", "_file", "_replaces", "_written", "_written_topics", "number", "witness")
+    __slots__ = ("_begin", "_file", "_replaces", "_written", "_written_topics", "number", "witness")
 
-    def __init__(self, files: Files, path: Path, number: int, begin_offset: int, replaces: int = -1) -> None:
+    def __init__(self, files: Files, path: Path, number: int, begin: Witness, replaces: int = -1) -> None:
         self._file = BlockFile(files, path, MAGIC)
-        self._begin_offset = begin_offset
+        self._begin = begin
         self._replaces = replaces
         self._written = 0
         self._written_topics = 0
@@ -100,7 +100,7 @@ class IndexJournal:
         batch = Batch(
             sys.byteorder,
             self._replaces,
-            self._begin_offset,
+            self._begin,
             witness,
             first,
             topics[self._written_topics :],
@@ -118,7 +118,7 @@ class IndexJournal:
 
     def continue_behind(self, loaded: Loaded) -> None:
         """Go on behind what was read of this journal."""
-        self._begin_offset, self._replaces = loaded.begin_offset, loaded.replaces
+        self._begin, self._replaces = loaded.begin, loaded.replaces
         self._written, self._written_topics = len(loaded.gathering), len(loaded.gathering.topics)
         self.witness = loaded.ends[-1][0]
         self._file.cut(loaded.good_bytes)
@@ -132,19 +132,19 @@ def load_journal(files: Files, path: Path) -> Loaded | None:
     content = memoryview(files.read_bytes(path))
     gathering = Gathering()
     ends: list[tuple[Witness, int]] = []
-    replaces = begin_offset = -1
+    replaces, begin = -1, NOTHING
     at = MAGIC_BYTES
     for batch, end in _batches(content):
         if not _add(gathering, batch):
             break
         if not ends:
-            replaces, begin_offset = batch.replaces, batch.begin_offset
+            replaces, begin = batch.replaces, batch.begin
         ends.append((batch.witness, len(gathering)))
         at = end
     if not ends:
         return None
     gathering.new_keys = []
-    return Loaded(gathering, replaces, begin_offset, ends, at, at < len(content))
+    return Loaded(gathering, replaces, begin, ends, at, at < len(content))
 
 
 def _batches(content: memoryview) -> Iterator[tuple[Batch, int]]:

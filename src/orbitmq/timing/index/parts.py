@@ -42,15 +42,16 @@ class IndexShape(NamedTuple):
 class Gathered:
     """A gathering with its journal."""
 
-    __slots__ = ("_witness", "begin_offset", "ends", "gathering", "journal", "last", "replaces")
+    __slots__ = ("_witness", "begin", "ends", "gathering", "journal", "last", "replaces")
 
-    def __init__(self, begin_offset: int, gathering: Gathering | None = None, replaces: int = -1) -> None:
+    def __init__(self, begin: Witness, gathering: Gathering | None = None, replaces: int = -1) -> None:
         self.gathering = gathering or Gathering()
-        self.begin_offset = begin_offset
+        self.begin = begin
+        """Everything before it stands in runs, or is missing."""
         self.replaces = replaces
         self.last: TimerFacts | None = None
         """The last record that was heard of."""
-        self._witness = NOTHING
+        self._witness = begin
         self.journal: IndexJournal | None = None
         self.ends: list[Witness] = []
         """What the blocks of its journal say, where it was loaded."""
@@ -78,9 +79,8 @@ class Parts:
         self.runs: list[Run] = []
         self.closed: list[Gathered] = []
         """Oldest first."""
-        self.open = Gathered(0)
+        self.open = Gathered(NOTHING)
         self.missing = Missing()
-        self.covered = NOTHING
         self.next_offset = 0
         """The lowest queue offset that was not heard of."""
         self._unsynced: set[Path] = set()
@@ -120,15 +120,19 @@ class Parts:
 
     # --- gathering ----------------------------------------------------------------------------------------------------
 
-    def follow(self, facts: TimerFacts) -> None:
+    def follow(self, facts: TimerFacts, witness_at: Callable[[int], Witness]) -> None:
         """In recovery: the next record is this one. Whatever is between it and the one before is not known."""
         if facts.queue_offset > self.next_offset:
-            self.missing.add(self.next_offset, facts.queue_offset)
-            self.close(facts.queue_offset)
-            self.next_offset = facts.queue_offset
+            self._miss(witness_at(facts.queue_offset))
 
-    def close(self, begin_offset: int) -> None:
-        """Begin a new gathering, which knows what follows from a queue offset on."""
+    def _miss(self, begin: Witness) -> None:
+        """Nothing is known between what was heard of last and here."""
+        self.missing.add(self.next_offset, begin.end_offset)
+        self.close(begin)
+        self.next_offset = begin.end_offset
+
+    def close(self, begin: Witness | None = None) -> None:
+        """Begin a new gathering, which knows what follows on a record; on the last one that was heard of unless it is given."""
         full = self.open
         self.write()
         if len(full.gathering):
@@ -137,14 +141,14 @@ class Parts:
                 self._give_up(self.closed[0])
         else:
             self._drop_journal(full)
-        self.open = Gathered(begin_offset)
+        self.open = Gathered(begin or full.witness)
 
     def carry_on(self, pending: Sequence[int]) -> None:
         """Begin a new gathering with those entries of the open one whose queue offsets are given; the others are over."""
         full = self.open
         self.write()
         replaced = full.journal.number if full.journal is not None else full.replaces
-        self.open = Gathered(full.begin_offset, replaces=replaced)
+        self.open = Gathered(full.begin, replaces=replaced)
         for entry in full.gathering.entries_of(pending):
             self.open.gathering.add(entry)
         self.open.witness = full.witness
@@ -175,7 +179,7 @@ class Parts:
             if one.journal is None:
                 number = self.directory.new_number()
                 path = self.directory.journal_path(number)
-                one.journal = IndexJournal(self._files, path, number, one.begin_offset, one.replaces)
+                one.journal = IndexJournal(self._files, path, number, one.begin, one.replaces)
             one.journal.write(one.gathering, one.witness)
         except OSError as error:
             logger.warning("the timer index could not write its journal, it is tried again: %s", error)
@@ -193,7 +197,6 @@ class Parts:
         self._add_run(path)
         self.closed.remove(gathered)
         self._drop_journal(gathered)
-        self.covered = gathered.witness
 
     def filled(self, path: Path | None, known_below: int) -> None:
         """The run in `path` holds what was missing below a queue offset; None when that was nothing."""
@@ -252,7 +255,7 @@ class Parts:
         return Manifest(
             [ListedRun(int(run.path.stem), run.base_offset, run.last_offset + 1) for run in self.runs],
             list(self.missing),
-            self.covered,
+            self.gathered()[0].begin,
             min(journals, default=self.directory.next_number),
         )
 
@@ -292,7 +295,7 @@ class Parts:
             return
         known, journal_numbers = self.directory.load()
         manifest = known or Manifest()
-        self.covered = manifest.covered
+        self.open = Gathered(manifest.covered)
         self.next_offset = manifest.covered.end_offset
         for begin, end in manifest.missing:
             self.missing.add(begin, end)
@@ -320,34 +323,31 @@ class Parts:
                 loaded = [one for one in loaded if one[0] != content.replaces]
                 loaded.append((number, content))
         for number, content in loaded:
-            gathered = Gathered(content.begin_offset, content.gathering, content.replaces)
+            gathered = Gathered(content.begin, content.gathering, content.replaces)
             gathered.ends = [witness for witness, _ in content.ends]
             gathered.witness = gathered.ends[-1]
-            if content.begin_offset > self.next_offset:
-                self.missing.add(self.next_offset, content.begin_offset)
+            if content.begin.end_offset > self.next_offset:
+                self.missing.add(self.next_offset, content.begin.end_offset)
             self.next_offset = max(self.next_offset, gathered.witness.end_offset)
             path = self.directory.journal_path(number)
-            gathered.journal = IndexJournal(self._files, path, number, content.begin_offset, content.replaces)
+            gathered.journal = IndexJournal(self._files, path, number, content.begin, content.replaces)
             gathered.journal.continue_behind(content)
             self.closed.append(gathered)
-        if self.closed and not self.is_full(self.closed[-1].gathering):
-            self.open = self.closed.pop()
-        else:
-            self.open = Gathered(self.next_offset)
+        if self.closed:
+            is_full = self.is_full(self.closed[-1].gathering)
+            self.open = Gathered(self.closed[-1].witness) if is_full else self.closed.pop()
 
-    def believe(self, is_there: Callable[[Witness], bool], end_offset: int) -> None:
-        """The log was recovered up to a queue offset. Drop what it does not hold, and what is left over on the disk."""
-        loaded = [self.covered, *(witness for one in self.gathered() for witness in one.ends)]
-        good = next((one for one in reversed(loaded) if one.end_offset <= end_offset and is_there(one)), NOTHING)
+    def believe(self, is_there: Callable[[Witness], bool], end: Witness) -> None:
+        """The log was recovered up to a record. Drop what it does not hold, and what is left over on the disk."""
+        loaded = [self.gathered()[0].begin, *(witness for one in self.gathered() for witness in one.ends)]
+        good = next((one for one in reversed(loaded) if one.end_offset <= end.end_offset and is_there(one)), NOTHING)
         if good != loaded[-1]:
             logger.warning(
                 "the timer index knew of more than the log holds: it is taken back to timer %d", good.end_offset
             )
             self._take_back(good)
-        if self.next_offset < end_offset:
-            self.missing.add(self.next_offset, end_offset)
-            self.next_offset = end_offset
-            self.close(end_offset)
+        if self.next_offset < end.end_offset:
+            self._miss(end)
         if self.directory.exists:
             journals = [one.journal.path for one in self.gathered() if one.journal is not None]
             self.directory.remove_others([*(run.path for run in self.runs), *journals])
@@ -369,11 +369,10 @@ class Parts:
                 self.closed.append(one)
             else:
                 self._drop_journal(one)
-                cut = Gathered(one.begin_offset, cut_gathering(one.gathering, end))
+                cut = Gathered(one.begin, cut_gathering(one.gathering, end))
                 cut.witness = good
                 self.closed.append(cut)
         self.missing = Missing((low, min(high, end)) for low, high in self.missing)
-        self.open = self.closed.pop() if self.closed and not self.is_full(self.closed[-1].gathering) else Gathered(end)
+        self.open = self.closed.pop() if self.closed and not self.is_full(self.closed[-1].gathering) else Gathered(good)
         self.next_offset = end
-        self.covered = min(self.covered, good)
         self._changed = True

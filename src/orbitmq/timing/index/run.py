@@ -30,7 +30,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final, Literal, cast
@@ -183,6 +183,7 @@ class Run:
         "base_due",
         "base_offset",
         "columns",
+        "first",
         "last_due",
         "last_offset",
         "path",
@@ -200,6 +201,8 @@ class Run:
             file.close()
         described = _description(path, content)
         self.size_bytes = size
+        self.first = 0
+        """Number of the first entry that may be pending; those before it are over."""
         self.base_due, self.last_due = described.base_due, described.last_due
         self.base_offset, self.last_offset = described.base_offset, described.last_offset
         self._topics = {part.topic: part for part in described.topics}
@@ -222,9 +225,20 @@ class Run:
                 return f"column {name} does not match its sum"
         return None
 
-    def count_from(self, due_ms: int) -> int:
-        """How many are due at `due_ms` or later."""
-        return len(self._due) - self._first_due(due_ms)
+    @property
+    def left_count(self) -> int:
+        """How many are not known to be over."""
+        return len(self._due) - self.first
+
+    def skip_gone(self, is_pending: Callable[[int], bool], limit: int) -> bool:
+        """Look whether the first entries are over, at most `limit` of them; False when the first one left is pending, or none is."""
+        offsets, base = self._offset, self.base_offset
+        for number in range(self.first, min(self.first + limit, len(offsets))):
+            if is_pending(base + offsets[number]):
+                self.first = number
+                return False
+        self.first = min(self.first + limit, len(offsets))
+        return self.first < len(offsets)
 
     def _first_due(self, due_ms: int) -> int:
         return bisect_left(self._due, max(due_ms - self.base_due, 0))
@@ -249,6 +263,7 @@ class Run:
         if topic is not None and topic not in self._topics:
             return
         first = self._first_due(from_ms) if after is None or after[0] < from_ms else self._behind(after)
+        first = max(first, self.first)
         if topic is None:
             for number in range(first, len(dues)):
                 yield base_due + dues[number], base_offset + offsets[number]
@@ -282,7 +297,8 @@ class Run:
             number = self._key_of[index]
             if not text.startswith(prefix) or (exact and text != prefix) or number >= count:
                 return
-            yield text, self.base_due + self._due[number], self.base_offset + self._offset[number]
+            if number >= self.first:
+                yield text, self.base_due + self._due[number], self.base_offset + self._offset[number]
 
     def by_id(self, wanted: int) -> Iterator[Found]:
         ids, count = self._id, len(self._due)
@@ -294,12 +310,12 @@ class Run:
 
     # --- taking apart -------------------------------------------------------------------------------------------------
 
-    def entries(self, from_ms: int) -> Generator[None, None, list[IndexEntry]]:
-        """Those due at `from_ms` or later, in the order of due times. Each step takes about a millisecond.
+    def entries(self) -> Generator[None, None, list[IndexEntry]]:
+        """Those that are not known to be over, in the order of due times. Each step takes about a millisecond.
 
         Raises StoreDamagedError when columns contradict each other.
         """
-        first, count = self._first_due(from_ms), len(self._due)
+        first, count = self.first, len(self._due)
         ids: list[int | None] = [None] * (count - first)
         names = [""] * (count - first)
         keys: list[tuple[bytes, ...]] = [()] * (count - first)

@@ -88,12 +88,12 @@ def find(sources: Sequence[Source], is_pending: IsPending, topic: str, key_or_id
     return [Candidate(queue_offset, due_ms) for due_ms, queue_offset in sorted(found)[:limit]]
 
 
-def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery, first_due_ms: int) -> IndexPage:
-    """One page. `first_due_ms` is known to be at or before the due time of everything that is pending.
+def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery) -> IndexPage:
+    """One page.
 
     Raises ValueError for a cursor of something else, or a key without a topic.
     """
-    from_ms = max(query.from_ms or 0, first_due_ms)
+    from_ms = query.from_ms or 0
     cursor = _decode_cursor(query.cursor) if query.cursor is not None else None
     text = query.key if query.key is not None else query.key_prefix
     if text is None:

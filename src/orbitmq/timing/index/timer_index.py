@@ -34,8 +34,8 @@ from orbitmq.timing.index import search
 from orbitmq.timing.index.counting import Counting
 from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate
-from orbitmq.timing.index.journal import Witness
-from orbitmq.timing.index.parts import IndexShape, Parts
+from orbitmq.timing.index.journal import NOTHING, Witness
+from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
@@ -62,11 +62,8 @@ ARRIVALS_PER_STEP: Final = 100
 """Work done with new timers, one step for so many: a little more than they cause, so that it never piles up."""
 
 
-RELEASING_MS: Final = 60_000
-"""How long a message that fell due may be on its way before it is left out of a list."""
-
-NEVER_MS: Final = 1 << 47
-"""Later than any due time."""
+SKIPPED_MAX: Final = 4_096
+"""Entries of each gathering looked at before a page, because they may be over: a millisecond."""
 
 
 class PendingView(Protocol):
@@ -74,14 +71,6 @@ class PendingView(Protocol):
 
     @property
     def pending(self) -> PendingTimers: ...
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """At or before the due time of everything that is pending and not being released."""
-        ...
-
-    @property
-    def is_releasing(self) -> bool: ...
 
 
 class TimerIndex:
@@ -126,7 +115,7 @@ class TimerIndex:
             if queue_offset < parts.next_offset:
                 continue
             if self._recovering:
-                parts.follow(facts)
+                parts.follow(facts, self._witness_at)
             gathered = parts.open
             parts.next_offset = queue_offset + 1
             if not facts.is_cancel:
@@ -147,12 +136,14 @@ class TimerIndex:
     def _close_full(self) -> None:
         """The open gathering takes no more. Where little of it is pending still, that is carried on."""
         parts = self.parts
+        while len(parts.closed) >= CLOSED_MAX and self._step():
+            pass
         offsets = self._timers.pending.offsets(parts.open.gathering.offsets[0])
         still_pending = list(islice(offsets, parts.shape.carried + 1))
         if len(still_pending) <= parts.shape.carried:
             parts.carry_on(still_pending)
         else:
-            parts.close(parts.next_offset)
+            parts.close()
 
     def finished(self, batch: Sequence[FinishedTimer]) -> None:
         """Observer of `Timers.finished`."""
@@ -170,17 +161,6 @@ class TimerIndex:
 
     def _is_pending(self, queue_offset: int) -> bool:
         return self._timers.pending.is_pending(queue_offset)
-
-    def _first_due_ms(self) -> int:
-        """At or before the due time of everything that is pending. What is being released now is due for no more than a minute."""
-        timers = self._timers
-        if not timers.pending.count:
-            return NEVER_MS
-        due_ms = timers.next_due_ms
-        if due_ms is None or timers.is_releasing:
-            since_ms = self._clock.now_ms() - RELEASING_MS
-            return since_ms if due_ms is None else min(due_ms, since_ms)
-        return due_ms
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -203,7 +183,9 @@ class TimerIndex:
         Raises ValueError for a query or cursor that makes no sense, TimerIndexIncompleteError.
         """
         self._need(self.is_complete)
-        return search.page(self.parts.sources(), self._is_pending, query, self._first_due_ms())
+        for one in self.parts.gathered():
+            one.gathering.skip_gone(self._is_pending, SKIPPED_MAX)
+        return search.page(self.parts.sources(), self._is_pending, query)
 
     def counts(
         self, topic: str | None = None, from_ms: int | None = None, until_ms: int | None = None, bucket_ms: int = 0
@@ -286,7 +268,7 @@ class TimerIndex:
             return self._counting.walk()
         if self._look:
             self._look = False
-            return tidy(parts, self._files, self._first_due_ms(), self._timers.pending)
+            return tidy(parts, self._files, self._timers.pending)
         return None
 
     def _check_next(self, runs: list[Run]) -> None:
@@ -359,25 +341,31 @@ class TimerIndex:
     def finish_restore(self) -> None:
         assert self._queues is not None
         queue = self._queues.get(TIMER_TOPIC, 0)
-        self.parts.believe(self._is_there, queue.max_offset if queue is not None else 0)
+        self.parts.believe(self._is_there, self._witness_at(queue.max_offset) if queue is not None else NOTHING)
         self._recovering = False
+
+    def _witness_at(self, end_offset: int) -> Witness:
+        """The record before a queue offset, as far as it can still be told."""
+        assert self._queues is not None
+        assert self._log is not None
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        unit = queue.kept_unit(end_offset - 1) if queue is not None else None
+        record = self._log.view(unit[0], unit[1]) if unit is not None else None
+        stamp = 0 if record is None else store_timestamp_of(record)
+        return Witness(end_offset, -1 if unit is None else unit[0], stamp)
 
     def _is_there(self, witness: Witness) -> bool:
         """Whether the log holds the record that was the last one then. A record that is gone for its age is taken to be it."""
         if not witness.end_offset:
             return True
         assert self._queues is not None
-        assert self._log is not None
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None or witness.end_offset > queue.max_offset:
             return False
-        unit = queue.kept_unit(witness.end_offset - 1)
-        if unit is None:
+        here = self._witness_at(witness.end_offset)
+        if here.physical_offset < 0 or witness.physical_offset < 0:
             return True
-        record = self._log.view(unit[0], unit[1])
-        return unit[0] == witness.physical_offset and (
-            record is None or store_timestamp_of(record) == witness.store_timestamp
-        )
+        return here == witness or (here.physical_offset == witness.physical_offset and not here.store_timestamp)
 
     def close(self) -> None:
         """Release the files. To be called when the store is closed."""

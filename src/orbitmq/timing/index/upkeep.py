@@ -51,16 +51,18 @@ def _write(parts: Parts, files: Files, gathering: Gathering) -> Generator[None, 
     return path
 
 
-def tidy(parts: Parts, files: Files, from_ms: int, pending: PendingTimers) -> Steps:
-    """Drop the runs that are past, and put together those of which little is still to come.
+def tidy(parts: Parts, files: Files, pending: PendingTimers) -> Steps:
+    """Look what of the runs is over. Drop those that are, and put together those of which little is left.
 
-    `from_ms` is taken for the first time at which something is due; before anything is dropped every timer is looked at.
+    Every entry is looked at once in its life, when those that are due before it are over.
     """
     small: list[Run] = []
     room = parts.shape.capacity
     for run in sorted(parts.runs, key=lambda run: run.base_offset):
-        left = run.count_from(from_ms)
-        if left > min(parts.shape.small, room) or (yield from _is_late(run, from_ms, pending)) or run not in parts.runs:
+        while run.skip_gone(pending.is_pending, ENTRIES_PER_STEP):
+            yield
+        left = run.left_count
+        if run not in parts.runs or left > min(parts.shape.small, room):
             continue
         if left:
             small.append(run)
@@ -68,26 +70,14 @@ def tidy(parts: Parts, files: Files, from_ms: int, pending: PendingTimers) -> St
         else:
             parts.drop_run(run)
     if len(small) >= TOGETHER_MIN:
-        yield from _put_together(parts, files, small, from_ms, pending)
+        yield from _put_together(parts, files, small, pending)
 
 
-def _is_late(run: Run, until_ms: int, pending: PendingTimers) -> Generator[None, None, bool]:
-    """Whether something in a run is pending that was due before `until_ms`."""
-    for looked_at, (due_ms, queue_offset) in enumerate(run.by_due(None, 0, None)):
-        if due_ms >= until_ms:
-            break
-        if pending.is_pending(queue_offset):
-            return True
-        if not looked_at % ENTRIES_PER_STEP:
-            yield
-    return False
-
-
-def _put_together(parts: Parts, files: Files, runs: Sequence[Run], from_ms: int, pending: PendingTimers) -> Steps:
+def _put_together(parts: Parts, files: Files, runs: Sequence[Run], pending: PendingTimers) -> Steps:
     entries: list[IndexEntry] = []
     for run in runs:
         try:
-            found = yield from run.entries(from_ms)
+            found = yield from run.entries()
         except StoreDamagedError as error:
             parts.forget_run(run, str(error))
             return

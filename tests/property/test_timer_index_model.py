@@ -1,0 +1,244 @@
+"""The index of pending timers against the timers themselves, through everything that happens to a store and to the index's files.
+
+What is pending, and what it says, is read from the timers one by one; every way of asking the index must name exactly that.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from orbitmq.clock import ManualClock
+from orbitmq.errors import StoreUnwritableError, TimerIndexIncompleteError
+from orbitmq.store.files import OsFiles
+from orbitmq.testing.faults import RecordingFiles
+from orbitmq.testing.little_store import LittleStore
+from orbitmq.timing.index import gathering, upkeep
+from orbitmq.timing.index.counting import Counting
+from orbitmq.timing.index.parts import IndexShape, Parts
+from orbitmq.timing.index.run import Run
+from orbitmq.timing.index.search import IndexQuery
+from orbitmq.timing.index.timer_index import TimerIndex
+from orbitmq.timing.timers.changes import recall, reschedule
+from orbitmq.timing.timers.timers import TimerRecord, TimerState
+
+TOPICS = ("a", "b", "Topic", "a-long-name-of-a-topic")
+KEYS = ("k", "k1", "k12", "order-1", "order-2", "ключ", "\N{GRINNING FACE}", "x" * 300)
+SHAPE = IndexShape(capacity=12, carried=2, small=4)
+
+
+class Life:
+    """One store, from start to start."""
+
+    def __init__(self, seed: int, root: Path) -> None:
+        self.rng = random.Random(seed)
+        self.folder = root
+        self.clock = ManualClock()
+        self.number = 0
+        self.begin(root / "0")
+
+    def begin(self, root: Path, files: RecordingFiles | None = None, *, index: bool = True) -> None:
+        root.mkdir(exist_ok=True)
+        self.root = root
+        self.files = files or RecordingFiles(OsFiles(), root)
+        self.little = LittleStore(root, files=self.files, clock=self.clock, index=SHAPE if index else None)
+
+    @property
+    def index(self) -> TimerIndex:
+        assert self.little.timer_index is not None
+        return self.little.timer_index
+
+    def pending(self) -> list[TimerRecord]:
+        timers = self.little.timers
+        records = [timers.read(offset) for offset in timers.pending.offsets()]
+        return [record for record in records if record is not None]
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        rng = self.rng
+        near = rng.random() < 0.3
+        for _ in range(rng.choice((1, 3, 10, 40))):
+            self.number += 1
+            keys = " ".join(rng.sample(KEYS, rng.choice((0, 1, 1, 3))))
+            values = {"UNIQ_KEY": f"ID{rng.randrange(self.number)}"} if rng.random() < 0.9 else {}
+            if keys:
+                values["KEYS"] = keys
+            after_ms = rng.randrange(1, 2_000 if near else 3_000_000)
+            self.little.append(rng.choice(TOPICS), 0, b"body", after_ms=after_ms, **values)
+        self.little.turn()
+
+    def change(self) -> None:
+        chosen = self.pending()
+        for record in self.rng.sample(chosen, min(len(chosen), self.rng.choice((1, 5)))):
+            timers = self.little.timers
+            if timers.state_of(record.queue_offset) is not TimerState.PENDING:
+                continue
+            now_ms = self.clock.now_ms()
+            messages = recall(record.record, now_ms)
+            if self.rng.random() < 0.3:
+                messages = reschedule(record.record, now_ms + self.rng.randrange(5_000, 900_000), 1_000, now_ms, fresh_key=f"F{self.number}")
+            timers.change(record, messages, wait=False, told=lambda status: None)
+        self.little.turn()
+
+    def wait(self) -> None:
+        self.little.advance(self.rng.choice((1, 250, 2_000, 6_000, 400_000)))
+
+    def stop(self) -> None:
+        self.little.close()
+        self.begin(self.root, self.files)
+
+    def kill(self) -> None:
+        self.little.kill()
+        self.files.revive()
+        self.begin(self.root, self.files)
+
+    def kill_at_some_call(self) -> None:
+        """The process ends at one of the next calls that change or sync a file."""
+        from orbitmq.testing.faults import Killed
+
+        last = self.files.calls[-1].number if self.files.calls else 0
+        fatal = last + self.rng.randrange(1, 40)
+        self.files.plan = lambda call: Killed("planned") if call.number >= fatal else None
+        try:
+            for _ in range(4):
+                self.rng.choice((self.send, self.wait, self.change))()
+        except (Killed, StoreUnwritableError):
+            pass
+        self.kill()
+
+    def power_cut(self) -> None:
+        target = self.folder / str(int(self.root.name) + 1)
+        self.files.power_cut(target, self.rng)
+        self.little.kill()
+        self.begin(target, RecordingFiles(OsFiles(), target, boot=target.name))
+
+    def without_index(self) -> None:
+        """For a while the index is switched off."""
+        self.little.close()
+        self.begin(self.root, self.files, index=False)
+        self.send()
+        self.change()
+        self.little.close()
+        self.begin(self.root, self.files)
+
+    def damage(self) -> None:
+        """Somebody removes a file of the index, or changes a byte in it."""
+        self.little.close()
+        files = sorted(self.root.glob("orbitmq.timerindex/*"))
+        if files:
+            path = self.rng.choice(files)
+            content = bytearray(path.read_bytes())
+            if self.rng.random() < 0.3 or not content:
+                path.unlink()
+            else:
+                content[self.rng.randrange(len(content))] ^= 1 << self.rng.randrange(8)
+                path.write_bytes(bytes(content))
+        self.begin(self.root)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        for _ in range(200):
+            self.little.worker.close()
+            self.little.turn()
+            try:
+                self.index.counts()
+                return
+            except TimerIndexIncompleteError:
+                self.little.advance(4)
+        raise AssertionError("the index is never made ready")
+
+    def pages(self, query: IndexQuery) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        cursor = None
+        for _ in range(1000):
+            page = self.index.page(query._replace(cursor=cursor, limit=self.rng.choice((1, 3, 50))))
+            found += [(one.deliver_ms, one.queue_offset) for one in page.candidates]
+            cursor = page.cursor
+            if cursor is None:
+                return found
+        raise AssertionError("the pages never end")
+
+    def judge(self) -> None:
+        self.settle()
+        records, rng = self.pending(), self.rng
+        dues = sorted((record.deliver_ms, record.queue_offset) for record in records)
+        assert self.pages(IndexQuery()) == dues
+        assert all(one < other for one, other in pairwise(dues))
+        topic = rng.choice(TOPICS)
+        mine = sorted((one.deliver_ms, one.queue_offset) for one in records if one.topic == topic)
+        assert self.pages(IndexQuery(topic=topic)) == mine
+        low, high = sorted(self.clock.now_ms() + rng.randrange(-5_000, 3_000_000) for _ in range(2))
+        part = mine[bisect_left(mine, (low, -1)) : bisect_left(mine, (high, -1))]
+        assert self.pages(IndexQuery(topic=topic, from_ms=low, until_ms=high)) == part
+        keyed = sorted(
+            (key.encode()[:255], one.deliver_ms, one.queue_offset)
+            for one in records
+            if one.topic == topic and one.keys
+            for key in one.keys.split(" ")
+        )
+        for prefix in ("", "k", "k1", "order", "\N{GRINNING FACE}", "zz"):
+            fitting = [one[1:] for one in keyed if one[0].startswith(prefix.encode())]
+            assert self.pages(IndexQuery(topic=topic, key_prefix=prefix)) == fitting
+        for key in KEYS:
+            fitting = [one[1:] for one in keyed if one[0] == key.encode()[:255]]
+            assert self.pages(IndexQuery(topic=topic, key=key)) == fitting
+            assert [(one.deliver_ms, one.queue_offset) for one in self.index.find(topic, key)] == sorted(fitting)
+        for one in records:
+            if one.unique_key is not None:
+                assert one.queue_offset in [found.queue_offset for found in self.index.find(one.topic, one.unique_key)]
+        counted = self.index.counts(bucket_ms=60_000)
+        assert counted.pending == len(records) == self.little.timers.pending_count
+        assert counted.by_topic == {name: n for name in sorted(TOPICS) if (n := sum(r.topic == name for r in records))}
+        buckets: dict[int, int] = {}
+        for due_ms, _ in dues:
+            buckets[due_ms // 60_000 * 60_000] = buckets.get(due_ms // 60_000 * 60_000, 0) + 1
+        assert counted.buckets == sorted(buckets.items())
+
+
+def one_life(seed: int, root: Path) -> None:
+    life = Life(seed, root)
+    often = [life.send, life.send, life.send, life.wait, life.change, life.judge]
+    seldom = [life.stop, life.kill, life.kill_at_some_call, life.power_cut, life.without_index, life.damage]
+    for _ in range(life.rng.randint(10, 40)):
+        life.rng.choice(often if life.rng.random() < 0.8 else seldom)()
+    life.judge()
+    life.little.close()
+
+
+@pytest.fixture(autouse=True)
+def few_at_a_time() -> object:
+    with mock.patch.object(gathering, "CHUNK", 4), mock.patch.object(gathering, "PART", 3):
+        yield
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_index_names_what_is_pending(seed: int, tmp_path: Path) -> None:
+    one_life(seed, tmp_path)
+
+
+def forget_keys(self: object, *args: object) -> object:
+    return iter(())
+
+
+PLANTED: dict[str, Callable[[], object]] = {}
+
+
+if __name__ == "__main__":
+    import sys
+    import tempfile
+
+    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                one_life(seed, Path(folder))
+            except BaseException:
+                print("seed", seed)
+                raise
