@@ -50,6 +50,7 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 from orbitmq.timing.due_work import DueWork
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
@@ -352,6 +353,9 @@ class BrokerRole:
                 stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
             ),
         )
+        self.timer_index = TimerIndex(files, root, clock, self.timers, own.timer_precision_ms)
+        self.timers.linked.append(self.timer_index.linked)
+        self.timers.finished.append(self.timer_index.finished)
         self.far = far_timers(settings, files, clock, process.notify)
         self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
         """Everything that delivers at a time of the wall clock."""
@@ -368,7 +372,7 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, self.far, self.recurrences],
+            derived=[self.release, self.idempotence, self.timers, self.timer_index, self.far, self.recurrences],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
@@ -422,6 +426,7 @@ class BrokerRole:
             disk_use=lambda: self.housekeeping.disk_use,
             idempotence=self.idempotence,
             timers=self.timers,
+            timer_index=self.timer_index,
             far=self.far,
             recurrences=self.recurrences,
         )
@@ -490,6 +495,7 @@ class BrokerRole:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         self.release.attach(self.store)
         self.timers.attach(self.store)
+        self.timer_index.attach(self.store)
         self.far.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 

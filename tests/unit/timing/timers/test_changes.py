@@ -67,7 +67,8 @@ class Log:
 
     def change(self, messages: tuple[NewMessage, ...]) -> Record:
         """The first record of the change."""
-        return [self.append(message) for message in messages][0]
+        records = [self.append(message) for message in messages]
+        return records[0]
 
     def pending_by_our_rules(self) -> list[tuple[str, int]]:
         """(unique key, due time) of what is delivered: a record that none names as its source and that cancels nothing."""
