@@ -341,7 +341,6 @@ async def cleaned(broker: EmbeddedBroker) -> None:
     assert process is not None
     role = process.broker
     assert role is not None
-    before = role.store.log.start
 
     def one_is_left() -> bool:
         role.housekeeping.request()
@@ -349,7 +348,7 @@ async def cleaned(broker: EmbeddedBroker) -> None:
         return len(role.store.log.sequence.segments) == 1
 
     await broker.run_until(one_is_left, within=timedelta(0))
-    assert role.store.log.start > before
+    assert role.store.log.start > 0
 
 
 HOUSE = {"fileReservedTime": "0", "mappedFileSizeCommitLog": "65536", "maxMessageSize": "16384"}
@@ -360,15 +359,16 @@ TRAFFIC = random.Random(1).randbytes(8192)
 
 
 @pytest.mark.parametrize("crash", [False, True])
-async def test_t04_timers_outlive_files_and_rolls_and_come_once(crash: bool) -> None:
-    """Ten days are more than the wheel reaches: the message is rolled and put again for retention, several times each."""
+@pytest.mark.parametrize("days", [2.9, 10])
+async def test_t04_timers_outlive_files_and_come_once(days: float, crash: bool) -> None:
+    """The wheel reaches three days. What is further away is in the far tier, or rolls where that is not installed."""
     async with EmbeddedBroker(settings=HOUSE) as broker, broker.connect() as mq:
         start = broker.now
-        soon, late = start + timedelta(hours=5, milliseconds=7), start + timedelta(days=10, milliseconds=123)
+        soon, late = start + timedelta(hours=5, milliseconds=7), start + timedelta(days=days, milliseconds=123)
         await mq.send("orders", b"late", at=late, key="k")
         await mq.send("orders", b"soon", at=soon)
         delivered: set[tuple[bytes, int, int, int]] = set()
-        for _ in range(11):
+        while broker.now < late - timedelta(hours=20):
             for _ in range(20):
                 await mq.send("traffic", TRAFFIC)
             await broker.advance(timedelta(hours=20))
