@@ -25,6 +25,11 @@ from orbitmq.store.saving import Saving
 from orbitmq.store.segments import SegmentSequence
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.timer_files.log import TimerLog
+from orbitmq.timing.timers import ledger
+from orbitmq.timing.timers.files import TimerFiles
+from orbitmq.timing.timers.pending_journal import encode_run
+from orbitmq.timing.timers.recovery import TimerRecovery
 
 
 @contextmanager
@@ -193,6 +198,47 @@ def keys_lost_with_a_shorter_journal() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def timer_log_not_synced() -> Iterator[None]:
+    """The journal speaks of units that were never synced."""
+    with mock.patch.object(TimerLog, "datasync"):
+        yield
+
+
+@contextmanager
+def timers_linked_twice() -> Iterator[None]:
+    """A start does not know which records have a unit already."""
+    correct = TimerFiles._restore
+
+    def restore(self: TimerFiles, *arguments: Any) -> None:
+        correct(self, *arguments)
+        self.linked_until = 0
+
+    with mock.patch.object(TimerFiles, "_restore", restore):
+        yield
+
+
+@contextmanager
+def finished_timers_forgotten() -> Iterator[None]:
+    """The journal of pending timers does not say which are finished."""
+    with mock.patch.object(ledger, "encode_finished", return_value=encode_run(0, 0)):
+        yield
+
+
+@contextmanager
+def units_of_lost_records_kept() -> Iterator[None]:
+    """What the log lost stays linked."""
+    with mock.patch.object(TimerFiles, "unlink_beyond", return_value=0):
+        yield
+
+
+@contextmanager
+def timers_believed_without_their_log() -> Iterator[None]:
+    """The journal of pending timers is believed to its end, whatever became of the log."""
+    with mock.patch.object(TimerRecovery, "_is_believed", return_value=True):
+        yield
+
+
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__: bug
     for bug in (
@@ -208,6 +254,11 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
         keys_believed_without_their_log,
         keys_not_collected_from_the_log,
         keys_lost_with_a_shorter_journal,
+        timer_log_not_synced,
+        timers_linked_twice,
+        finished_timers_forgotten,
+        units_of_lost_records_kept,
+        timers_believed_without_their_log,
     )
 }
 

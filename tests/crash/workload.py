@@ -11,6 +11,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC
+from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.schedule import DelayLevels
@@ -40,11 +41,16 @@ from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.restoring import source_offset
+from orbitmq.timing.timer_files.log import ChainEnd
+from orbitmq.timing.timer_times import slot_time
+from orbitmq.timing.timers.changes import recall, reschedule
+from orbitmq.timing.timers.timers import TimerRecord, Timers, TimerSettings, TimerState
 
 START_MS = 1_790_000_000_000
 TOPICS = ("TopicA", "TopicB", "TopicC")
 LEVELS = "1s 2s 5s"
 QUEUES = 2
+TIMER_SETTINGS = TimerSettings(log_file_bytes=52 * 40 + 16, slot_count=4_096)
 
 
 def small_settings(flush: FlushDiskType) -> StoreSettings:
@@ -59,6 +65,10 @@ class Promises:
     """Key -> (topic, queue id)."""
     delayed: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     """Key -> (topic, queue id, due time)."""
+    recalled: dict[str, int] = field(default_factory=dict)
+    """Key of a timer message whose recall was acknowledged -> log position behind that."""
+    changing: set[str] = field(default_factory=set)
+    """Keys of timer messages whose recall was tried: whether they come is open until it is acknowledged."""
     tried: set[str] = field(default_factory=set)
     """Every key that was ever sent, acknowledged or not."""
     ends: dict[str, int] = field(default_factory=dict)
@@ -75,6 +85,8 @@ class Promises:
         return Promises(
             {key: place for key, place in self.plain.items() if self.ends[key] <= end},
             {key: place for key, place in self.delayed.items() if self.ends[key] <= end},
+            {key: position for key, position in self.recalled.items() if position <= end},
+            self.changing,
             self.tried,
             self.ends,
             self.body_crcs,
@@ -99,6 +111,8 @@ class Running:
         )
         self.levels = levels
         self.idempotence = Idempotence(files, root, clock, shorten_from_bytes=1_000)
+        self.timers = Timers(files, root, clock, TIMER_SETTINGS)
+        self.timers._ledger.shorten_from_bytes = 1_000
         self.store: MessageStore = open_store(
             root,
             small_settings(flush),
@@ -106,11 +120,12 @@ class Running:
             clock,
             notify=lambda call: call(),
             due_time=self.history.due_time,
-            derived=[self.release, self.idempotence],
+            derived=[self.release, self.idempotence, self.timers],
             worker=self.worker,
         )
         self.history.keep()
         self.release.attach(self.store)
+        self.timers.attach(self.store)
 
     def run_due(self) -> None:
         self.store.run_due(self.clock.monotonic_ns())
@@ -123,6 +138,12 @@ class Running:
             for _ in range(4):
                 self.run_due()
                 self.worker.close()
+
+    def stop(self) -> None:
+        """The orderly stop."""
+        self.timers.hand_over()
+        self.store.close()
+        self.timers.close()
 
     def die(self) -> None:
         """What the kernel does for a killed process: its lock is dropped."""
@@ -148,6 +169,10 @@ class Life:
         self.sent = 0
         self.refused = 0
         self.repeatable: list[str] = []
+        self.timed: list[str] = []
+        """Keys of acknowledged timer messages."""
+        self.places: dict[str, int] = {}
+        """Key -> queue offset of its record in the timer topic."""
         self.running = Running(root, files, self.clock, flush)
 
     def live(self, turns: int) -> None:
@@ -155,6 +180,8 @@ class Life:
             for _ in range(self.rng.randint(0, 4)):
                 if self.rng.random() < 0.1:
                     self._repeat()
+                if self.rng.random() < 0.15:
+                    self._change()
                 self._send()
             self.running.store.commit()
             if self.rng.random() < 0.4:
@@ -173,7 +200,19 @@ class Life:
         self.promises.tried.add(key)
         self.promises.body_crcs[key] = zlib.crc32(body)
         store = self.running.store
-        if self.rng.random() < 0.4:
+        draw = self.rng.random()
+        if draw < 0.3:
+            due = self.clock.now_ms() + self.rng.randint(1, 6_000)
+            values |= {Property.TIMER_DELIVER_MS: str(due), Property.TIMER_OUT_MS: str(slot_time(due, 1_000))}
+            values |= {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id), Property.DUE_MS: str(due)}
+            message = NewMessage(
+                TIMER_TOPIC, 0, body, encode_properties(values), tags_code=tags_code(values[Property.TAGS])
+            )
+
+            def acknowledge() -> None:
+                self.promises.delayed[key] = (topic, queue_id, due)
+                self.timed.append(key)
+        elif draw < 0.5:
             level = self.rng.randint(1, 3)
             due = self.clock.now_ms() + self.running.levels.delay_ms(level)
             values |= {Property.DELAY: str(level), Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
@@ -196,6 +235,8 @@ class Life:
             self.refused += 1
             return
         self.promises.ends[key] = entry.end_offset
+        if entry.topic == TIMER_TOPIC:
+            self.places[key] = entry.queue_offset
         if once is not None:
             self._note(key, once, entry, queue_id)
         store.wait_durable(entry.end_offset, True, lambda status: acknowledge() if status is PutStatus.PUT_OK else None)
@@ -234,6 +275,47 @@ class Life:
         known = [key for key in self.repeatable[-20:] if key in self.promises.once]
         if known:
             check_repeat(self.running, self.promises, self.rng.choice(known))
+
+    def _change(self) -> None:
+        """One of the newest acknowledged timer messages is recalled, or moved to another time."""
+        if not self.timed:
+            return
+        key = self.rng.choice(self.timed[-20:])
+        timers, place = self.running.timers, self.places[key]
+        if timers.state_of(place) is not TimerState.PENDING:
+            return
+        source = timers.read(place)
+        if source is None:
+            raise Broken(f"the record of pending message {key} cannot be read")
+        if self.rng.random() < 0.5:
+            self._recall(key, source)
+        else:
+            self._reschedule(key, source)
+
+    def _recall(self, key: str, source: TimerRecord) -> None:
+        promises, store = self.promises, self.running.store
+        promises.changing.add(key)
+
+        def told(status: PutStatus) -> None:
+            if status is PutStatus.PUT_OK:
+                promises.recalled[key] = store.log.written_end
+
+        with suppress(StoreUnwritableError):
+            self.running.timers.change(source, recall(source.record, self.clock.now_ms()), wait=True, told=told)
+
+    def _reschedule(self, key: str, source: TimerRecord) -> None:
+        """A crash may take the change: neither time is too early then."""
+        promises, store, now_ms = self.promises, self.running.store, self.clock.now_ms()
+        due = now_ms + self.rng.randint(1, 6_000)
+        messages = reschedule(source.record, due, now_ms, 1_000, fresh_key=f"{self.seed}-{self.sent}-{due}-fresh")
+        topic, queue_id, before = promises.delayed[key]
+        promises.delayed[key] = (topic, queue_id, min(before, due))
+        try:
+            next_offset = store.queues.for_append(TIMER_TOPIC, 0).next_offset
+            self.running.timers.change(source, messages, wait=True, told=lambda status: None)
+        except StoreUnwritableError:
+            return
+        self.places[key] = next_offset
 
 
 class Broken(AssertionError):
@@ -281,12 +363,19 @@ def examine(root: Path, files: Files, promises: Promises, clock: ManualClock, fl
     check_promises(running, promises, all_delivered=False)
     check_index(running)
     check_repeats(running, promises)
+    check_pending(running)
+    check_chains(running)
+    send_more(running, promises)
+    check_chains(running)
     running.settle(8_000)
     check_promises(running, promises, all_delivered=True)
     if running.release.pending_count:
         raise Broken(f"{running.release.pending_count} delayed messages are still pending after everything was due")
+    if running.timers.pending_count:
+        raise Broken(f"{running.timers.pending_count} timer messages are still pending after everything was due")
     check_index(running)
-    running.store.close()
+    check_pending(running)
+    running.stop()
 
     again = Running(root, files, clock, flush)
     if again.store.report.scanned_records:
@@ -294,19 +383,39 @@ def examine(root: Path, files: Files, promises: Promises, clock: ManualClock, fl
     check_repeats(again, promises)
     again.settle(3_000)
     check_promises(again, promises, all_delivered=True)
-    again.store.close()
+    again.stop()
+
+
+def send_more(running: Running, promises: Promises) -> None:
+    """A few timer messages right behind what was recovered: they get the log positions of what was lost."""
+    for number in range(12):
+        key, due = f"more-{number}", running.clock.now_ms() + 500 + 90 * number
+        values = {Property.UNIQ_KEY: key, Property.TIMER_DELIVER_MS: str(due), Property.DUE_MS: str(due)}
+        values |= {
+            Property.TIMER_OUT_MS: str(slot_time(due, 1_000)),
+            Property.REAL_TOPIC: "TopicA",
+            Property.REAL_QID: "0",
+        }
+        message = NewMessage(TIMER_TOPIC, 0, b"more", encode_properties(values), unique_key=key)
+        placed = running.store.append(message)
+        promises.tried.add(key)
+        promises.body_crcs[key] = zlib.crc32(b"more")
+        promises.ends[key] = placed.end_offset
+        promises.delayed[key] = ("TopicA", 0, due)
+    running.store.commit()
+    running.worker.close()
 
 
 def check_promises(running: Running, promises: Promises, *, all_delivered: bool) -> None:
     found = read_everything(running)
     places: dict[str, list[tuple[str, int, int]]] = {}
     for (topic, queue_id), messages in found.items():
-        if topic in (SCHEDULE_TOPIC, QUARANTINE_TOPIC):
+        if topic in (SCHEDULE_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC):
             continue
         for key, stored_at, _ in messages:
             places.setdefault(key, []).append((topic, queue_id, stored_at))
-    for messages in found.values():
-        for key, _, crc in messages:
+    for (topic, _), messages in found.items():
+        for key, _, crc in messages if topic != TIMER_TOPIC else ():
             if key not in promises.tried:
                 raise Broken(f"message {key!r} was never sent")
             if crc != promises.body_crcs[key]:
@@ -320,11 +429,47 @@ def check_promises(running: Running, promises: Promises, *, all_delivered: bool)
             raise Broken(f"delayed message {key} for {topic}/{queue_id} was delivered as {deliveries}")
         if any(stored_at < due for _, _, stored_at in deliveries):
             raise Broken(f"delayed message {key} came early: due {due}, {deliveries}")
-        if all_delivered and not deliveries:
+        if deliveries and key in promises.recalled:
+            raise Broken(f"timer message {key} was delivered although its recall was acknowledged: {deliveries}")
+        if all_delivered and not deliveries and key not in promises.changing:
             raise Broken(f"delayed message {key} was lost")
     if found.get((QUARANTINE_TOPIC, 0)):
         raise Broken(f"messages went to quarantine: {found[QUARANTINE_TOPIC, 0]}")
     check_sources(running)
+
+
+def check_pending(running: Running) -> None:
+    """Exactly those timer records are pending that no later record names: the log is the judge."""
+    waiting: dict[int, int] = {}
+    for entry in running.store.scan(running.store.log.start):
+        source = source_offset(entry) if entry.prepared_transaction_offset else None
+        if source is not None:
+            waiting.pop(source, None)
+        if entry.topic == TIMER_TOPIC and Property.TIMER_DEL_UNIQKEY.encode() not in entry.properties:
+            waiting[entry.physical_offset] = entry.queue_offset
+    timers = running.timers
+    pending = {place for place in waiting.values() if timers.state_of(place) is not TimerState.GONE}
+    if pending != set(waiting.values()) or timers.pending_count != len(waiting):
+        raise Broken(
+            f"by the log {sorted(waiting.values())} are pending, {timers.pending_count} of them: {sorted(pending)}"
+        )
+
+
+def check_chains(running: Running) -> None:
+    """No start makes anything again because of a crash, and every pending record has exactly one unit, in a sound chain."""
+    ledger = running.timers._ledger
+    if ledger.made_again:
+        raise Broken(f"a crash made the start distrust what it left: {ledger.made_again}")
+    units: Counter[int] = Counter()
+    for slot_ms, slot in ledger.files.slots():
+        walk = ledger.files.walk(slot.last, slot_ms)
+        if walk.end is not ChainEnd.COMPLETE:
+            raise Broken(f"the chain of slot {slot_ms} is broken: {walk.problem}")
+        units.update(unit.physical_offset for unit in walk.units if not unit.is_delete)
+    for entry in running.store.scan(running.store.log.start):
+        pending = entry.topic == TIMER_TOPIC and running.timers.state_of(entry.queue_offset) is not TimerState.GONE
+        if pending and units[entry.physical_offset] != 1:
+            raise Broken(f"timer record {entry.queue_offset} has {units[entry.physical_offset]} units")
 
 
 def check_repeats(running: Running, promises: Promises) -> None:

@@ -366,8 +366,11 @@ class TimerFiles:
         return read_timer_checkpoint(self._files, self.checkpoint_path) or TimerCheckpoint()
 
     def restore(self, at: FilesAt, position: int) -> None:
-        """Take up files of ours that stood at `at` or further, with a unit for every record below `position` in the commit log. Raises StoreDamagedError when they cannot have: then nothing has
-        changed, and they are to be made again (`forget`). A wheel that cannot be believed is made again here."""
+        """Take up files of ours that stood at `at` or further, with a unit for every record below `position` in the commit log.
+
+        Raises StoreDamagedError when they cannot have: then nothing has changed, and they are to be made again (`forget`). A wheel
+        that cannot be believed is made again here.
+        """
         log = self._load_log(at.log_end)
         self._log = log
         try:
