@@ -183,7 +183,8 @@ class Timers:
         write_ms = ledger.files.floor(now_ms)
         if write_ms < ledger.files.read_ms:  # the clock was set back
             self._move_read_clock(now_ms)
-        every = [timer_facts(entry, self._precision_ms) for entry in arrived]
+        precision_ms = self._precision_ms
+        every = [timer_facts(entry, precision_ms) for entry in arrived]
         links = [self._link_of(entry, facts, write_ms) for entry, facts in zip(arrived, every, strict=True)]
         slots = ledger.link(links)
         running = self._store is not None

@@ -1,0 +1,116 @@
+"""What is read from the properties of a timer record, in whatever order they stand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from orbitmq.protocol.properties import encode_properties
+from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, property_value, timer_facts
+
+PLACE = {"TIMER_OUT_MS": "5000", "REAL_TOPIC": "Topic", "REAL_QID": "3", "ORBITMQ_DUE_MS": "5250"}
+
+
+def entry(properties: bytes, *, source: int = 0, unique_key: str | None = "u1") -> Dispatched:
+    return Dispatched(7_000, 300, "rmq_sys_wheel_timer", 0, 12, 0, 4_000, unique_key, "k1 k2", 0, source, properties)
+
+
+def facts(values: dict[str, str], *, source: int = 0, precision_ms: int = 1_000) -> TimerFacts | None:
+    found = timer_facts(entry(encode_properties(values), source=source), precision_ms)
+    assert found == _facts_in_any_order(entry(encode_properties(values), source=source), precision_ms)
+    return found
+
+
+def test_a_record_as_admission_writes_it() -> None:
+    assert facts({"colour": "red", **PLACE}, source=101) == TimerFacts(
+        12, 7_000, 300, 5_000, 5_250, "Topic", "u1", "k1 k2", False, "", 100, 4_000, 3
+    )
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(PLACE)))
+def test_any_order_says_the_same(order: tuple[str, ...]) -> None:
+    assert facts({"colour": "red", **{name: PLACE[name] for name in order}}) == facts({"colour": "red", **PLACE})
+    assert facts({name: PLACE[name] for name in order}) == facts(PLACE)
+
+
+def test_of_two_properties_with_one_name_the_last_counts() -> None:
+    twice = encode_properties({"colour": "red", **PLACE}) + encode_properties({"REAL_TOPIC": "Other"})
+    found = timer_facts(entry(twice), 1_000)
+    assert found is not None
+    assert found.topic == "Other"
+
+
+def test_a_name_inside_another_one_is_not_taken_for_it() -> None:
+    assert property_value(b"MY_REAL_TOPIC\x01x\x02", b"\x02REAL_TOPIC\x01") is None
+    assert property_value(b"REAL_TOPIC\x01x", b"\x02REAL_TOPIC\x01") == b"x"
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"TIMER_OUT_MS": ""},
+        {"TIMER_OUT_MS": "soon"},
+        {"TIMER_OUT_MS": "-5"},
+        {"TIMER_OUT_MS": "1" * 19},
+        {"REAL_TOPIC": ""},
+    ],
+)
+def test_a_record_without_time_or_topic_has_no_facts(missing: dict[str, str]) -> None:
+    values = {name: value for name, value in (PLACE | missing).items() if value}
+    assert facts(values) is None
+
+
+@pytest.mark.parametrize(
+    ("due", "expected"), [("5001", 5_001), ("6000", 6_000), ("5000", 6_000), ("6001", 6_000), ("x", 6_000)]
+)
+def test_a_due_time_that_its_slot_contradicts_is_the_end_of_the_slot(due: str, expected: int) -> None:
+    found = facts(PLACE | {"ORBITMQ_DUE_MS": due})
+    assert found is not None
+    assert found.deliver_ms == expected
+
+
+def test_numbers_that_fit_no_field_are_no_times() -> None:
+    huge = 10**40
+    assert facts({"colour": "red", **PLACE, "TIMER_OUT_MS": str(huge), "ORBITMQ_DUE_MS": str(huge + 1)}) is None
+    found = facts({"colour": "red", **PLACE, "REAL_QID": str(huge)})
+    assert found is not None
+    assert found.queue_id == 0
+
+
+def test_a_record_of_rocketmq_is_due_when_its_sender_said() -> None:
+    values = {"TIMER_DELIVER_MS": "5700", "TIMER_OUT_MS": "5000", "REAL_TOPIC": "Topic", "REAL_QID": "0"}
+    found = facts(values)
+    assert found is not None
+    assert found.deliver_ms == 5_700
+
+
+def test_a_cancel_record_of_somebody_else_names_whom_it_cancels() -> None:
+    found = facts({"TIMER_DEL_UNIQKEY": "Topic+u1", **PLACE})
+    assert found is not None
+    assert (found.is_cancel, found.cancel_key) == (True, "Topic+u1")
+
+
+@pytest.mark.parametrize(("values", "source"), [({}, 101), ({"ORBITMQ_LEFT_MS": "4000"}, 0)])
+def test_the_cancel_record_of_a_change_of_ours_names_nobody(values: dict[str, str], source: int) -> None:
+    found = facts({"TIMER_DEL_UNIQKEY": "Topic+u1", **values, **PLACE}, source=source)
+    assert found is not None
+    assert (found.is_cancel, found.cancel_key) == (True, "")
+
+
+def test_a_cancel_record_that_hops_still_names_whom_it_cancels() -> None:
+    found = facts({"TIMER_DEL_UNIQKEY": "Topic+u1", "TIMER_ROLL_TIMES": "1", **PLACE}, source=101)
+    assert found is not None
+    assert found.cancel_key == "Topic+u1"
+
+
+def test_the_unique_key_is_the_one_the_sender_knows() -> None:
+    found = facts({**PLACE, "UNIQ_KEY": "fresh", "ORBITMQ_UNIQ_KEY": "u1"})
+    assert found is not None
+    assert found.unique_key == "u1"
+
+
+def test_text_that_is_no_text_has_no_facts() -> None:
+    broken = encode_properties({"colour": "red", **PLACE}).replace(b"Topic", b"\xff\xfe\xfd")
+    assert timer_facts(entry(broken), 1_000) is None
