@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from scripted_cluster import CUT, NAME_SERVER, Broker, Cluster
 
@@ -71,7 +72,8 @@ class Wheel:
             return wire.TimerCounts(pending=len(self.pending), by_topic={"T": len(self.pending)})
         if command.code == RequestCode.LIST_TIMERS:
             query = wire.TimerQuery.decode(command.body)
-            timers = sorted(self.pending.values(), key=lambda timer: timer.deliver_ms)
+            some = [timer for timer in self.pending.values() if query.tier in (None, timer.tier)]
+            timers = sorted(some, key=lambda timer: timer.deliver_ms)
             begin = int(query.cursor or 0)
             end = begin + query.limit
             return wire.TimerPage(timers=timers[begin:end], cursor=str(end) if end < len(timers) else None)
@@ -341,7 +343,31 @@ def test_the_list_is_in_due_order_over_all_brokers(run: Run, cluster: Cluster, t
                 await mq.timers.counts(bucket=0)
 
     run(test)
-    assert first.asked.count(RequestCode.LIST_TIMERS) == 2
+    assert first.asked.count(RequestCode.LIST_TIMERS) == 2 + 1  # its four of the near tier, and none of the far
+
+
+def test_both_tiers_are_one_list(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:
+    """A broker may answer with an empty page and go on; one that goes from far to near meanwhile is told once."""
+    for number in range(6):
+        wheel.add(str(number), DUE_MS + number)
+        if number % 2:
+            wheel.pending[str(number)].tier = "far"
+    twice = msgspec.structs.replace(wheel.pending["3"], tier="near")
+    wheel.pending["twice"] = twice
+    broker.forget_script(RequestCode.LIST_TIMERS)
+    empty = wire.TimerPage(timers=[], cursor="0").encode()
+    broker.script(
+        RequestCode.LIST_TIMERS,
+        *[lambda command: response(command, ResponseCode.SUCCESS, fields={}, body=empty)] * 2,
+        *[wheel.answer] * 20,
+    )
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            found = [timer.message_id async for timer in mq.timers.list(topic="T", page_count=1)]
+            assert found == ["0", "1", "2", "3", "4", "5"]
+
+    run(test)
 
 
 def test_without_a_topic_all_masters_are_asked(run: Run, cluster: Cluster, wheel: Wheel) -> None:

@@ -9,9 +9,12 @@ Rules of this file
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from orbitmq.client._async.runtime import all_of, log, offload
 from orbitmq.client._async.timers.timer_support import KnownSupport
@@ -57,6 +60,20 @@ _ONLY_HERE: Final = "orbitmq's broker has it; RocketMQ's recalls by handle only,
 class _Master(NamedTuple):
     broker_name: str
     address: str
+
+
+class _Stream:
+    """What one broker has in one tier, in due order, page by page."""
+
+    def __init__(self, master: _Master, query: wire.TimerQuery) -> None:
+        self.master = master
+        self.query = query
+        self.timers: deque[wire.TimerView] = deque()
+        self.ended = False
+
+    @property
+    def deliver_ms(self) -> int:
+        return self.timers[0].deliver_ms
 
 
 class Timers:
@@ -188,25 +205,28 @@ class Timers:
             key_prefix=key_prefix,
             limit=page_count,
         )
-        masters = await self._masters_of(topic)
-        pages = await all_of([self._page(master, query) for master in masters])
-        heads = [
-            (timer.deliver_ms, number, position)
-            for number, page in enumerate(pages)
-            for position, timer in enumerate(page.timers[:1])
+        streams = [
+            _Stream(master, msgspec.structs.replace(query, tier=tier))
+            for master in await self._masters_of(topic)
+            for tier in (wire.TIER_NEAR, wire.TIER_FAR)
         ]
+        await all_of([self._fill(stream) for stream in streams])
+        heads = [(stream.deliver_ms, number) for number, stream in enumerate(streams) if stream.timers]
         heapq.heapify(heads)
+        told: tuple[int, set[str]] = (0, set())
         while heads:
-            _, number, position = heads[0]
-            page = pages[number]
-            yield view(page.timers[position], masters[number].broker_name)
-            position += 1
-            while position >= len(page.timers) and page.cursor is not None:
-                query.cursor = page.cursor
-                page = pages[number] = await self._page(masters[number], query)
-                position = 0
-            if position < len(page.timers):
-                heapq.heapreplace(heads, (page.timers[position].deliver_ms, number, position))
+            deliver_ms, number = heads[0]
+            stream = streams[number]
+            timer = stream.timers.popleft()
+            if told[0] != deliver_ms:
+                told = deliver_ms, set()
+            if timer.message_id not in told[1]:  # it may go from far to near meanwhile
+                told[1].add(timer.message_id)
+                yield view(timer, stream.master.broker_name)
+            if not stream.timers:
+                await self._fill(stream)
+            if stream.timers:
+                heapq.heapreplace(heads, (stream.deliver_ms, number))
             else:
                 heapq.heappop(heads)
 
@@ -332,8 +352,15 @@ class Timers:
         answers = await all_of([self._ask(master, code, change, wire.TimerAnswers, doing) for master in masters])
         return tuple(zip(masters, answers, strict=True))
 
-    async def _page(self, master: _Master, query: wire.TimerQuery) -> wire.TimerPage:
-        return await self._ask(master, RequestCode.LIST_TIMERS, query, wire.TimerPage, "listing pending timer messages")
+    async def _fill(self, stream: _Stream) -> None:
+        """Until it has timers or has come to its end; a page in the middle may be empty."""
+        while not stream.timers and not stream.ended:
+            page = await self._ask(
+                stream.master, RequestCode.LIST_TIMERS, stream.query, wire.TimerPage, "listing pending timer messages"
+            )
+            stream.timers.extend(page.timers)
+            stream.query.cursor = page.cursor
+            stream.ended = page.cursor is None
 
     async def _ask(self, master: _Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
         answer = await self._client.network.request(
