@@ -11,7 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from orbitmq.broker.refusal import Refusal
@@ -257,8 +257,8 @@ class TimerRequests:
         )
 
     def count(self, command: Command, peer: Peer) -> Command | None:
-        """COUNT_TIMERS: exact counts, and buckets of due times. What is far is counted by the day, and by topic or by time but
-        not by both."""
+        """COUNT_TIMERS: exact counts, of one topic or all, and buckets of due times. What is far is counted by the day; its days
+        are not known topic by topic, so those of one topic are shown only when no other one is far."""
         query = _read(CountQuery, command)
         if query.bucket_ms < 0:
             raise _wrong(f"a bucket has a width of at least 1 ms, not {query.bucket_ms}")
@@ -267,21 +267,25 @@ class TimerRequests:
 
     def _counts(self, query: CountQuery) -> TimerCounts:
         counted = self._index.counts(query.topic, query.from_ms, query.until_ms, query.bucket_ms)
-        near, by_topic, buckets = self._timers.pending_count, dict(counted.by_topic), dict(counted.buckets)
-        times = [self._timers.next_due_ms if near else None]
-        far = 0
+        near_topics, buckets, times = _of_topic(counted.by_topic, query.topic), dict(counted.buckets), []
+        if self._timers.pending_count:
+            times.append(self._timers.next_due_ms)
+        far_topics: dict[str, int] = {}
         if self._far is not None:
             counts = self._far.counts()
-            far = counts.pending
-            times.append(counts.next_deliver_ms if far else None)
-            for topic, count in counts.by_topic.items():
-                by_topic[topic] = by_topic.get(topic, 0) + count
-            if query.bucket_ms and query.topic is None:
+            far_topics = _of_topic(counts.by_topic, query.topic)
+            if counts.pending:
+                times.append(counts.next_deliver_ms)
+            if query.bucket_ms and len(far_topics) == len(counts.by_topic):
                 low_ms, high_ms = query.from_ms or 0, query.until_ms
                 for day, count in counts.by_day.items():
                     if day * DAY_MS + DAY_MS > low_ms and (high_ms is None or day * DAY_MS < high_ms):
                         bucket = max(day * DAY_MS, low_ms) // query.bucket_ms * query.bucket_ms
                         buckets[bucket] = buckets.get(bucket, 0) + count
+        by_topic = {
+            topic: near_topics.get(topic, 0) + far_topics.get(topic, 0) for topic in sorted(near_topics | far_topics)
+        }
+        near, far = sum(near_topics.values()), sum(far_topics.values())
         next_due_ms = min((time for time in times if time is not None), default=None)
         return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
 
@@ -348,6 +352,11 @@ def _success(command: Command, body: JsonBody) -> Command:
 def _refuse_times(change: ChangeTimers) -> None:
     if change.deliver_ms is not None or change.delay_ms is not None:
         raise _wrong("only a reschedule has a new time (deliverMs, delayMs)")
+
+
+def _of_topic(by_topic: Mapping[str, int], topic: str | None) -> dict[str, int]:
+    """The counts of one topic, or of all."""
+    return {name: count for name, count in by_topic.items() if count and topic in (None, name)}
 
 
 def _fits(timer: TimerRecord, query: TimerQuery) -> bool:

@@ -153,7 +153,8 @@ class CountQuery(JsonBody):
 
 
 class TimerCounts(JsonBody):
-    """Answer to COUNT_TIMERS. A bucket is (its first instant, how many fall due in it); empty ones are left out."""
+    """Answer to COUNT_TIMERS, of one topic or all. A bucket is (its first instant, how many fall due in it); empty ones are
+    left out. `next_due_ms` is at or before the next due time of any topic."""
 
     pending: int = 0
     by_topic: dict[str, int] = msgspec.field(default_factory=dict)
