@@ -1,5 +1,5 @@
-"""The life of the recurring messages of a store whose process dies at any write and whose disk fills up, against the list of all
-instants of their rules.
+"""The life of the recurring messages of a store whose process dies at any write, whose machine loses power and whose disk
+fills up, against the list of all instants of their rules.
 
 Whatever happens: no run is stored twice or early, runs of a rule are in the order of their instants, every instant of a rule in force
 is stored or was left out for a reason, and the count of runs is that of the messages.
@@ -8,6 +8,7 @@ is stored or was left out for a reason, and the count of runs is that of the mes
 from __future__ import annotations
 
 import errno
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -70,6 +71,7 @@ STEPS = st.lists(
         st.tuples(st.just("kill"), st.integers(1, 12)),
         st.tuples(st.just("kill"), st.integers(1, 12)),
         st.tuples(st.just("tear"), st.integers(1, 3)),
+        st.tuples(st.just("power"), st.integers(0, 99)),
         st.tuples(st.just("full"), st.integers(1, 6)),
         st.tuples(st.just("back"), st.integers(1, 60)),
         st.tuples(st.just("consume"), st.just(0)),
@@ -156,6 +158,8 @@ class World:
         match action, value:
             case "wait", int(minutes):
                 here.advance(minutes * MINUTE)
+            case "power", int(seed) if self.flush is FlushDiskType.SYNC_FLUSH:
+                self.cut_power(seed)
             case "stall", int(minutes):
                 self.clock.advance(minutes * MINUTE)
                 here.rest()
@@ -202,6 +206,17 @@ class World:
 
     def owed(self, state: Recurring) -> Generation:
         return Generation(state.schedule(), state, state.progress.settled_ms, state.progress.settled_ms)
+
+    def cut_power(self, seed: int) -> None:
+        """The machine dies: of what was not synced any part is lost."""
+        self.crash_count += 1
+        self.files.revive()
+        root = self.root.with_name(f"{self.root.name}-{self.crash_count}")
+        self.files.power_cut(root, random.Random(seed))
+        self.here.kill()
+        self.root, self.files = root, RecordingFiles(OsFiles(), root, boot=f"boot {self.crash_count}")
+        self.open()
+        self.here.rest()
 
     def kill_at(self, calls: int) -> None:
         """The process dies in the call that comes as this number."""

@@ -8,9 +8,9 @@ Rules of this file
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from itertools import islice
 from typing import Final
 
+from orbitmq.limits import RECURRENCE_INSTANT_MS_MAX
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
 from orbitmq.timing.recurrence.state import Recurring
 from orbitmq.timing.recurrence.turns import next_due
@@ -80,4 +80,4 @@ def runs_after(schedule: Schedule, state: Recurring, after_ms: int, count: int) 
     """The runs of a state planned for later than `after_ms`, at most `count`; those that a paused one would have."""
     if state.rule.count_max is not None:
         count = min(count, state.rule.count_max - state.progress.stored_count)
-    return list(islice(schedule.upcoming(after_ms), max(count, 0)))
+    return schedule.occurrences(after_ms, RECURRENCE_INSTANT_MS_MAX, max(count, 0))
