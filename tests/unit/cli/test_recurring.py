@@ -1,12 +1,15 @@
-"""`orbitmq recurring preview`."""
+"""`orbitmq recurring`: previews, and what the other commands refuse themselves."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from zoneinfo import ZoneInfo
 
 import pytest
 from scripted_server import Ran
+
+from orbitmq.cli import recurring
 
 Run = Callable[..., Ran]
 
@@ -90,3 +93,45 @@ def test_what_cannot_be_is_one_line_with_the_reason(orbitmq: Run, words: list[st
     ran = orbitmq("recurring", "preview", *words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+# --- commands about those that a broker keeps
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "give one of --cron and --every"),
+        (("--cron", "0 9 * * *", "--every", "1h"), "give one of --cron and --every"),
+        (("--every", "soon"), "--every 'soon' is no span of time"),
+        (("--every", "1h", "--start", "someday"), "--start 'someday' is no"),
+        (("--every", "1h", "--overlap", "forbid"), "'forbid' is not one of"),
+        (("--every", "1h", "--catch-up-max", "5000"), "--catch-up-max"),
+        (("--every", "1h", "--property", "colour"), "--property 'colour' is not NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_put_asks_no_server(orbitmq: Run, words: tuple[str, ...], text: str) -> None:
+    ran = orbitmq("recurring", "put", "name", "Topic", "body", *words)
+    assert ran.code == 2
+    assert text in ran.err.replace("\n", " ")
+
+
+def test_a_zone_that_does_not_exist_asks_no_server(orbitmq: Run) -> None:
+    ran = orbitmq("recurring", "put", "name", "Topic", "body", "--cron", "0 9 * * *", "--zone", "Europe/Nowhere")
+    assert ran.code == 2
+    assert "time zone 'Europe/Nowhere'" in ran.err
+
+
+def test_instants_lie_ahead_and_go_by_the_clock_of_the_zone() -> None:
+    info, now_ms = ZoneInfo("Europe/Berlin"), 1_767_225_600_000
+    assert recurring._ahead_ms("--start", "2026-07-01T09:00", now_ms, info) == 1_782_889_200_000
+    assert recurring._ahead_ms("--start", "2026-07-01T09:00:00Z", now_ms, info) == 1_782_896_400_000
+    assert recurring._ahead_ms("--start", "10m", now_ms, info) == now_ms + 600_000
+    assert recurring._ahead_ms("--start", "now", now_ms, info) == now_ms
+    assert recurring._ahead_ms("--start", "1782889200000", now_ms, info) == 1_782_889_200_000
+
+
+def test_intervals_are_shown_exactly() -> None:
+    assert [recurring._exactly(ms) for ms in (1_000, 90_000, 7_200_000, 172_800_000, 1_500)] == [
+        "1s", "90s", "2h", "2d", "1500ms",
+    ]  # fmt: skip
