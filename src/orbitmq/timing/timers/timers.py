@@ -513,8 +513,7 @@ class Timers:
     def attach(self, store: MessageStore) -> None:
         """Begin to release into `store`."""
         self._store = store
-        slots = sorted((slot_ms, slot.last) for slot_ms, slot in self._ledger.files.slots())
-        self._opening.restored(slots, self._clock.now_ms())
+        self._opening.restored(self._ledger.files.heads(), self._clock.now_ms())
         store.deadlines.define(WAKEUP, self.run)
         self._arm()
 

@@ -166,3 +166,23 @@ def test_a_slot_in_the_place_of_another_is_seen(path: Path) -> None:
     wheel = TimerWheel.open(FILES, path, 1000)
     assert wheel.misplaced() == [10]
     assert list(wheel.slots()) == []
+
+
+def test_a_survey_sums_up_what_slots_yield(tmp_path: Path) -> None:
+    wheel = TimerWheel.create(OsFiles(), tmp_path / "timerwheel", 1000, 4096)
+    for number in range(300, 900):  # dense pages, and ones that are partly used
+        wheel.put(number * 1000, number * 52, number * 52 + 104, 3)
+    wheel.put(2_000_000, 1, 2, -1)
+    wheel.put(5_000_000, 1, 2, 7)  # the next lap takes a place
+    wheel.write()
+    wheel.put(310_000, 9, 99_999, 5)  # waits for its write
+    wheel.put(400_000, -1, -1, 0)
+    wheel.put(3_000_000, 50, 60, 2)
+    for since_ms in (0, 350_000, 899_000, 4_000_000):
+        slots = list(wheel.slots(since_ms))
+        survey = wheel.survey(since_ms)
+        assert survey.heads == {slot.number: slot.last for slot in slots}
+        assert survey.unit_count == sum(slot.unit_count for slot in slots)
+        assert survey.highest == max(slot.last for slot in slots)
+        assert survey.lowest == min(slot.first for slot in slots)
+    wheel.close()
