@@ -640,6 +640,9 @@ FAR_SLICE_ROWS: Final = 128
 FAR_QUERIES_MAX: Final = 64
 """Look-ups in the far tier that wait at a time; a further one is refused."""
 
+FAR_ANSWER_MS: Final = 60_000
+"""How long an answer of the far tier may be acted upon: what is finished is remembered so long, in 70 bytes each."""
+
 FAR_CALL_TIMEOUT_MS: Final = 120_000
 """A request to the process that keeps the files which is not answered by then has failed: the process is ended."""
 

@@ -431,7 +431,7 @@ class FarTimers:
     page = find
 
     def standing(self, source: int) -> FarStanding:
-        """Of a message that `find` has answered, by its source number."""
+        """Of a message that `find` has answered within the last minute, by its source number."""
         if not self.held.is_pending(source):
             return FarStanding.GONE
         keeper = self.keeper
@@ -443,7 +443,7 @@ class FarTimers:
         `near_message`, `far_message`, `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
         `told` hears of it when it is as durable as `wait` asks.
 
-        ValueError when the message is not PENDING.
+        ValueError when the message is not PENDING; see `standing`.
         """
         store, keeper, source = self._store, self.keeper, source_of_far(record)
         if store is None or keeper is None or self.standing(source) is not FarStanding.PENDING:

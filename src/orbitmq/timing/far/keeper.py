@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
 from orbitmq.limits import (
+    FAR_ANSWER_MS,
     FAR_IDLE_MS,
     FAR_LANDING_AGE_MS,
     FAR_LANDING_BYTES_MAX,
@@ -138,6 +139,9 @@ class FarKeeper:
         self._retry_ns = 0
         self._pause_ms = 0
         self._compacted_ns: int | None = None
+        self._rotated_ns = clock.monotonic_ns()
+        self.questions = 0
+        """Look-ups that are under way."""
         self._published = -1
         self._published_ns = clock.monotonic_ns()
         self._compaction_asked = False
@@ -208,6 +212,10 @@ class FarKeeper:
         if not store.writes_accepted:
             self._sleep(FAR_RETRY_MS)
             return
+        now_ns = self._clock.monotonic_ns()
+        if not self.questions and now_ns - self._rotated_ns >= FAR_ANSWER_MS * NS_PER_MS:
+            self._state.rotate()
+            self._rotated_ns = now_ns
         if not self._begin(store) and not self._busy:
             self._rest()
 

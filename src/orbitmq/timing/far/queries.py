@@ -89,7 +89,6 @@ class FarQueries:
         self._tier = tier
         self._worker = worker
         self._store: MessageStore | None = None
-        self._waiting = 0
 
     def attach(self, store: MessageStore) -> None:
         self._store = store
@@ -98,15 +97,15 @@ class FarQueries:
         if self._store is None or self._keeper.is_closed:
             done(StoreError("the broker is not running"))
             return
-        if self._waiting >= FAR_QUERIES_MAX:
+        if self._keeper.questions >= FAR_QUERIES_MAX:
             done(
                 FarBusyError(f"{FAR_QUERIES_MAX} look-ups in the far tier wait already", remedy="ask again in a moment")
             )
             return
-        self._waiting += 1
+        self._keeper.questions += 1
 
         def finished(answer: FarPage | Exception) -> None:
-            self._waiting -= 1
+            self._keeper.questions -= 1
             done(answer)
 
         _Search(self, self._store, query, finished).begin()

@@ -7,7 +7,9 @@ lies in the tier, as `manifest.json`.
 Rules of this file
 1. Pure: no file is touched, no clock is read. `Unlanded` is filled from the log by the owner.
 2. Every message is counted once when it comes and once when it is finished; a second finish changes nothing.
-3. What promotion hands over is remembered by source number only until the mark behind it, everything else until a file without
+3. Whoever read a row may ask for a while whether its message still waits: what was finished lately is remembered whatever became of
+   its file (`recent`).
+4. What promotion hands over is remembered by source number only until the mark behind it, everything else until a file without
    the row has taken the place of the one that has it.
 """
 
@@ -90,6 +92,10 @@ class FarState:
         """Source number -> due time of messages that have a row and were finished by something else than promotion."""
         self.handed: set[int] = set()
         """Source numbers that promotion handed over since its last mark."""
+        self.recent: set[int] = set()
+        """Source numbers of messages finished since the last but one `rotate`."""
+        self._finished: set[int] = set()
+        """Those of them finished since the last one."""
         self.garbage: list[str] = []
         """Files that nothing speaks of any more; to be removed once that is durable."""
         self.pending_count = 0
@@ -129,7 +135,7 @@ class FarState:
         unit = self.unlanded.unit(offset)
         if self.unlanded.finish(offset, position):
             self._count(unit.topic, unit.deliver_ms, -1)
-            self.is_changed = True
+            self._remember(source)
         return True
 
     def finished(self, finish: Finish, position: int) -> None:
@@ -144,7 +150,18 @@ class FarState:
         else:
             self.tombstones[finish.source] = finish.deliver_ms
         self._count(finish.topic, finish.deliver_ms, -1)
+        self._remember(finish.source)
+
+    def _remember(self, *sources: int) -> None:
+        """Finished, or not kept in mind any more for another reason: who reads old rows at this moment has to hear of it."""
+        self.recent.update(sources)
+        self._finished.update(sources)
         self.is_changed = True
+
+    def rotate(self) -> None:
+        """Nobody asks any more about what was read before the last call."""
+        self.recent = self._finished
+        self._finished = set()
 
     def _count(self, topic: str, deliver_ms: int, by: int) -> None:
         self.pending_count += by
@@ -179,6 +196,7 @@ class FarState:
 
     def _promoted(self, change: Promoted) -> None:
         file = self.files.get(change.file)
+        self._remember(*self.handed)
         self.handed.clear()
         if file is None or change.taken <= file.taken:
             return
@@ -195,25 +213,26 @@ class FarState:
         for source in change.dropped:
             self.tombstones.pop(source, None)
             self.handed.discard(source)
+        self._remember(*change.dropped)
 
     def _forget(self, name: str) -> None:
         file = self.files.pop(name)
         self.garbage.append(name)
-        if not self.files:
-            self.tombstones.clear()
-        elif file.rows <= file.taken and self.tombstones:
-            lowest = min(other.next_ms for other in self.files.values())
-            for source in [source for source, due_ms in self.tombstones.items() if due_ms < lowest]:
+        if file.rows <= file.taken and self.tombstones:
+            lowest = min((other.next_ms for other in self.files.values()), default=None)
+            passed = [source for source, due_ms in self.tombstones.items() if lowest is None or due_ms < lowest]
+            for source in passed:
                 del self.tombstones[source]
+            self._remember(*passed)
 
     # --- questions --------------------------------------------------------------------------------------------------
 
     def is_pending(self, source: int) -> bool:
-        """Of a message that is known to exist: whether it still waits in the tier."""
+        """Of a message whose row or record was read lately: whether it still waits in the tier."""
         offset = self.unlanded.offset_of(source)
         if offset is not None:
             return self.unlanded.is_pending(offset)
-        return source not in self.tombstones and source not in self.handed
+        return source not in self.tombstones and source not in self.handed and source not in self.recent
 
     @property
     def next_deliver_ms(self) -> int | None:
