@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -17,10 +16,11 @@ import pytest
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError, TimerIndexIncompleteError
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import RecordingFiles
+from orbitmq.testing.faults import Killed, RecordingFiles
 from orbitmq.testing.little_store import LittleStore
-from orbitmq.timing.index import gathering, upkeep
+from orbitmq.timing.index import gathering
 from orbitmq.timing.index.counting import Counting
+from orbitmq.timing.index.missing import Missing
 from orbitmq.timing.index.parts import IndexShape, Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.search import IndexQuery
@@ -83,7 +83,13 @@ class Life:
             now_ms = self.clock.now_ms()
             messages = recall(record.record, now_ms)
             if self.rng.random() < 0.3:
-                messages = reschedule(record.record, now_ms + self.rng.randrange(5_000, 900_000), 1_000, now_ms, fresh_key=f"F{self.number}")
+                messages = reschedule(
+                    record.record,
+                    now_ms + self.rng.randrange(5_000, 900_000),
+                    1_000,
+                    now_ms,
+                    fresh_key=f"F{self.number}",
+                )
             timers.change(record, messages, wait=False, told=lambda status: None)
         self.little.turn()
 
@@ -101,8 +107,6 @@ class Life:
 
     def kill_at_some_call(self) -> None:
         """The process ends at one of the next calls that change or sync a file."""
-        from orbitmq.testing.faults import Killed
-
         last = self.files.calls[-1].number if self.files.calls else 0
         fatal = last + self.rng.randrange(1, 40)
         self.files.plan = lambda call: Killed("planned") if call.number >= fatal else None
@@ -224,11 +228,34 @@ def test_the_index_names_what_is_pending(seed: int, tmp_path: Path) -> None:
     one_life(seed, tmp_path)
 
 
-def forget_keys(self: object, *args: object) -> object:
-    return iter(())
+def _keep_closed(self: Parts, gathered: object, path: Path) -> None:
+    self._add_run(path)
 
 
-PLANTED: dict[str, Callable[[], object]] = {}
+PLANTED: dict[str, tuple[object, str, object]] = {
+    "gaps are not noticed": (Missing, "add", lambda self, begin, end: None),
+    "what goes is not counted": (Counting, "finished", lambda self, queue_offset, topic, deliver_ms: None),
+    "what is late is over": (Run, "skip_gone", lambda self, is_pending, limit: setattr(self, "first", len(self))),
+    "a run and what it was made of both count": (Parts, "sealed", _keep_closed),
+    "every log is the log that was": (TimerIndex, "_is_there", lambda self, witness: True),
+    "cursors name a time alone": (Run, "_behind", lambda self, after: self._first_due(after[0])),
+    "runs are left out": (Parts, "sources", lambda self: [one.gathering for one in self.gathered()]),
+    "columns are not checked": (Run, "check", lambda self: None),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found(name: str, tmp_path: Path) -> None:
+    owner, method, bug = PLANTED[name]
+    with mock.patch.object(owner, method, bug):
+        for seed in range(1000, 1060):
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            try:
+                one_life(seed, folder)
+            except Exception:
+                return
+    pytest.fail(f"nobody noticed that {name}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ logger = logging.getLogger("orbitmq.timing")
 class Counting:
     """The counts of one index."""
 
-    __slots__ = ("_bound", "_counts", "_is_pending", "_left", "_parts", "is_done")
+    __slots__ = ("_bound", "_counts", "_is_pending", "_left", "_new", "_parts", "is_done")
 
     def __init__(self, parts: Parts, is_pending: Callable[[int], bool]) -> None:
         self._parts = parts
@@ -35,25 +35,44 @@ class Counting:
         """Where the walk ends: timers from this queue offset on are added when they come."""
         self._left: dict[int, tuple[str, int]] = {}
         """Queue offset -> (topic, due time) of those that went during the walk."""
+        self._new: dict[str, list[int]] = {}
+        """Topic -> due times of new timers that are not added yet: together they cost less."""
         self.is_done = False
 
     @property
     def counts(self) -> TimerCounts | None:
         """None while they are being made."""
-        return self._counts if self.is_done else None
+        if not self.is_done or self._counts is None:
+            return None
+        self._add_new(self._counts)
+        return self._counts
 
     @property
     def is_idle(self) -> bool:
         """Whether it is of no interest what comes and goes."""
         return self._counts is None
 
+    def saved(self) -> None:
+        """Now and then: add what is new, so that it does not pile up."""
+        if self._counts is not None:
+            self._add_new(self._counts)
+
     def linked(self, topic: str, deliver_ms: int) -> None:
         if self._counts is not None:
-            self._counts.add(topic, deliver_ms)
+            new = self._new.get(topic)
+            if new is None:
+                new = self._new[topic] = []
+            new.append(deliver_ms)
+
+    def _add_new(self, counts: TimerCounts) -> None:
+        for topic, dues in self._new.items():
+            counts.add_all(topic, dues)
+        self._new = {}
 
     def finished(self, queue_offset: int, topic: str, deliver_ms: int) -> None:
         if self._counts is None:
             return
+        self._add_new(self._counts)
         if not self.is_done and queue_offset < self._bound:
             self._left[queue_offset] = topic, deliver_ms
         elif not self._counts.take_away(topic, deliver_ms):
@@ -65,6 +84,7 @@ class Counting:
         self._counts = None
         self.is_done = False
         self._left = {}
+        self._new = {}
 
     def walk(self) -> Generator[None, None, None]:
         """Make the counts, in steps of about a millisecond. A damaged run is forgotten; then there are none yet."""
@@ -88,6 +108,7 @@ class Counting:
                     self._parts.forget_run(part, str(error))
                 return
         self.is_done = True
+        self._add_new(counts)
         for topic, due_ms in left.values():
             if not counts.take_away(topic, due_ms):
                 logger.error("a timer of %s due at %d was not counted: counting all of them again", topic, due_ms)

@@ -18,8 +18,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
+from zlib import crc32
 
-from orbitmq.timing.index.entries import IndexEntry, id_hash, split_keys, topic_seed
+from orbitmq.timing.index.entries import IndexEntry, split_keys, topic_seed
 from orbitmq.timing.timers.facts import TimerFacts
 
 CAPACITY: Final = 65_536
@@ -29,7 +30,7 @@ CHUNK: Final = 2_048
 MERGED_MAX: Final = 16_384
 """Longest list made by merging: 0.6 ms for numbers, 1 ms for keys."""
 
-PART: Final = 1_024
+PART: Final = 256
 """Of the longest list, how much goes into one part of `ordered`."""
 
 NUMBER_BITS: Final = 16
@@ -129,6 +130,7 @@ class Gathering:
         "id_order",
         "ids",
         "key_order",
+        "new_key_numbers",
         "new_keys",
         "offsets",
         "topic_numbers",
@@ -148,8 +150,9 @@ class Gathering:
         self.due_order: Order[int] = Order()
         self.id_order: Order[int] = Order()
         self.key_order: Order[bytes] = Order()
-        self.new_keys: list[tuple[int, bytes]] = []
-        """(number, key) of everything added since somebody took this list: for the journal."""
+        self.new_keys: list[bytes] = []
+        """Those of everything added since somebody took this list, and whose they are: for the journal."""
+        self.new_key_numbers = array("H")
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -157,43 +160,49 @@ class Gathering:
     def take(self, facts: TimerFacts) -> None:
         """Add a timer that was just linked."""
         known = self.topics.get(facts.topic) or self._new_topic(facts.topic)
-        unique_key = facts.unique_key
-        self._add(
-            facts.queue_offset,
-            facts.deliver_ms,
-            known,
-            -1 if unique_key is None else id_hash(known[1], unique_key),
-            split_keys(facts.keys) if facts.keys else (),
-        )
+        number, due_ms, unique_key = len(self.offsets), facts.deliver_ms, facts.unique_key
+        due = due_ms << NUMBER_BITS | number
+        self.offsets.append(facts.queue_offset)
+        self.dues.append(due_ms)
+        self.topic_numbers.append(known[0])
+        self.due_order.fresh.append(due)
+        if due < self.gone_below:
+            self.gone_below = due
+        if unique_key is None:
+            self.ids.append(-1)
+        else:
+            hashed = crc32(unique_key.encode(), known[1])
+            self.ids.append(hashed)
+            self.id_order.fresh.append(hashed << NUMBER_BITS | number)
+        if facts.keys:
+            end = due.to_bytes(8, "big")
+            for key in split_keys(facts.keys):
+                self.key_order.fresh.append(known[2] + key + b"\0" + end)
+                self.new_key_numbers.append(number)
+                self.new_keys.append(key)
 
     def add(self, entry: IndexEntry) -> None:
         """Add an entry whose queue offset is higher than all before. There must be room."""
         known = self.topics.get(entry.topic) or self._new_topic(entry.topic)
-        wanted = entry.id_hash
-        self._add(entry.queue_offset, entry.deliver_ms, known, -1 if wanted is None else wanted, entry.keys)
+        number, due_ms, hashed = len(self.offsets), entry.deliver_ms, entry.id_hash
+        due = due_ms << NUMBER_BITS | number
+        self.offsets.append(entry.queue_offset)
+        self.dues.append(due_ms)
+        self.topic_numbers.append(known[0])
+        self.due_order.fresh.append(due)
+        self.gone_below = min(self.gone_below, due)
+        self.ids.append(-1 if hashed is None else hashed)
+        if hashed is not None:
+            self.id_order.fresh.append(hashed << NUMBER_BITS | number)
+        for key in entry.keys:
+            self.key_order.fresh.append(known[2] + key + b"\0" + due.to_bytes(8, "big"))
+            self.new_key_numbers.append(number)
+            self.new_keys.append(key)
 
     def _new_topic(self, topic: str) -> tuple[int, int, bytes]:
         number = len(self.topics)
         known = self.topics[topic] = (number, topic_seed(topic), number.to_bytes(PREFIX_BYTES, "big"))
         return known
-
-    def _add(
-        self, queue_offset: int, due_ms: int, topic: tuple[int, int, bytes], hashed: int, keys: Sequence[bytes]
-    ) -> None:
-        number = len(self.offsets)
-        self.offsets.append(queue_offset)
-        self.dues.append(due_ms)
-        self.ids.append(hashed)
-        self.topic_numbers.append(topic[0])
-        due = due_ms << NUMBER_BITS | number
-        self.due_order.fresh.append(due)
-        if due < self.gone_below:
-            self.gone_below = due
-        if hashed >= 0:
-            self.id_order.fresh.append(hashed << NUMBER_BITS | number)
-        for key in keys:
-            self.key_order.fresh.append(topic[2] + key + b"\0" + due.to_bytes(8, "big"))
-            self.new_keys.append((number, key))
 
     def add_columns(
         self,
@@ -292,14 +301,10 @@ class Gathering:
         else:
             low = from_ms << NUMBER_BITS
         low = max(low, self.gone_below)
-        rest = []
+        rest: list[Iterable[int]] = []
         for values in self.due_order.settle():
-            begin = bisect_left(values, low)
-            if begin < len(values):
-                later = values[begin:]
-                if wanted >= 0:
-                    later = [value for value in later if numbers[value & NUMBER_MASK] == wanted]
-                rest.append(later)
+            later = map(values.__getitem__, range(bisect_left(values, low), len(values)))
+            rest.append(later if wanted < 0 else (one for one in later if numbers[one & NUMBER_MASK] == wanted))
         for value in heapq.merge(*rest):
             yield value >> NUMBER_BITS, offsets[value & NUMBER_MASK]
 

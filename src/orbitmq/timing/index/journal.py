@@ -96,7 +96,6 @@ class IndexJournal:
         """Append what was added since the last call. Raises OSError; then the next call writes it."""
         first = self._written
         topics = list(gathering.topics)
-        keys = gathering.new_keys
         batch = Batch(
             sys.byteorder,
             self._replaces,
@@ -108,13 +107,13 @@ class IndexJournal:
             gathering.dues[first:].tobytes(),
             gathering.ids[first:].tobytes(),
             gathering.topic_numbers[first:].tobytes(),
-            array("H", [number for number, _ in keys]).tobytes(),
-            [key for _, key in keys],
+            gathering.new_key_numbers.tobytes(),
+            gathering.new_keys,
         )
         self._file.append([encode_block(_ENTRIES, msgspec.msgpack.encode(batch))])
         self._written, self._written_topics = len(gathering), len(topics)
         self.witness = witness
-        gathering.new_keys = []
+        gathering.new_keys, gathering.new_key_numbers = [], array("H")
 
     def continue_behind(self, loaded: Loaded) -> None:
         """Go on behind what was read of this journal."""
@@ -143,7 +142,6 @@ def load_journal(files: Files, path: Path) -> Loaded | None:
         at = end
     if not ends:
         return None
-    gathering.new_keys = []
     return Loaded(gathering, replaces, begin, ends, at, at < len(content))
 
 

@@ -58,7 +58,7 @@ RETRY_NS: Final = 10_000_000_000
 START_NS: Final = 20_000_000
 """Work done before the store serves: enough for everything where a few ten thousand timers are pending."""
 
-ARRIVALS_PER_STEP: Final = 100
+ARRIVALS_PER_STEP: Final = 50
 """Work done with new timers, one step for so many: a little more than they cause, so that it never piles up."""
 
 
@@ -230,6 +230,11 @@ class TimerIndex:
         while self._step() and self._clock.monotonic_ns() < end_ns:
             pass
 
+    def work_off(self) -> None:
+        """Do everything there is to do at once: for tools and tests."""
+        while self._step():
+            pass
+
     def _step(self) -> bool:
         """About a millisecond of work; False when there is none at present."""
         if self.parts.open.gathering.sort_step():
@@ -261,8 +266,7 @@ class TimerIndex:
         if self._recovering:
             return None
         if parts.missing:
-            if not self._counting.is_done:
-                self._counting.again()
+            self._counting.again()  # it may have been made from what was damaged
             return fill(parts, self._files, self._timers.pending, self._facts_at)
         if self._counting.is_idle:
             return self._counting.walk()
@@ -316,6 +320,7 @@ class TimerIndex:
         """Nothing: the timers tell what they made of the records."""
 
     def write(self) -> None:
+        self._counting.saved()
         self.parts.write()
 
     def begin_sync(self) -> None:
