@@ -104,6 +104,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     mapped_file_size_timer_log: int = 104_857_600
     """Size of a file of the timer log."""
 
+    timer_index_enable: bool = True
+    """Keep an index of pending timers: without it they are not found, listed, counted or changed."""
+
     timer_far_enable: bool = True
     """Take messages that are due beyond the horizon into the far tier, where the extra for it is installed."""
 

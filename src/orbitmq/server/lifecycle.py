@@ -353,9 +353,12 @@ class BrokerRole:
                 stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
             ),
         )
-        self.timer_index = TimerIndex(files, root, clock, self.timers, own.timer_precision_ms)
-        self.timers.linked.append(self.timer_index.linked)
-        self.timers.finished.append(self.timer_index.finished)
+        self.timer_index: TimerIndex | None = None
+        if own.timer_index_enable:
+            self.timer_index = TimerIndex(files, root, clock, self.timers, own.timer_precision_ms)
+            self.timers.linked.append(self.timer_index.linked)
+            self.timers.finished.append(self.timer_index.finished)
+        indexes = [] if self.timer_index is None else [self.timer_index]
         self.far = far_timers(settings, files, clock, process.notify)
         self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
         """Everything that delivers at a time of the wall clock."""
@@ -372,7 +375,7 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, self.timer_index, self.far, self.recurrences],
+            derived=[self.release, self.idempotence, self.timers, *indexes, self.far, self.recurrences],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
@@ -495,7 +498,8 @@ class BrokerRole:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
         self.release.attach(self.store)
         self.timers.attach(self.store)
-        self.timer_index.attach(self.store)
+        if self.timer_index is not None:
+            self.timer_index.attach(self.store)
         self.far.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
