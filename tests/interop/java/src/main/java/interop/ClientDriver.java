@@ -27,6 +27,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * usage: ClientDriver NAMESERVER
  * produce?topic=&amp;mode=plain|oneway|async|batch&amp;count=&amp;prefix=[&amp;tag=][&amp;key=][&amp;level=][&amp;size=][&amp;user=NAME:VALUE]
+ *   [&amp;DeliverTimeMs=|DelayTimeSec=|DelayTimeMs=] (timer messages, as the client's setters name them; from 5.0 on)
+ * recall?topic=&amp;handle= (from 5.3.2 on)
  * consume?group=&amp;topic=[&amp;expression=][&amp;fail=N][&amp;retryLevel=L][&amp;maxReconsume=M][&amp;from=first|last][&amp;orderly=1]
  *   [&amp;offsets=FOLDER] (broadcasting, with its offsets under this folder; one folder in the life of the program)
  * close
@@ -34,6 +36,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * for a retry (-1: all). After each command: {"event":"done"} or {"event":"failed"}.
  */
 public final class ClientDriver {
+    private static final String[] TIMES = {"DeliverTimeMs", "DelayTimeSec", "DelayTimeMs"};
+
     private final String nameServer;
     private final List<DefaultMQPushConsumer> consumers = new ArrayList<>();
     private DefaultMQProducer producer;
@@ -67,6 +71,9 @@ public final class ClientDriver {
                 break;
             case "consume":
                 consume(command);
+                break;
+            case "recall":
+                recall(command);
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + command.name);
@@ -150,6 +157,12 @@ public final class ClientDriver {
         if (level > 0) {
             message.setDelayTimeLevel(level);
         }
+        for (String time : TIMES) {
+            String value = command.text(time, null);
+            if (value != null) {
+                setTime(message, "set" + time, Long.parseLong(value));
+            }
+        }
         String user = command.text("user", null);
         if (user != null) {
             for (String one : user.split("\\|")) {
@@ -159,8 +172,37 @@ public final class ClientDriver {
         return message;
     }
 
+    /** By name: clients before 5.0 have no such setters, and the driver is built for them as well. */
+    private static void setTime(Message message, String setter, long value) {
+        try {
+            Message.class.getMethod(setter, long.class).invoke(message, value);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalArgumentException("this client has no " + setter, e);
+        }
+    }
+
+    private void recall(Command command) throws Exception {
+        JsonLine line;
+        try {
+            Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+                .invoke(producer, command.text("topic"), command.text("handle"));
+            line = new JsonLine("recalled").put("msgId", String.valueOf(id));
+        } catch (java.lang.reflect.InvocationTargetException e) {
+            line = new JsonLine("recall_failed").put("error", e.getCause().toString());
+        }
+        line.print();
+    }
+
+    private static String handle(SendResult result) {
+        try {
+            return (String) SendResult.class.getMethod("getRecallHandle").invoke(result);
+        } catch (ReflectiveOperationException e) {
+            return null;
+        }
+    }
+
     private static void sent(Message message, SendResult result) {
-        new JsonLine("sent").put("topic", message.getTopic()).put("status", result.getSendStatus().name())
+        new JsonLine("sent").put("handle", handle(result)).put("topic", message.getTopic()).put("status", result.getSendStatus().name())
             .put("msgId", result.getMsgId()).put("offsetMsgId", result.getOffsetMsgId())
             .put("queueId", result.getMessageQueue().getQueueId()).put("queueOffset", result.getQueueOffset())
             .put("sentAt", System.currentTimeMillis()).print();
