@@ -17,7 +17,7 @@ import pytest
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.limits import REWRITE_BATCH_MAX
-from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC
+from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, without_property
 from orbitmq.store.files import DiskUsage, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
@@ -56,7 +56,7 @@ class Kept:
     def __init__(self, little: LittleStore) -> None:
         self.little = little
         self.store = little.store
-        self.rewriting = Rewriting(little.store, little.clock, [little.release])
+        self.rewriting = Rewriting(little.store, little.clock, [little.release, little.timers])
         self.housekeeping = Housekeeping(little.store, little.root, little.files, little.clock, rewriter=self.rewriting)
 
     @property
@@ -120,6 +120,42 @@ def test_t04_a_pending_message_outlives_the_file_it_was_stored_in(kept: Kept) ->
     assert properties == expected
     assert deliver(kept) == [b"later"]
     assert kept.rewriting.rewritten_count == 1
+
+
+def test_t04_a_timer_outlives_the_file_it_was_stored_in(kept: Kept) -> None:
+    little = kept.little
+    little.send(body=b"later", after_ms=HOUR_MS + 123, KEYS="k", UNIQ_KEY="U1")
+    due_ms = little.clock.now_ms() + HOUR_MS + 123
+    (before,) = little.records(TIMER_TOPIC)
+    kept.fill(3)
+    kept.clean()
+    assert kept.files == [3 * 16_384]
+    (again,) = little.records(TIMER_TOPIC)
+    assert again.prepared_transaction_offset == source_of(before.physical_offset)
+    assert (again.body, again.properties, again.queue_offset) == (before.body, before.properties, 1)
+    assert little.timers.pending_count == 1
+    little.advance(due_ms - 1 - little.clock.now_ms())
+    assert little.bodies() == [], "never early"
+    little.advance(1)
+    assert little.bodies() == [b"later"]
+    assert deliver(kept) == [b"later"]
+    assert kept.rewriting.rewritten_count == 1
+
+
+def test_t04_timers_and_levels_of_one_file_are_moved_together(kept: Kept) -> None:
+    little = kept.little
+    for number in range(12):
+        if number % 3 == 0:
+            little.send(body=b"%d" % number, level=3)
+        else:
+            little.send(body=b"%d" % number, after_ms=HOUR_MS - number)
+    kept.fill(3)
+    kept.clean()
+    assert 0 not in kept.files
+    assert kept.rewriting.rewritten_count == 12
+    timers = [b"%d" % number for number in reversed(range(12)) if number % 3]
+    assert deliver(kept, HOUR_MS) == timers, "in the order of due times"
+    assert deliver(kept) == [*timers, b"0", b"3", b"6", b"9"]
 
 
 def test_t04_it_is_moved_as_often_as_its_files_go_and_still_comes_once(kept: Kept) -> None:
