@@ -322,3 +322,37 @@ async def fail_all(name_server: str, group: str, topic: str, count: int) -> None
 
     async with orbitmq.connect(name_server) as mq, mq.consumer(group, topic, options=options) as consumer:
         await consumer.run(fail, concurrency=4)
+
+
+def test_timers_are_listed_changed_exported_and_imported_once(cli: Cli, tmp_path: Path) -> None:
+    cli.run("topic", "create", "visits")
+    for name, after in (("ada", "2h"), ("grace", "30m"), ("grace", "36h")):
+        cli.run("send", "visits", name, "--key", f"visit-{name}", "--after", after, "--property", "room=7")
+    assert [row["keys"] for row in cli.json("timer", "list", "--topic", "visits")] == [
+        ["visit-grace"],
+        ["visit-ada"],
+        ["visit-grace"],
+    ]
+    assert len(cli.json("timer", "list", "--topic", "visits", "--until", "1h")) == 1
+    stats = cli.json("timer", "stats", "--topic", "visits", "--until", "3h")
+    assert (stats["pending"], sum(bucket["count"] for bucket in stats["buckets"])) == (3, 2)
+
+    named = ("--topic", "visits", "--key", "visit-grace")
+    assert "--all" in cli.run("timer", "recall", *named, code=1).stderr
+    (ada,) = cli.json("timer", "list", "--topic", "visits", "--key", "visit-ada")
+    moved = cli.json("timer", "reschedule", ada["recall_handle"], "--at", "2031-01-01T00:00:00Z")
+    assert (moved["verdict"], moved["matches"][0]["deliver_ms"]) == ("rescheduled", 1_924_992_000_000)
+    shown = cli.json("timer", "show", "--topic", "visits", "--id", ada["message_id"])
+    assert (shown["body"], shown["properties"]["room"], shown["deliver_ms"]) == ("ada", "7", 1_924_992_000_000)
+
+    exported = tmp_path / "timers.jsonl"
+    exported.write_text(cli.run("timer", "export", "--topic", "visits").stdout, encoding="utf-8")
+    assert cli.json("timer", "recall", *named, "--all")["changed"] == 2
+    assert cli.json("timer", "recall", "--topic", "visits", "--key", "visit-ada")["verdict"] == "recalled"
+    assert cli.json("timer", "recall", *named, code=5)["verdict"] in ("not_found", "already_recalled")
+    assert cli.json("timer", "import", exported, "--dry-run")["lines"] == 3
+    for _ in range(2):
+        assert cli.json("timer", "import", exported)["sent"] == 3
+    again = cli.json("timer", "list", "--topic", "visits")
+    assert [row["keys"] for row in again] == [["visit-grace"], ["visit-grace"], ["visit-ada"]]
+    assert again[-1]["deliver_ms"] == 1_924_992_000_000
