@@ -84,6 +84,8 @@ class Housekeeping:
         self._busy = False
         """A look or a removal is on its way."""
         self._manual = False
+        self._announced = 0
+        """Log position below which pending records were last asked to move."""
         self.disk_use: dict[str, float] = {}
         """Path -> used share of its disk, as of the last round."""
         self.disk_free_bytes: int | None = None
@@ -163,7 +165,9 @@ class Housekeeping:
         below = decision.rewrite_below
         if below is None or self._rewriter is None or self._rewriter.is_busy:
             return
-        logger.info("putting pending messages below offset %d again, so that their files can go", below)
+        if below != self._announced:  # said once, however many rounds an owner needs
+            self._announced = below
+            logger.info("putting pending messages below offset %d again, so that their files can go", below)
 
         def ended(complete: bool) -> None:
             if complete:
