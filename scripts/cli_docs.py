@@ -62,17 +62,20 @@ before, and stores none of them twice. RocketMQ's broker stores them again. `--a
 
 ## Timer messages
 
-`orbitmq timer` looks at and changes what was sent with `--at` or `--after` (or by a program with a due time) and waits. A message is named by its recall handle, which
-`orbitmq send --json` and `timer list --json` show, by `--topic` and `--id`, or by `--topic` and `--key`. A key that several have changes
-nothing without `--all`; `--dry-run` shows what is meant. `recall` and `reschedule` end with 0 when something was changed, with 5 when
-nothing is known of such a message, else with 1: it was delivered or recalled before, or is being delivered.
+`orbitmq timer` looks at and changes what was sent with `--at` or `--after` (or by a program with a due time) and waits. A
+message is named by its recall handle, which `orbitmq send --json` and `timer list --json` show, by `--topic` and `--id`, or
+by `--topic` and `--key`. A key that several have changes nothing without `--all`; `--dry-run` shows what is meant. `recall`
+and `reschedule` end with 0 when something was changed, with 5 when nothing is known of such a message, else with 1: it was
+delivered or recalled before, or is being delivered.
 
-`timer stats` draws a strip: one character for each span of time, `·` for none, `▁` to `█` by how many fall due in it beside the fullest span. Instants lie
-ahead here: `--until 7d` is in seven days. Options of `timer` that RocketMQ's broker cannot serve are refused with its name; it recalls by handle.
+`timer stats` draws a strip: one character for each span of time, `·` for none, `▁` to `█` by how many fall due in it beside
+the fullest span. Instants lie ahead here: `--until 7d` is in seven days. Options of `timer` that RocketMQ's broker cannot
+serve are refused with its name; it recalls by handle.
 
-`timer export` prints one JSON document a line, with the body in base64; `timer import` sends such lines again as new messages with the same due times. A line's
-message is named by the id of the one it comes from (scope `orbitmq-timer-import`, or `--scope`), so an import that is repeated, or was killed and runs
-again, stores nothing twice. The original and its import are two messages: recall the original, or import elsewhere. Delay levels are not exported.
+`timer export` prints one JSON document a line, with the body in base64; `timer import` sends such lines again as new messages
+with the same due times. A line's message is named by the id of the one it comes from (scope `orbitmq-timer-import`, or
+`--scope`), so an import that is repeated, or was killed and runs again, stores nothing twice. The original and its import are
+two messages: recall the original, or import elsewhere. Delay levels are not exported.
 
 ## What benchmarks measure
 
