@@ -205,7 +205,7 @@ def main() -> int:
             benches[name] = making[name]()
             try:
                 benches[name].run(keys & LAYERED_ROWS if name == LAYERED else keys)
-            except (Missing, Invalid, Refused, OSError) as error:
+            except (Missing, Invalid, Refused, OSError, AssertionError) as error:
                 print(f"{TITLES[name]} stops: {error}", file=sys.stderr)
                 missing[name] = f"stopped after {len(benches[name].found)} rows: {' '.join(str(error).split())[:300]}"
                 failed = True
