@@ -258,6 +258,9 @@ class Recurrences:
             kept = self._book.place_of(name)
             assert kept is not None
             store.wait_durable(kept.physical_offset + 1, True, told)
+            if self._troubles.pop(name, None) is not None:
+                self._changed(name)
+                self._arm()
             return change
         before = self._book.get(name)
         if change.state is not None:
@@ -366,8 +369,7 @@ class Recurrences:
         try:
             self._settle_found()
             now_ms = self._clock.now_ms()
-            for name in self._agenda.take_due(now_ms, limits.RECURRENCE_NAMES_PER_TURN_MAX):
-                self._take(name, now_ms)
+            self._take_all(self._agenda.take_due(now_ms, limits.RECURRENCE_NAMES_PER_TURN_MAX), now_ms)
             self._move(limits.RECURRENCE_NAMES_PER_TURN_MAX)
             self._tidy()
         except StoreUnwritableError as error:
@@ -383,6 +385,16 @@ class Recurrences:
             state = self._book.get(name)
             assert state is not None, "what deletes it settles it as well"
             self._append(progressed(state), accepted=True)
+
+    def _take_all(self, names: Sequence[str], now_ms: int) -> None:
+        """Take the turns of several messages. Raises StoreUnwritableError; then those that are left are still to be taken."""
+        for position, name in enumerate(names):
+            try:
+                self._take(name, now_ms)
+            except StoreUnwritableError:
+                for waiting in names[position + 1 :]:
+                    self._changed(waiting)
+                raise
 
     def _take(self, name: str, now_ms: int) -> None:
         """Take the turn of one message. Raises StoreUnwritableError; then the turn is still to be taken."""
@@ -451,7 +463,7 @@ class Recurrences:
         for span in turn.left_out:
             self.left_out_counts[span.reason] += 1
             logger.log(
-                logging.DEBUG if span.reason is Reason.OVERLAP else logging.WARNING,
+                logging.WARNING if span.reason is Reason.MISSED else logging.DEBUG,
                 "recurring message %r: runs planned from %d to before %d are left out: %s",
                 state.name, span.first_ms, span.before_ms, span.reason.value,
             )  # fmt: skip

@@ -1,10 +1,9 @@
 """Which runs of a recurring message happen now, and which are left out.
 
-The timer engine sleeps until `next_due`, takes the turn, stores its runs as messages (a run's id is the unique key), and then
-writes the state that `settled` gives. A crash in between repeats the turn: before it stores a run again, the engine looks for
-the id among the messages stored since the last state, so each run is stored once. Where much time has passed since the crash, the
-turn may be another one and leave out a run that is stored already: what is stored stays stored. Message and state belong into one
-write, so that this takes a torn write.
+The runner sleeps until `next_due`, takes the turn, and stores its runs as messages (a run's id is the unique key) together with the
+state that `settled` gives, in one write. A crash that tears that write may leave some of the runs without the state: they are found
+when the log is recovered, and count as progress, so each run is stored once. Where much time has passed since the crash, the
+next turn may leave out what this one would have stored; what is stored stays stored.
 
 What the broker can know about the message before, for `Overlap.SKIP`: the offset that a consumer group has committed for its
 queue. That offset passes a message when it was acknowledged, and likewise when it was sent back for a retry or to the dead letters:

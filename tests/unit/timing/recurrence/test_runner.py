@@ -10,6 +10,7 @@ import pytest
 
 from orbitmq import limits
 from orbitmq.clock import ManualClock
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.names import RECURRING_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp
@@ -158,9 +159,9 @@ def test_a_defect_in_one_turn_stops_nobody_else(here: RecurringStore, monkeypatc
     assert (planned(here, "A"), planned(here, "B")) == ([], [1, 2])
     assert "ZeroDivisionError" in (here.recurrences.trouble("a") or "")
     monkeypatch.undo()
-    here.put("a", EVERY_MINUTE, topic="A", body=b"again")
+    here.put("a", EVERY_MINUTE, topic="A")
     here.advance(MINUTE)
-    assert planned(here, "A") == [2, 3], "the run that waited is made over to the new rule"
+    assert planned(here, "A") == [2, 3], "the same definition is a new attempt"
 
 
 def test_while_sends_are_refused_runs_wait(here: RecurringStore) -> None:
@@ -171,6 +172,25 @@ def test_while_sends_are_refused_runs_wait(here: RecurringStore) -> None:
     here.store.allow("disk")
     here.advance(1_000)
     assert planned(here) == [1, 2]
+
+
+def test_a_store_that_stops_in_the_middle_makes_nobody_wait_for_ever(
+    here: RecurringStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        here.put(name, EVERY_MINUTE)
+
+    def unwritable(messages: object) -> list[object]:
+        raise StoreUnwritableError("no file could be made")
+
+    monkeypatch.setattr(here.store, "append_batch", unwritable)
+    here.clock.advance(MINUTE)
+    here.recurrences.clock_moved()
+    here.turn()
+    assert here.runs() == []
+    monkeypatch.undo()
+    here.advance(1_000)
+    assert planned(here) == [1, 1, 1]
 
 
 def test_synchronous_flush_tells_when_it_is_safe(opened: Callable[..., RecurringStore]) -> None:
