@@ -12,6 +12,7 @@ from typing import Final
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.changing import TimerChanges
+from orbitmq.broker.timers.far_tier import FarTierRequests
 from orbitmq.broker.timers.finding import PendingIndex, TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.recalling import RecallProcessor
@@ -57,6 +58,7 @@ class TimerService:
         self.handlers: dict[RequestCode, Callable[[Command, Peer], Command | None]] = {
             RequestCode.GET_TIMER_CHECK_POINT: self.standing.checkpoint,
             RequestCode.GET_TIMER_METRICS: self.standing.metrics,
+            RequestCode.FAR_TIER: FarTierRequests(far).answer,
         }
         if index is None:
             return

@@ -162,3 +162,36 @@ class TimerCounts(JsonBody):
     near: int = 0
     far: int = 0
     next_due_ms: Int64 | None = None
+
+
+class FarTierAction(StrEnum):
+    STATUS = "status"
+    COMPACT = "compact"
+    """Write what waits in the log to files, and small files to larger ones, now."""
+    RESTORE = "restore"
+    """Move everything into the timer wheel, and take nothing in until the broker starts again."""
+
+
+class FarTierRequest(JsonBody):
+    """Body of FAR_TIER."""
+
+    action: FarTierAction = FarTierAction.STATUS
+
+
+class FarTierState(JsonBody):
+    """Answer to FAR_TIER. Without `is_installed` the broker has nothing that could read files."""
+
+    is_installed: bool = False
+    takes_messages: bool = False
+    pending: int = 0
+    in_log: int = 0
+    """Of them, those that no file holds yet."""
+    files: int = 0
+    file_rows: int = 0
+    """Rows that have not been handed over, those of recalled messages included."""
+    tombstones: int = 0
+    next_due_ms: Int64 | None = None
+    damaged: dict[str, str] = msgspec.field(default_factory=dict)
+    """Files that are left out -> why."""
+    trouble: str | None = None
+    """Why the files cannot be reached at the moment."""

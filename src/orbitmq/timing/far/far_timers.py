@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreDamagedError, StoreUnwritableError
+from orbitmq.limits import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
@@ -412,6 +413,24 @@ class FarTimers:
     def accepts(self, deliver_ms: int, now_ms: int) -> bool:
         """Whether a message due at `deliver_ms` belongs here, and can be taken in. Cost: 0.2 us."""
         return self._takes and self._horizon.accepts(deliver_ms, now_ms)
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether new messages are taken in."""
+        return self._takes
+
+    def compact(self) -> None:
+        """Write what waits in the log to files, and files to larger ones, now. Begins it; nothing without a tier."""
+        if self.keeper is not None:
+            self.keeper.request_compaction()
+
+    def restore_all(self) -> None:
+        """Move everything into the wheel, and take nothing in until the next start: for a store that goes back to a Java
+        broker, which rolls what is far. Begins it; it is done when nothing is pending here."""
+        if self.keeper is not None:
+            self._takes = False
+            self._horizon = self.keeper.horizon = Horizon(TIMER_DELIVER_MS_MAX)
+            self.keeper.arm()
 
     def counts(self) -> FarCounts:
         held = self.held

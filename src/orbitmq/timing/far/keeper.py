@@ -124,7 +124,7 @@ class FarKeeper:
         self._clock = clock
         self._tier = tier
         self._worker = worker
-        self._horizon = horizon
+        self.horizon = horizon
         self._precision_ms = precision_ms
         self._store: MessageStore | None = None
         self._busy = False
@@ -222,7 +222,7 @@ class FarKeeper:
     def _begin(self, store: MessageStore) -> bool:
         """Begin the most urgent step; False when there is none."""
         state, now_ms = self._state, self._clock.now_ms()
-        until_ms = self._horizon.due_until_ms(now_ms)
+        until_ms = self.horizon.due_until_ms(now_ms)
         earliest_ms = state.unlanded.earliest_ms
         if earliest_ms is not None and earliest_ms <= until_ms:
             self._promote_from_log(store, until_ms)
@@ -285,7 +285,7 @@ class FarKeeper:
                 self._worker.submit(self._tier.stop, _report_failure)
         waits = [FAR_IDLE_MS] if self._in_use else []
         if (next_ms := state.next_deliver_ms) is not None:
-            waits.append(min(max(self._horizon.promotion_ms(next_ms) - now_ms, 1), SLEEP_MAX_MS))
+            waits.append(min(max(self.horizon.promotion_ms(next_ms) - now_ms, 1), SLEEP_MAX_MS))
         if state.waiting_since_ms is not None and state.unlanded.pending_count:
             waits.append(max(state.waiting_since_ms + FAR_LANDING_AGE_MS - now_ms, 1))
         if self._owner.has_garbage:

@@ -405,6 +405,20 @@ def test_many_recalls_make_files_without_them(open_far: OpenFar, monkeypatch: py
     assert [body for _, body in far.wheel()] == [b"3", b"4", b"5"]
 
 
+def test_the_whole_tier_can_be_moved_into_the_wheel(open_far: OpenFar) -> None:
+    far = open_far()
+    start = far.clock.now_ms()
+    for year in (1, 10, 100):
+        far.send(start + year * 365 * DAY_MS, b"%d" % year)
+        land(far)
+    far.send(start + 20 * DAY_MS, b"in the log")
+    far.far.restore_all()
+    far.advance(60_000)
+    assert sorted(body for _, body in far.wheel()) == [b"1", b"10", b"100", b"in the log"]
+    assert far.far.counts().pending == 0
+    assert not far.far.accepts(start + 365 * DAY_MS, start), "and nothing new is taken in"
+
+
 # --- failures -----------------------------------------------------------------------------------------------------------
 
 

@@ -257,6 +257,15 @@ class Timers:
             topic,
         )
 
+    async def far_tier(self, action: wire.FarTierAction = wire.FarTierAction.STATUS) -> dict[str, wire.FarTierState]:
+        """How the far tier of every broker does, by the broker's name; with an action, what it begins to do."""
+        masters = await self._masters_of(None)
+        request, doing = wire.FarTierRequest(action), "the far tier of timer messages"
+        states = await all_of(
+            [self._ask(master, RequestCode.FAR_TIER, request, wire.FarTierState, doing) for master in masters]
+        )
+        return {master.broker_name: state for master, state in zip(masters, states, strict=True)}
+
     # --- inside
 
     async def _change(self, code: RequestCode, wanted: Meant, change: wire.ChangeTimers) -> TimerOutcome:

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from orbitmq.client._async.timers import timers as source
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.timers import HasTimer, TimerCounts, TimerMessage, TimerOutcome, TimerView
+from orbitmq.protocol.remoting import timer_bodies as wire
 
 
 class Timers:
@@ -123,3 +124,7 @@ class Timers:
     ) -> TimerCounts:
         """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each."""
         return self._loop.run(self._twin.counts(topic=topic, due_from=due_from, due_until=due_until, bucket=bucket))
+
+    def far_tier(self, action: wire.FarTierAction = wire.FarTierAction.STATUS) -> dict[str, wire.FarTierState]:
+        """How the far tier of every broker does, by the broker's name; with an action, what it begins to do."""
+        return self._loop.run(self._twin.far_tier(action))
