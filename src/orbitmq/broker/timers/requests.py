@@ -45,7 +45,8 @@ from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
 from orbitmq.timing.index.search import IndexQuery
-from orbitmq.timing.timers.timers import TimerRecord, Timers
+from orbitmq.timing.timers.pending_records import TimerRecord
+from orbitmq.timing.timers.timers import Timers
 
 _Body = TypeVar("_Body", bound=JsonBody)
 

@@ -19,7 +19,7 @@ from orbitmq.timing.far.changes import Recalled, decode_change
 from orbitmq.timing.far.queries import FarRecord
 from orbitmq.timing.timer_times import cancel_key, slot_time, stored_due_time
 from orbitmq.timing.timers.changes import known_key
-from orbitmq.timing.timers.timers import TimerRecord
+from orbitmq.timing.timers.pending_records import TimerRecord
 
 Pending = TimerRecord | FarRecord
 """A message that waits, in the timer wheel or in the far tier."""

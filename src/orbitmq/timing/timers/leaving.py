@@ -14,9 +14,10 @@ class Leaving:
 
     __slots__ = ("due_ms", "queue_offset", "unit")
 
-    def __init__(self, queue_offset: int, due_ms: int, unit: DueUnit | None = None) -> None:
+    def __init__(self, queue_offset: int, due_ms: int | None, unit: DueUnit | None = None) -> None:
         self.queue_offset = queue_offset
         self.due_ms = due_ms
+        """None where nobody looked it up."""
         self.unit = unit
         """Its unit when that has fallen due."""
 

@@ -22,7 +22,7 @@ import enum
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -30,14 +30,12 @@ from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC
-from orbitmq.protocol.records import Record, decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import is_sound
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import (
     LATENESS_BOUNDS_MS,
@@ -56,13 +54,15 @@ from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT_COUNT
 from orbitmq.timing.timer_times import roll_window, slot_to_link
 from orbitmq.timing.timers.cancels import Cancels
 from orbitmq.timing.timers.departure import Departure
-from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, facts_of_record, timer_facts
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.opening import Opening
 from orbitmq.timing.timers.pending import PendingTimers
+from orbitmq.timing.timers.pending_records import PendingRecords, TimerRecord
 from orbitmq.timing.timers.read_ahead import ReadAhead
 from orbitmq.timing.timers.recovery import TimerRecovery
+from orbitmq.timing.timers.slot_counts import SlotCounts
 from orbitmq.timing.timers.slots import NearSlots, OpenSlot
 
 logger = logging.getLogger("orbitmq.timing")
@@ -77,10 +77,6 @@ CHANGES: Final = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, QUARANTINE_TOPIC})
 """Topics of records that finish a message without delivering it."""
 
 
-SIZE_SAMPLES: Final = 32
-"""Records whose sizes stand for those of all, when the bytes that are pending are estimated."""
-
-
 class TimerState(enum.Enum):
     """What can be done with a timer record now."""
 
@@ -89,21 +85,6 @@ class TimerState(enum.Enum):
     """Taken for delivery, or being changed, at this moment: it is too late for another change."""
     GONE = "gone"
     """Delivered, changed, moved, cancelled, or never there."""
-
-
-class TimerRecord(NamedTuple):
-    """A pending timer message, read and verified."""
-
-    queue_offset: int
-    physical_offset: int
-    size: int
-    deliver_ms: int
-    topic: str
-    """Where it goes, and `queue_id` there."""
-    queue_id: int
-    unique_key: str | None
-    keys: str | None
-    record: Record
 
 
 class TimerSettings(msgspec.Struct, frozen=True):
@@ -142,7 +123,8 @@ class Timers:
         self._hashes: dict[str, int] = {}
         self._leaving = LeavingTimers()
         self._near = NearSlots()
-        self._read_ahead = ReadAhead(self._near, self._size_of, self._arrived)
+        self._records = PendingRecords(self._ledger, settings.precision_ms)
+        self._read_ahead = ReadAhead(self._near, self._records.size_of, self._arrived)
         self._cancels = Cancels(self._arrived)
         self._opening = Opening(
             self._ledger.files, settings.slot_count, self._near, self._read_cancels, self._find_units
@@ -150,7 +132,7 @@ class Timers:
         self._departure = Departure(
             self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
         )
-        self._slot_counts: dict[int, int] = {}
+        self._slot_counts = SlotCounts(self._count_in)
         self.linked: list[Callable[[Sequence[TimerFacts]], None]] = []
         """Told from `apply` of every batch of records that came into the timer topic, cancellations among them."""
         self.finished: list[Callable[[Sequence[FinishedTimer]], None]] = []
@@ -235,8 +217,7 @@ class Timers:
                 open_slot.cancel_keys.add(facts.cancel_key)
             return
         self.linked_count += 1
-        if slot_ms in self._slot_counts:
-            self._slot_counts[slot_ms] += 1
+        self._slot_counts.came(slot_ms)
         if open_slot is None:
             self._opening.linked(slot_ms)
         else:
@@ -262,7 +243,7 @@ class Timers:
             if due_ms is not None and entry.topic not in CHANGES:
                 self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
                 self.delivered_count += 1
-            self._count_out(due_ms)
+            self._slot_counts.went(self._slot_left(leaving))
             finished.append(FinishedTimer(queue_offset, source, entry.topic, due_ms))
         if finished:
             for observer in self.finished:
@@ -308,44 +289,7 @@ class Timers:
     def read(self, queue_offset: int) -> TimerRecord | None:
         """The pending record, read and verified; None when it is not pending, or damaged (its release puts it into
         quarantine). May touch the disk for an old record."""
-        ledger = self._ledger
-        unit = self._unit(queue_offset)
-        if unit is None or not ledger.pending.is_pending(queue_offset) or ledger.log is None:
-            return None
-        physical_offset, size = unit
-        data = ledger.log.view(physical_offset, size)
-        if data is None or not is_sound(data, physical_offset):
-            return None
-        record = decode_record(data)
-        facts = facts_of_record(record, self._precision_ms)
-        if facts is None:
-            return None
-        return TimerRecord(
-            queue_offset,
-            physical_offset,
-            size,
-            facts.deliver_ms,
-            facts.topic,
-            facts.queue_id,
-            facts.unique_key,
-            facts.keys,
-            record,
-        )
-
-    def _unit(self, queue_offset: int) -> tuple[int, int] | None:
-        """Log position and size of a record of the timer topic."""
-        queues = self._ledger.queues
-        queue = None if queues is None else queues.get(TIMER_TOPIC, 0)
-        unit = None if queue is None else queue.kept_unit(queue_offset)
-        return None if unit is None else (unit[0], unit[1])
-
-    def _size_of(self, physical_offset: int) -> int | None:
-        """Size of a pending record."""
-        queue_offset = self._ledger.offset_of_source(physical_offset)
-        if queue_offset is None or not self._ledger.pending.is_pending(queue_offset):
-            return None
-        unit = self._unit(queue_offset)
-        return None if unit is None else unit[1]
+        return self._records.read(queue_offset)
 
     @property
     def pending(self) -> PendingTimers:
@@ -369,31 +313,26 @@ class Timers:
     def slot_count(self, slot_ms: int) -> int:
         """How many messages are pending in the slot, exactly. 0.2 us, but for a slot that was filled before anybody asked, which
         takes 20 us for each of its units."""
-        known = self._slot_counts.get(slot_ms)
-        if known is None:
-            known = self._count_in(slot_ms)
-            if len(self._slot_counts) >= TOPIC_HASHES_MAX:
-                self._slot_counts.clear()
-            self._slot_counts[slot_ms] = known
-        return known
+        return self._slot_counts.of(slot_ms)
 
     def _count_in(self, slot_ms: int) -> int:
-        ledger, count, position = self._ledger, 0, self._ledger.files.slot(slot_ms).last
+        files, count, position = self._ledger.files, 0, self._ledger.files.slot(slot_ms).last
         while position != NO_POSITION:
-            walk = ledger.files.walk(position, slot_ms)
-            count += sum(not unit.is_delete and self._size_of(unit.physical_offset) is not None for unit in walk.units)
+            walk = files.walk(position, slot_ms)
+            found = (unit.physical_offset for unit in walk.units if not unit.is_delete)
+            count += sum(self._records.size_of(physical_offset) is not None for physical_offset in found)
             position = walk.next
         return count
 
-    def _count_out(self, due_ms: int | None) -> None:
-        if not self._slot_counts:
-            return
-        if due_ms is None:
-            self._slot_counts.clear()
-            return
-        slot_ms = self._ledger.files.floor(due_ms - 1)
-        if slot_ms in self._slot_counts:
-            self._slot_counts[slot_ms] -= 1
+    def _slot_left(self, leaving: Leaving | None) -> int | None:
+        """The slot in which a message that is finished was linked; None when that is not known."""
+        if leaving is None or leaving.due_ms is None:
+            return None
+        if leaving.unit is not None:
+            return leaving.unit.slot_ms
+        slot_ms = self._ledger.files.floor(leaving.due_ms - 1)
+        near_ms = self._clock.now_ms() + self._window_slots * self._precision_ms // 3
+        return slot_ms if slot_ms < near_ms else None
 
     @property
     def next_due_ms(self) -> int | None:
@@ -423,10 +362,7 @@ class Timers:
 
     def pending_units(self) -> Iterator[tuple[None, int, int]]:
         """(None, log position, due time) of every pending message in the order of the timer topic. Reads every record."""
-        for queue_offset in self._ledger.pending.offsets():
-            record = self.read(queue_offset)
-            if record is not None:
-                yield None, record.physical_offset, record.deliver_ms
+        return self._records.units()
 
     # --- changing what is pending -------------------------------------------------------------------------------------
 
@@ -461,47 +397,22 @@ class Timers:
 
     def lowest_needed(self) -> int | None:
         """Log position of the oldest pending record; retention must not take its file. None when nothing is pending."""
-        first = self._ledger.pending.first_pending
-        unit = None if first is None else self._unit(first)
-        return None if unit is None else unit[0]
+        return self._records.lowest_needed()
 
     def pending_below(self, position: int, limit: int) -> Iterator[tuple[int, int]]:
         """(log position, size) of at most `limit` pending records that begin below a log position, in log order."""
-        for _, physical_offset, size in self._below(position, limit):
+        for _, physical_offset, size in self._records.below(position, limit):
             yield physical_offset, size
 
-    def _below(self, position: int, limit: int) -> Iterator[tuple[int, int, int]]:
-        """(queue offset, log position, size)."""
-        if limit <= 0:
-            return
-        for queue_offset in self._ledger.pending.offsets():
-            unit = self._unit(queue_offset)
-            if unit is None:
-                continue
-            if unit[0] >= position:
-                return
-            yield queue_offset, *unit
-            limit -= 1
-            if not limit:
-                return
-
     def bytes_below(self, position: int) -> int:
-        pending, queues = self._ledger.pending, self._ledger.queues
-        queue = None if queues is None else queues.get(TIMER_TOPIC, 0)
-        first = pending.first_pending
-        if queue is None or first is None:
-            return 0
-        end = queue.first_at(position)
-        step = max((end - first) // SIZE_SAMPLES, 1)
-        sizes = [unit[1] for at in range(first, end, step) if (unit := self._unit(at)) is not None]
-        return pending.count_below(end) * sum(sizes) // len(sizes) if sizes else 0
+        return self._records.bytes_below(position)
 
     def take_below(self, position: int, limit: int) -> list[Taken]:
         """In the order of the log. A due time is not looked up: a timer record carries its own."""
         taken: list[Taken] = []
-        for queue_offset, physical_offset, size in self._below(position, limit + len(self._leaving)):
+        for queue_offset, physical_offset, size in self._records.below(position, limit + len(self._leaving)):
             if queue_offset not in self._leaving and len(taken) < limit:
-                self._leaving.add(physical_offset, Leaving(queue_offset, 0))
+                self._leaving.add(physical_offset, Leaving(queue_offset, None))
                 taken.append(Taken(physical_offset, size, 0))
         return taken
 

@@ -18,7 +18,8 @@ from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.release import SLEEP_MAX_MS
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts
-from orbitmq.timing.timers.timers import WAKEUP, TimerRecord, TimerState
+from orbitmq.timing.timers.pending_records import TimerRecord
+from orbitmq.timing.timers.timers import WAKEUP, TimerState
 
 Reopen = Callable[..., LittleStore]
 
