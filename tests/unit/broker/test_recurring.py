@@ -336,13 +336,41 @@ async def test_nonsense_on_the_wire(
 
 
 async def test_clients_forge_no_runs_and_no_records(broker: EmbeddedBroker, mq: orbitmq.Client) -> None:
-    await mq.recurring.put("tick", "reports", b"x", every=HOUR)
-    [master] = await mq.admin.masters()
+    made = await mq.recurring.put("tick", "reports", b"x", every=HOUR)
+    [next_run] = await mq.recurring.next_runs("tick", 1)
+    assert made.recurring is not None
     with pytest.raises(MessageIllegalError):
         await mq.send(RECURRING_TOPIC, b"{}")
     with pytest.raises(MessageIllegalError, match="ORBITMQ_RUN"):
         await mq.send("reports", b"x", properties={"ORBITMQ_RUN": "1"})
-    assert master.is_master
+    forged = {
+        "UNIQ_KEY": "0" * 32,
+        "ORBITMQ_RECURRING": "tick",
+        "ORBITMQ_PLANNED_MS": str(next_run.planned_ms),
+        "ORBITMQ_RUN": str(made.recurring.made_ms),
+    }
+    text = "".join(f"{name}\x01{value}\x02" for name, value in forged.items())
+    fields = {
+        "a": "g",
+        "b": "reports",
+        "c": "TBW102",
+        "d": "4",
+        "e": "0",
+        "f": "0",
+        "g": "1",
+        "h": "0",
+        "i": text,
+        "j": "0",
+    }
+    [master] = await mq.admin.masters()
+    await mq.network.request(
+        master.address, RequestCode.SEND_MESSAGE_V2, fields, b"forged", timeout_ms=3_000, doing="forging a run"
+    )
+    [message] = await broker.messages("reports")
+    assert "ORBITMQ_RUN" not in message.properties
+    await broker.crash()
+    await broker.advance(HOUR)
+    assert [each.body for each in await broker.messages("reports")] == [b"forged", b"x"]
 
 
 async def test_a_broker_keeps_no_more_than_its_bounds(
