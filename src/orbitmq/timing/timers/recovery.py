@@ -36,7 +36,8 @@ from orbitmq.store.reading import is_sound, store_timestamp_of
 from orbitmq.store.recovery import LogScan
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
-from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
+from orbitmq.timing.timer_files.wheel import NO_POSITION
 from orbitmq.timing.timers.files import FilesAt
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, Loaded
@@ -235,6 +236,22 @@ class TimerRecovery:
         if not ascending:
             records = array("q", sorted(records))
         return _Waiting(checkpoint, records, cancels, overdue, files.linked_until)
+
+    # --- a chain that is broken ---------------------------------------------------------------------------------------
+
+    def units_of(self, slot_ms: int) -> list[TimerUnit]:
+        """Every unit of a slot, in log order, although its chain is broken: from the whole timer log, and for pending records whose
+        units are damaged from the commit log. 0.7 us a unit and 15 us a pending record: on the worker."""
+        ledger = self._ledger
+        found = {unit.physical_offset: unit for unit in ledger.files.units_of(slot_ms)}
+        first = ledger.pending.first_pending
+        for offset, entry in self._records(first) if first is not None else ():
+            if entry.physical_offset in found or not ledger.pending.is_pending(offset):
+                continue
+            link = self._link_of(entry)
+            if link is not None and ledger.files.floor(link.slot_ms) == slot_ms:
+                found[entry.physical_offset] = TimerUnit(NO_POSITION, NO_POSITION, link.magic, slot_ms, 0, *link[2:])
+        return [found[physical] for physical in sorted(found)]
 
     # --- after the entries --------------------------------------------------------------------------------------------
 

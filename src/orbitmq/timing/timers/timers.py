@@ -120,6 +120,7 @@ class Timers:
         )
         self._recovery = TimerRecovery(self._ledger, self._link_again, _no_level)
         self._store: MessageStore | None = None
+        self._saving = False
         self._hashes: dict[str, int] = {}
         self._leaving = LeavingTimers()
         self._near = NearSlots()
@@ -399,11 +400,6 @@ class Timers:
         """Log position of the oldest pending record; retention must not take its file. None when nothing is pending."""
         return self._records.lowest_needed()
 
-    def pending_below(self, position: int, limit: int) -> Iterator[tuple[int, int]]:
-        """(log position, size) of at most `limit` pending records that begin below a log position, in log order."""
-        for _, physical_offset, size in self._records.below(position, limit):
-            yield physical_offset, size
-
     def bytes_below(self, position: int) -> int:
         return self._records.bytes_below(position)
 
@@ -444,9 +440,16 @@ class Timers:
         if not self.paused and store.writes_accepted:
             released = self._departure.leave(store, now_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
         self._read_ahead.look(store, now_ms)
+        if self._ledger.files.wants_sync and not self._saving:
+            self._saving = True
+            store.save_durably(self._saved)
         if not released:
             self._move_read_clock(now_ms)
             self._arm(soonest_ms=0 if store.writes_accepted or is_opening else RETRY_MS)
+
+    def _saved(self, durable: bool) -> None:
+        """Whatever came of it, a store that cannot sync says so itself."""
+        self._saving = False
 
     def _move_read_clock(self, now_ms: int) -> None:
         """Say up to which slot everything is finished."""
@@ -463,7 +466,7 @@ class Timers:
         self._cancels.read(self._store, slot)
 
     def _find_units(self, slot_ms: int, done: Callable[[Sequence[TimerUnit]], None]) -> None:
-        store, files = self._store, self._ledger.files
+        store = self._store
         assert store is not None
 
         def found(units: list[TimerUnit] | BaseException) -> None:
@@ -475,7 +478,7 @@ class Timers:
             done(units)
             self._arm()
 
-        store.run_blocking(lambda: files.units_of(slot_ms), found)
+        store.run_blocking(lambda: self._recovery.units_of(slot_ms), found)
 
     def _arrived(self, is_good: bool) -> None:
         """The worker has brought something, or could not."""
