@@ -1,0 +1,155 @@
+"""Timers that are pending change hands between RocketMQ 5.3.3 and orbitmq: each comes once, recalled ones never.
+
+Messages fall due all the time, before, during and after the change of brokers, so that a slot is in progress when it
+happens. Some are due beyond the roll window. Some were recalled, and some moved to another time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
+from rig.ledger import SMALL_FILES
+from rig.toolchain import BROKER_VERSION, java_build
+from rig.wire import Wire, encode_properties, send_fields
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(Kind.ORBITMQ not in KINDS_UNDER_TEST, reason="orbitmq is not among the brokers under test"),
+]
+
+TOPIC = "PendingTimers"
+SEND_V2, RECALL_MESSAGE, RESCHEDULE_TIMERS = 310, 370, 20011
+JAVA_STOP_MS = 15_000
+"""The Java broker takes this long to stop, and goes on delivering meanwhile."""
+
+SETTINGS = SMALL_FILES | {
+    "mappedFileSizeTimerLog": str(52 * 100),
+    "timerRollWindowSlot": "30",
+    "recallMessageEnable": "true",
+}
+
+Brokers = Callable[..., BrokerUnderTest]
+
+
+@pytest.fixture(autouse=True)
+def _java(available: Callable[[Callable[[], object]], None]) -> None:
+    available(lambda: java_build(BROKER_VERSION))
+
+
+class Account:
+    """What was sent, and what must become of it."""
+
+    def __init__(self) -> None:
+        self.due: dict[bytes, int] = {}
+        self.recalled: set[bytes] = set()
+        self.handles: dict[bytes, str] = {}
+
+    def send(self, wire: Wire, body: bytes, due_ms: int) -> None:
+        values = {"UNIQ_KEY": f"{len(self.due):032X}", "TIMER_DELIVER_MS": str(due_ms)}
+        fields, _ = wire.call(SEND_V2, send_fields(TOPIC, 0, 0, encode_properties(values)), body)
+        self.due[body] = due_ms
+        self.handles[body] = fields["recallHandle"]
+
+    def recall(self, wire: Wire, body: bytes) -> None:
+        fields = {"producerGroup": "judge", "topic": TOPIC, "recallHandle": self.handles[body]}
+        wire.call(RECALL_MESSAGE, fields)
+        self.recalled.add(body)
+
+    def move(self, wire: Wire, body: bytes, due_ms: int) -> None:
+        asked = {"selector": {"handle": self.handles[body]}, "deliverMs": due_ms}
+        _, answer = wire.call(RESCHEDULE_TIMERS, {}, json.dumps(asked).encode())
+        assert json.loads(answer)["answers"][0]["verdict"] == "rescheduled", answer
+        self.due[body] = due_ms
+
+    def fill(self, broker: BrokerUnderTest, *, until_ms: int, moves: bool) -> None:
+        """Ten messages a second from soon until `until_ms` from now."""
+        with broker.wire() as wire:
+            wire.create_topic(TOPIC, 1)
+            now = time.time_ns() // 1_000_000
+            for number, after in enumerate(range(1_500, until_ms, 100)):
+                self.send(wire, b"%d" % number, now + after)
+            late = now + until_ms
+            for number in range(20):
+                self.send(wire, b"recalled %d" % number, late - 4_000 + 150 * number)
+                self.recall(wire, b"recalled %d" % number)
+            for number in range(20 if moves else 0):
+                self.send(wire, b"earlier %d" % number, late)
+                self.move(wire, b"earlier %d" % number, late - 3_000 + 100 * number)
+                self.send(wire, b"later %d" % number, late - 5_000)
+                self.move(wire, b"later %d" % number, late - 2_000 + 100 * number)
+                self.send(wire, b"to and fro %d" % number, late - 1_000)
+                self.move(wire, b"to and fro %d" % number, late)
+                self.move(wire, b"to and fro %d" % number, late - 1_000)
+
+    def judge(self, broker: BrokerUnderTest, *, once: bool = True) -> None:
+        """Wait until everything is due and has come to rest; then look at every delivery."""
+        last = max(self.due.values()) / 1000
+        wanted = set(self.due) - self.recalled
+        with broker.wire() as wire:
+            while True:
+                found = wire.read_queue(TOPIC, 0)
+                if time.time() > last + 25 or (time.time() > last + 4 and wanted <= {s.body for s in found}):
+                    break
+                time.sleep(0.5)
+        bodies = Counter(stored.body for stored in found)
+        assert wanted - set(bodies) == set(), "lost"
+        if once:
+            assert [body for body, count in bodies.items() if count > 1] == [], "came twice"
+            assert set(bodies) & self.recalled == set(), "came although recalled"
+        assert [stored.body for stored in found if stored.store_at < self.due[stored.body]] == [], "came early"
+
+
+def test_orbitmq_to_java(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    ours = brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start()
+    account.fill(ours, until_ms=38_000, moves=True)
+    time.sleep(6)
+    ours.stop()
+    account.judge(brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start())
+
+
+def test_java_to_orbitmq(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    java = brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start()
+    account.fill(java, until_ms=JAVA_STOP_MS + 25_000, moves=False)
+    time.sleep(6)
+    java.stop()
+    account.judge(brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start())
+
+
+def test_killed_java_to_orbitmq(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    java = brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start()
+    account.fill(java, until_ms=25_000, moves=False)
+    time.sleep(6.4)
+    java.kill()
+    account.judge(brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start())
+
+
+def test_killed_orbitmq_to_java_loses_nothing(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    ours = brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start()
+    account.fill(ours, until_ms=30_000, moves=True)
+    time.sleep(6.4)
+    ours.kill()
+    java = brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start()
+    account.judge(java, once=False)
+
+
+def test_there_and_back(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    data = tmp_path / "data"
+    ours = brokers(Kind.ORBITMQ, "ours", data=data, settings=SETTINGS).start()
+    account.fill(ours, until_ms=60_000, moves=True)
+    time.sleep(4)
+    ours.stop()
+    java = brokers(Kind.JAVA, "java", data=data, settings=SETTINGS).start()
+    time.sleep(6)
+    java.stop()
+    account.judge(brokers(Kind.ORBITMQ, "again", data=data, settings=SETTINGS).start())
