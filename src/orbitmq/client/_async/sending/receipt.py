@@ -112,7 +112,7 @@ def receipts(
                 region,
                 attempts_count,
                 trace_on,
-                answer.fields.get("recallHandle"),
+                None if timers is None else answer.fields.get("recallHandle"),
                 timers,
             )
         ]
