@@ -26,8 +26,8 @@ ALLOWED = {
     "LittleStore": "for tests of several rooms",
     "RecurringStore": "for tests of several rooms",
 }
-NOT_RUN_YET = "src/orbitmq/timing/"
-"""Timers and recurring messages have pure parts that no broker runs so far."""
+NOT_RUN_YET = ("src/orbitmq/timing/far/", "src/orbitmq/timing/timer_files/metrics.py")
+"""The far tier and RocketMQ's own counts of timers have parts that no broker runs so far."""
 
 
 def public(source: str) -> Iterator[str]:

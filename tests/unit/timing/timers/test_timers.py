@@ -507,9 +507,9 @@ def test_pending_messages_can_be_looked_at(little: LittleStore) -> None:
         (None, second.physical_offset, now + 2_000),
     ]
     assert little.timers.lowest_needed() == first.physical_offset
-    assert list(little.timers.pending_below(second.physical_offset, 10)) == [(first.physical_offset, first.size)]
     assert little.timers.bytes_below(second.physical_offset) == first.size
-    assert list(little.timers.pending_below(1 << 40, 1)) == [(first.physical_offset, first.size)]
+    assert [taken.physical_offset for taken in little.timers.take_below(second.physical_offset, 10)] == [0]
+    assert [taken.physical_offset for taken in little.timers.take_below(1 << 40, 10)] == [second.physical_offset]
 
 
 def test_what_retention_moves_is_not_delivered_meanwhile_and_comes_once(little: LittleStore) -> None:
@@ -523,6 +523,18 @@ def test_what_retention_moves_is_not_delivered_meanwhile_and_comes_once(little: 
     little.timers.put_back([placed.physical_offset])
     pass_time(little, 200)
     assert little.bodies() == [b"one"]
+
+
+def test_a_wheel_with_many_changed_slots_is_saved_before_its_time(
+    little: LittleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.timing.timer_files.wheel.TIMER_SLOTS_WAITING_MAX", 20)
+    for second in range(30):
+        little.append(after_ms=100_000 + second * 1_000)
+    little.store.commit()
+    settle(little)
+    at = little.timers._ledger.files.at()
+    assert at.wheel_end == at.log_end > 0
 
 
 def test_the_messages_of_a_slot_are_counted_exactly(little: LittleStore, open_again: Reopen) -> None:
