@@ -126,6 +126,7 @@ class Opening:
             return not slot.unread
         if self._near.order(slot, SLICE_UNITS, warm_from):
             self._current = None
+            self._look_ms = now_ms  # the next one may be overdue as well
         return True
 
     def _next(self, now_ms: int) -> OpenSlot | None:
