@@ -1,7 +1,8 @@
 """The timers of a broker put together: what answers requests about them, and what is counted.
 
 Rules of this file
-1. Nothing is decided here. Without an index what waits is neither found nor changed: those requests have no row.
+1. Nothing is decided here. Without an index what waits is neither found nor changed: those requests are refused with the key
+   that says so. They are known all the same, so that a client can tell this broker from one that has no timers.
 """
 
 from __future__ import annotations
@@ -21,12 +22,29 @@ from orbitmq.broker.timers.standing import TimerStanding
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
-from orbitmq.protocol.remoting.commands import RequestCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.timers.timers import Timers
+
+_NEED_INDEX: Final = (
+    RequestCode.RECALL_MESSAGE,
+    RequestCode.RECALL_TIMERS,
+    RequestCode.RESCHEDULE_TIMERS,
+    RequestCode.TIMER_STATUS,
+    RequestCode.LIST_TIMERS,
+    RequestCode.COUNT_TIMERS,
+    RequestCode.GET_TIMER,
+)
+
+
+def _without_index(command: Command, peer: Peer) -> Command | None:
+    raise Refusal(
+        ResponseCode.NO_PERMISSION,
+        "this broker does not keep what is needed to find timer messages (timerIndexEnable=false)",
+    )
 
 
 class TimerService:
@@ -61,6 +79,7 @@ class TimerService:
             RequestCode.FAR_TIER: FarTierRequests(far).answer,
         }
         if index is None:
+            self.handlers |= dict.fromkeys(_NEED_INDEX, _without_index)
             return
         finder = TimerFinder(settings.broker_name, intake.rules.precision_ms, topics, timers, index, far, store)
         requests = TimerRequests(finder, self.changes, timers, index, far)
