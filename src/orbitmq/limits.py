@@ -622,8 +622,8 @@ they help."""
 FAR_TOMBSTONES_MAX: Final = 20_000
 """Rows of recalled and rescheduled messages that stay in files before these are written anew: 3 MB of memory."""
 
-FAR_COMPACT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Payload that is written anew at a time; the process that does it takes about three times that."""
+FAR_COMPACT_BYTES_MAX: Final = 48 * 1024 * 1024
+"""Payload that is written anew at a time; the process that does it takes about six times that."""
 
 FAR_ROW_GROUP_ROWS: Final = 8_192
 """Rows that are read together from a file of the far tier."""

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,8 +54,11 @@ from orbitmq.timing.far.tier import (
 )
 
 R = TypeVar("R")
-OPEN_FILES_MAX: Final = 256
-"""Files whose footers are kept: opening one costs a millisecond, more at an object store."""
+OPEN_FILES_MAX: Final = 800
+"""Files that are kept open with their footers: opening one costs a millisecond, more at an object store. 20 KB each."""
+
+_known_bounds: WeakKeyDictionary[pq.ParquetFile, list[tuple[Any, Any]]] = WeakKeyDictionary()
+"""Of the one column by which a file is searched."""
 
 
 class ArrowTier:
@@ -182,12 +186,16 @@ class ArrowTier:
     def find(self, files: list[FileView], query: FarQuery) -> Found:
         candidates: list[pa.Table] = [_NO_MATCH]
         damaged: list[tuple[str, str]] = []
+        earliest: list[int] = []
         for number, file in enumerate(files):
+            if len(earliest) > query.limit and earliest[query.limit] < file.next_ms:
+                continue
             try:
                 matches = self._matches(file, query)
             except FarFileDamagedError as error:
                 damaged.append((file.name, str(error)))
                 continue
+            earliest = sorted([*earliest, *matches.column("deliver").to_pylist()])[: query.limit + 1]
             candidates.append(matches.append_column("file", pa.array([number] * matches.num_rows, pa.int32())))
         found = pa.concat_tables(candidates).sort_by([("deliver", "ascending"), ("source", "ascending")])
         more = found.num_rows > query.limit
@@ -245,6 +253,8 @@ def _bounds(parquet: pq.ParquetFile, column: str) -> list[tuple[Any, Any]]:
     """Lowest and highest value of a column in every row group; none for a file without rows."""
     if not parquet.metadata.num_rows:
         return []
+    if (known := _known_bounds.get(parquet)) is not None:
+        return known
     metadata = parquet.metadata
     names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     at = names.index(column)
@@ -252,6 +262,7 @@ def _bounds(parquet: pq.ParquetFile, column: str) -> list[tuple[Any, Any]]:
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(at).statistics
         found.append((statistics.min, statistics.max))
+    _known_bounds[parquet] = found
     return found
 
 

@@ -13,6 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Callable
 from typing import BinaryIO
@@ -95,6 +96,8 @@ def main(arguments: list[str], make: Callable[[str], Tier] | None = None) -> Non
     from orbitmq.timing.far.arrow_tier import ArrowTier
 
     (url,) = arguments
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the files of a year, each with its index
     target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no frame
     serve((make or ArrowTier)(url), sys.stdin.buffer, target)

@@ -101,7 +101,7 @@ def compaction(
         chosen |= {file.name: file for file in landing}
     by_day: dict[str, list[FarFile]] = {}
     for file in known:
-        if not is_landing(file.name):
+        if not is_landing(file.name) and file.payload_bytes <= FAR_COMPACT_BYTES_MAX // 4:  # others are large enough
             by_day.setdefault(file.name.rpartition("/")[0], []).append(file)
     for group in by_day.values():
         if len(group) >= FAR_DAY_FILES_MAX or (asked and len(group) > 1):

@@ -133,14 +133,16 @@ class FarQueries:
     def views(self, query: FarQuery) -> list[FileView]:
         """Files that may hold what is wanted."""
         since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
-        return [
-            FileView(file.name, file.taken)
+        views = [
+            FileView(file.name, file.taken, file.next_ms)
             for file in self._state.files.values()
             if file.left
             and file.name not in self._keeper.damaged
             and file.max_ms >= since_ms
             and (query.until_ms is None or file.next_ms < query.until_ms)
         ]
+        views.sort(key=lambda view: view.next_ms)
+        return views
 
     def ask(self, views: list[FileView], query: FarQuery, done: Callable[[Found | BaseException], None]) -> None:
         self._keeper.used()

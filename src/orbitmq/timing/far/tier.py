@@ -66,6 +66,8 @@ class FileView(msgspec.Struct):
 
     name: str
     taken: int
+    next_ms: int = 0
+    """No row that counts is due earlier."""
 
 
 class Opened(msgspec.Struct):
@@ -116,7 +118,8 @@ class Tier(Protocol):
         ...
 
     def find(self, files: list[FileView], query: FarQuery) -> Found:
-        """Rows that match, whether they still count or not."""
+        """Rows that match, whether they still count or not. Files should come in order of `next_ms`: those that are due after
+        what a page shows are not looked at."""
         ...
 
     def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
