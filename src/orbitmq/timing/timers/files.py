@@ -383,8 +383,7 @@ class TimerFiles:
         try:
             self._restore(log, at, position)
         except StoreDamagedError:
-            log.close()
-            self._log = None
+            self.close()
             raise
 
     def _restore(self, log: TimerLog, at: FilesAt, position: int) -> None:
@@ -425,13 +424,11 @@ class TimerFiles:
         except (StoreDamagedError, FileNotFoundError) as error:
             problem = str(error)
         else:
-            relink(wheel, log.scan(at.wheel_end))
             self._wheel, self._wheel_end = wheel, at.wheel_end
+            relink(wheel, self._on_grid(log.scan(at.wheel_end)))
             found = wheel.survey(at.read_ms)
             self._sum = found.unit_count
             if found.heads and found.lowest < log.first_position:
-                wheel.close()
-                self._wheel = None
                 raise StoreDamagedError(
                     f"{log.directory} begins at {log.first_position}, a slot that is to come at {found.lowest}",
                     remedy="it is made again from the commit log",
@@ -444,6 +441,21 @@ class TimerFiles:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
             self._make_wheel_again()
+            if self._sum != expected_sum:
+                raise StoreDamagedError(
+                    f"the units of {log.directory} make {self._sum} messages, there were {expected_sum}",
+                    remedy="it is made again from the commit log",
+                )
+
+    def _on_grid(self, units: Iterable[TimerUnit]) -> Iterator[TimerUnit]:
+        """Units as they are; raises StoreDamagedError for one whose time is no slot's."""
+        for unit in units:
+            if unit.slot_ms % self.precision_ms:
+                raise StoreDamagedError(
+                    f"the unit of the timer log at {unit.position} belongs to no slot: {unit.slot_ms}",
+                    remedy="the timer log is made again from the commit log",
+                )
+            yield unit
 
     def _make_wheel_again(self) -> None:
         assert self._log is not None
@@ -452,7 +464,7 @@ class TimerFiles:
         self._wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
         self._names_synced = False
         self._wheel_end = 0
-        relink(self._wheel, self._log.scan(self._log.first_position))
+        relink(self._wheel, self._on_grid(self._log.scan(self._log.first_position)))
         self._sum = self._summed(self._wheel)
 
     def take_over(self, checkpoint: TimerCheckpoint) -> Iterator[TimerUnit]:
