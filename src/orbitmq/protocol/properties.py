@@ -94,7 +94,8 @@ class Property:
     LEFT_MS: Final = "ORBITMQ_LEFT_MS"
     """Ours: the latest slot time that a rescheduled timer message has left, decimal; not on the delivered record."""
     FAR: Final = "ORBITMQ_FAR"
-    """Ours: which message of the far tier a record takes the place of: its source number, its due time, and why."""
+    """Ours: which message of the far tier a record takes the place of: its source number, its due time, and why; not
+    on the delivered record."""
     REAL_UNIQ_KEY: Final = "ORBITMQ_UNIQ_KEY"
     """Ours: the unique key its sender knows, of a rescheduled timer message that waits under another one."""
     RECURRING: Final = "ORBITMQ_RECURRING"

@@ -39,6 +39,7 @@ from orbitmq.timing.timer_times import slot_time
 _FAR: Final = Property.FAR.encode()
 _FAR_ENTRY: Final = _FAR + b"\x01"
 _DUE: Final = Property.DUE_MS.encode()
+_SLOT: Final = Property.TIMER_OUT_MS.encode()
 _TOPIC: Final = Property.REAL_TOPIC.encode()
 
 
@@ -213,28 +214,28 @@ def promoted_message(record: Record, precision_ms: int) -> NewMessage:
 
 def near_message(record: Record, deliver_ms: int, precision_ms: int, why: Why = Why.RESCHEDULED) -> NewMessage:
     """A timer record, due at `deliver_ms`, that takes the place of a far one."""
-    was_ms = deliver_ms_of(record)
-    properties = _due_at(record.properties, deliver_ms)
     slot = str(slot_time(deliver_ms, precision_ms))
-    properties = append_property(without_property(properties, b"TIMER_OUT_MS"), Property.TIMER_OUT_MS, slot)
-    return _again(record, TIMER_TOPIC, _noted(properties, source_of_far(record), was_ms, why))
+    properties = append_property(without_property(record.properties, _SLOT), Property.TIMER_OUT_MS, slot)
+    properties = _noted(properties, source_of_far(record), deliver_ms_of(record), why)
+    return _again(record, TIMER_TOPIC, _due_at(properties, deliver_ms))
 
 
 def far_message(record: Record, deliver_ms: int) -> NewMessage:
     """A far record, due at `deliver_ms`, that takes the place of another."""
-    was_ms = deliver_ms_of(record)
-    properties = _due_at(record.properties, deliver_ms)
-    return _again(record, FAR_TIMER_TOPIC, _noted(properties, source_of_far(record), was_ms, Why.RESCHEDULED))
+    properties = _noted(record.properties, source_of_far(record), deliver_ms_of(record), Why.RESCHEDULED)
+    return _again(record, FAR_TIMER_TOPIC, _due_at(properties, deliver_ms))
 
 
 def _due_at(properties: bytes, deliver_ms: int) -> bytes:
-    """What the sender asked for stays as it is; ours counts before it."""
+    """What the sender asked for stays as it is; ours counts before it, and stands last, where it is found fastest."""
     return append_property(without_property(properties, _DUE), Property.DUE_MS, str(deliver_ms))
 
 
 def noted_message(message: NewMessage, record: Record) -> NewMessage:
     """`message`, made by others to take the place of a far record, so that it finishes that record."""
     properties = _noted(message.properties, source_of_far(record), deliver_ms_of(record), Why.RESCHEDULED)
+    if (due := find_property(properties, _DUE)) is not None:
+        properties = _due_at(properties, int(due))
     return msgspec.structs.replace(message, properties=properties, prepared_transaction_offset=source_of_far(record))
 
 

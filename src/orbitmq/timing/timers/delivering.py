@@ -26,6 +26,8 @@ from orbitmq.timing.restoring import (
 )
 
 _RESCHEDULED: Final = f"{Property.LEFT_MS}\x01".encode()
+_FAR: Final = Property.FAR.encode()
+_WAS_FAR: Final = _FAR + b"\x01"
 _TIMED: Final = f"{Property.TIMER_OUT_MS}\x01".encode()
 _ROLL_TIMES: Final = Property.TIMER_ROLL_TIMES.encode()
 _LEFT_MS: Final = Property.LEFT_MS.encode()
@@ -48,8 +50,10 @@ def stored_due_ms(record: memoryview | bytes) -> int | None:
 def deliver(data: memoryview | bytes) -> NewMessage:
     """The message of a timer record. Raises RecordError and Undeliverable."""
     values = delayed_values(data, Property.DUE_MS)
-    if values is not None and values[0] not in _TOPICS and _RESCHEDULED not in values[3] and _TIMED in values[3]:
-        return NewMessage(*values)
+    if values is not None and values[0] not in _TOPICS and _TIMED in values[3]:
+        properties = values[3]
+        if _RESCHEDULED not in properties and _WAS_FAR not in properties:
+            return NewMessage(*values)
     return deliver_record(decode_record(data))
 
 
@@ -61,7 +65,7 @@ def deliver_record(record: Record) -> NewMessage:
     if message.topic in _TOPICS:
         raise Undeliverable(f"its real topic is the system topic {message.topic}")
     values = decode_properties(message.properties)
-    properties = without_property(message.properties, _LEFT_MS)
+    properties = without_property(without_property(message.properties, _LEFT_MS), _FAR)
     if (key := values.get(Property.REAL_UNIQ_KEY)) is not None:
         properties = without_property(without_property(properties, _UNIQ_KEY), _REAL_UNIQ_KEY)
         properties = append_property(properties, Property.UNIQ_KEY, key)
