@@ -6,6 +6,9 @@ committing it.
 
     send TOPIC BODY [queue=N] [tag=T] [level=N] [times=N]    times: how often it was consumed already
          [scope=S] [epoch=N] [key=K]                         an idempotent send; shows where the message is
+         [after=MS] [id=NAME] [keys=K]                       a timer message; id is its unique key
+    recall TOPIC | move TOPIC after=MS | status TOPIC        with id=NAME or keys=K [all=true]; shows the verdicts
+    waiting TOPIC                                            what is pending, earliest due first
     pull TOPIC QUEUE OFFSET [group=G] [tag=EXPRESSION] [wait=MS] [over=CONNECTION]
     join CONNECTION GROUP TOPIC... [model=BROADCASTING]      leave CONNECTION | close CONNECTION
     commit GROUP TOPIC QUEUE OFFSET      offset GROUP TOPIC QUEUE      reset GROUP TOPIC QUEUE OFFSET
@@ -43,15 +46,18 @@ from orbitmq.protocol.remoting.bodies import (
 )
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, request
+from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerAnswers, TimerPage, TimerQuery, TimerSelector
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 SCRIPTS = sorted((Path(__file__).parent / "broker").glob("*.txt"))
 MS = 1_000_000
@@ -113,6 +119,10 @@ class Script:
         release = LevelRelease(
             self.clock, history.due_time, LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), self.clock)
         )
+        timers = Timers(files, self.root, self.clock, TimerSettings())
+        index = TimerIndex(files, self.root, self.clock, timers)
+        timers.linked.append(index.linked)
+        timers.finished.append(index.finished)
         self.store = open_store(
             self.root,
             SMALL,
@@ -120,7 +130,7 @@ class Script:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[release, idempotence],
+            derived=[release, idempotence, timers, index],
             worker=InlineWorker(),
         )
         self.broker = Broker(
@@ -132,8 +142,12 @@ class Script:
             memory_bytes=1 << 30,
             random_below=lambda bound: 0,
             idempotence=idempotence,
+            timers=timers,
+            timer_index=index,
         )
         release.attach(self.store)
+        timers.attach(self.store)
+        index.attach(self.store)
 
     def close(self) -> None:
         self.broker.close()
@@ -207,7 +221,8 @@ class Script:
         topic, text = words
         properties = {"UNIQ_KEY": f"{self._opaque:032d}"}
         once = (("scope", Property.ONCE_SCOPE), ("epoch", Property.ONCE_EPOCH), ("key", Property.ONCE_KEY))
-        for option, name in (("tag", "TAGS"), ("level", "DELAY"), *once):
+        timed = (("after", "TIMER_DELAY_MS"), ("id", "UNIQ_KEY"), ("keys", "KEYS"))
+        for option, name in (("tag", "TAGS"), ("level", "DELAY"), *timed, *once):
             if option in options:
                 properties[name] = options[option]
         fields = {
@@ -217,6 +232,32 @@ class Script:
         answer = self.ask(RequestCode.SEND_MESSAGE_V2, fields, text.encode())
         if answer is not None and "scope" in options:
             self.shown.append(f"queue {answer.text('queueId')} offset {answer.text('queueOffset')}")
+
+    def do_recall(self, words: list[str], options: dict[str, str]) -> None:
+        self.change(RequestCode.RECALL_TIMERS, words[0], options)
+
+    def do_move(self, words: list[str], options: dict[str, str]) -> None:
+        self.change(RequestCode.RESCHEDULE_TIMERS, words[0], options, delay_ms=int(options["after"]))
+
+    def do_status(self, words: list[str], options: dict[str, str]) -> None:
+        self.change(RequestCode.TIMER_STATUS, words[0], options)
+
+    def change(self, code: int, topic: str, options: dict[str, str], delay_ms: int | None = None) -> None:
+        selector = TimerSelector(
+            topic=topic, message_id=options.get("id"), key=options.get("keys"), all=options.get("all") == "true"
+        )
+        answer = self.ask(code, {}, ChangeTimers(selector, delay_ms=delay_ms).encode())
+        assert answer is not None
+        if answer.code == ResponseCode.SUCCESS:
+            for one in TimerAnswers.decode(answer.body).answers:
+                self.shown.append(one.verdict if one.timer is None else f"{one.verdict} {one.timer.message_id}")
+
+    def do_waiting(self, words: list[str], options: dict[str, str]) -> None:
+        answer = self.ask(RequestCode.LIST_TIMERS, {}, TimerQuery(topic=words[0]).encode())
+        assert answer is not None
+        now_ms = self.clock.now_ms()
+        for one in TimerPage.decode(answer.body).timers:
+            self.shown.append(f"{one.message_id} in {one.deliver_ms - now_ms} ms")
 
     def do_pull(self, words: list[str], options: dict[str, str]) -> None:
         topic, queue_id, offset = words
