@@ -122,25 +122,22 @@ def _cancel(record: Record, values: dict[str, str], now_ms: int, *, source: int,
     """RocketMQ's cancel record for `record`, whose properties are `values`."""
     topic, slot_ms = values.get(Property.REAL_TOPIC, ""), _slot(values)
     waiting_key, key = values.get(Property.UNIQ_KEY, ""), known_key(values)
-    own = {
-        Property.TAGS: RECALL_TAG,
-        Property.UNIQ_KEY: waiting_key,
-        Property.KEYS: key if key != waiting_key else "",
-        Property.TIMER_DEL_UNIQKEY: cancel_key(topic, waiting_key),
-        Property.TIMER_DELIVER_MS: str(slot_ms + 1),
-        Property.WAIT: "false",
-        Property.LEFT_MS: "" if left_ms is None else str(left_ms),
-        Property.TIMER_OUT_MS: str(slot_ms),
-        Property.REAL_TOPIC: topic,
-        Property.REAL_QID: "0",
-        Property.DUE_MS: str(slot_ms + 1),
-    }
-    own = {name: value for name, value in own.items() if value}
+    # What stood in stored properties can stand in others as it is.
+    identity = f"UNIQ_KEY\x01{waiting_key}\x02" if waiting_key else ""
+    keys = None
+    if key != waiting_key:
+        keys, identity = key, f"{identity}KEYS\x01{key}\x02"
+    left = "" if left_ms is None else f"ORBITMQ_LEFT_MS\x01{left_ms}\x02"
+    properties = (
+        f"TAGS\x01{RECALL_TAG}\x02{identity}TIMER_DEL_UNIQKEY\x01{cancel_key(topic, waiting_key)}\x02"
+        f"TIMER_DELIVER_MS\x01{slot_ms + 1}\x02WAIT\x01false\x02{left}TIMER_OUT_MS\x01{slot_ms}\x02"
+        f"REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02ORBITMQ_DUE_MS\x01{slot_ms + 1}\x02"
+    )
     return NewMessage(
         TIMER_TOPIC,
         0,
         RECALL_BODY,
-        encode_properties(own),
+        properties.encode("utf-8", "replace"),
         0,
         record.sys_flag & HOSTS_MASK,
         now_ms,
@@ -149,8 +146,8 @@ def _cancel(record: Record, values: dict[str, str], now_ms: int, *, source: int,
         0,
         source,
         _RECALL_TAG_CODE,
-        own.get(Property.UNIQ_KEY),
-        own.get(Property.KEYS),
+        waiting_key or None,
+        keys,
     )
 
 
