@@ -48,6 +48,8 @@ class _Check:
         self._sink = sink
         self._crashed = crashed
         self._said: Counter[str] = Counter()
+        self._linked_anew: set[int] = set()
+        """Times of slots that an orderly stop has linked anew: older units of theirs are in no chain."""
         self._read_ms = timers.checkpoint.last_read_time_ms
 
     def run(self) -> None:
@@ -95,7 +97,10 @@ class _Check:
         for unit in timers.log.scan():
             if unit.slot_ms >= self._read_ms:
                 by_slot[unit.slot_ms] += 1
-                self._check_unit(unit)
+                if unit.is_void:  # what an orderly stop linked anew begins a chain of its own
+                    self._linked_anew.add(unit.slot_ms)
+                else:
+                    self._check_unit(unit)
         return by_slot
 
     def _check_unit(self, unit: TimerUnit) -> None:
@@ -108,7 +113,8 @@ class _Check:
             return
         if unit.slot_ms % timers.precision_ms:
             self._find("slot times off the grid", f"unit {unit.position} belongs to no slot: {unit.slot_ms}")
-        if unit.deliver_ms and unit.due_ms(timers.precision_ms) is None:
+        was_late = unit.delay_ms == 0  # linked in the slot in progress because its own was over
+        if unit.deliver_ms and unit.due_ms(timers.precision_ms) is None and not was_late:
             self._find(
                 "due times outside of the slot",
                 f"unit {unit.position} says it is due at {unit.deliver_ms}, its slot is that of {unit.slot_ms}",
@@ -123,7 +129,11 @@ class _Check:
         properties = decode_properties(record.properties)
         slot_ms = slot_of(properties)
         real_topic = properties.get(Property.REAL_TOPIC)
-        if slot_ms is None or (unit.slot_ms >= slot_ms if unit.is_roll else unit.slot_ms != slot_ms):
+        if slot_ms is None or not (
+            (unit.slot_ms == slot_ms and not unit.is_roll)
+            or (unit.slot_ms < slot_ms and unit.is_roll)
+            or (unit.slot_ms > slot_ms and was_late)
+        ):
             problem = f"its slot is that of {unit.slot_ms}, its record asks for {slot_ms}"
         elif unit.topic_hash != (java_hash(real_topic) if real_topic else 0):
             problem = f"its topic hash is not that of {real_topic}"
@@ -148,6 +158,8 @@ class _Check:
             slot_ms = slot.number * timers.precision_ms
             count, problem = self._walk(slot.last, slot_ms)
             unknown[slot_ms] -= count
+            if slot_ms in self._linked_anew:
+                unknown[slot_ms] = 0
             if problem:
                 problems += 1
                 unknown[slot_ms] = 0

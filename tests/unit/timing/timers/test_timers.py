@@ -12,14 +12,17 @@ from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.names import QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.store.check import check_store
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.release import SLEEP_MAX_MS
+from orbitmq.timing.timer_files.check import check_timers
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts
 from orbitmq.timing.timers.pending_records import TimerRecord
-from orbitmq.timing.timers.timers import WAKEUP, TimerState
+from orbitmq.timing.timers.timers import WAKEUP, TimerSettings, TimerState
 
 Reopen = Callable[..., LittleStore]
 
@@ -570,3 +573,16 @@ def test_settings_choose_the_width_of_a_slot(open_again: Reopen) -> None:
     little = open_again(timers=msgspec.structs.replace(SMALL_TIMERS, precision_ms=100))
     little.send(after_ms=1_234)
     assert list(released_at(little, 1_300)) == [1_234]
+
+
+def test_what_a_stop_leaves_behind_is_sound(open_again: Reopen, tmp_path: Path) -> None:
+    little = open_again(timers=TimerSettings())
+    begin_ms = 2_000 - little.clock.now_ms() % 1_000
+    for after_ms in (begin_ms + 100, begin_ms + 500, begin_ms + 900, 100_000):
+        little.send(after_ms=after_ms)
+    pass_time(little, begin_ms + 300)
+    little.append(body=b"late", after_ms=1)
+    little.clock.advance(2_000)
+    little.store.commit()  # linked when its slot was over
+    little.close()
+    assert [str(finding) for finding in check_store(tmp_path, OsFiles(), timers=check_timers).findings] == []
