@@ -259,6 +259,8 @@ class Timers:
         self._ledger.write()
 
     def begin_sync(self) -> None:
+        if self._store is not None:  # what was delivered since is over for a RocketMQ broker as well
+            self._move_read_clock(self._clock.now_ms())
         self._ledger.begin_sync()
 
     def datasync(self) -> None:
