@@ -283,9 +283,11 @@ class Parts:
         self._saving = None
 
     def close_files(self) -> None:
+        """Nothing is found any more; the mappings of runs end with their last user."""
         for one in self.gathered():
             if one.journal is not None:
                 one.journal.close()
+        self.runs = []
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
