@@ -13,6 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
 import struct
@@ -377,4 +378,5 @@ def late(link: Link, count: int, size: int, *, base_ms: int, over_ms: int) -> di
         "lateness_ms": quantiles(lateness),
         "due_to_last_ms": round(last - max(due), 1),
         "sent_before_due_ms": round(min(due) - last_confirmed, 1),
+        "load1": round(os.getloadavg()[0], 2),
     }

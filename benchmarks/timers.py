@@ -156,7 +156,8 @@ def notes(work: Work, began: float, benches: Benches, missing: Mapping[str, str]
         if line.startswith("model name")
     )
     runs = [numbers for bench in benches.values() for found in bench.found.values() for numbers in found]
-    others = max((numbers.get("other_cores", 0.0) for numbers in runs), default=0.0)
+    loads = [numbers["load1"] for numbers in runs if "load1" in numbers]
+    others = [numbers["other_cores"] for numbers in runs if "other_cores" in numbers]
     sentences = [
         "Bodies of 128 B unless said otherwise, asynchronous flush, 8 queues, index on.",
         "Bursts of the RocketMQ family are due on a whole second, the best case of slots of a second.",
@@ -178,7 +179,8 @@ def notes(work: Work, began: float, benches: Benches, missing: Mapping[str, str]
     sentences += [
         f"{time.strftime('%d %b %Y')}, {os.cpu_count()} cores ({next(model, '?')}), Linux {platform.release()}, "
         f"Python {platform.python_version()}.",
-        f"Load average {began:.2f} before; other programs used at most {others:.2f} cores during a row.",
+        f"Load average {began:.2f} before" + (f", at most {max(loads):.2f} after a row." if loads else "."),
+        *([f"Other programs used at most {max(others):.2f} cores during a row."] if others else []),
         "Made by `benchmarks/timers.py`.",
     ]
     return sentences
