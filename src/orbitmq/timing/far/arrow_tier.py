@@ -373,14 +373,14 @@ def _by_name(parquet: pq.ParquetFile, taken: int, query: FarQuery) -> pa.Table:
     for group, (low, high) in enumerate(_bounds(parquet, "name")):
         if high < prefix or (low > prefix and not low.startswith(prefix)):
             continue
-        table = parquet.read_row_group(group)
-        name = table.column("name")
+        name = parquet.read_row_group(group, columns=["name"], use_threads=False).column("name")
         keep = pc.starts_with(name, prefix)
+        if not pc.any(keep).as_py():  # most files have nothing of it: no more than this is read of them
+            continue
+        table = parquet.read_row_group(group, columns=_MATCH.names, use_threads=False)
         if query.topic is not None:
             keep = pc.and_(keep, pc.ends_with(name, "\t" + query.topic))
-        parts.append(
-            table.filter(pc.and_(keep, pc.greater_equal(table.column("row"), taken))).select(_MATCH.names).cast(_MATCH)
-        )
+        parts.append(table.filter(pc.and_(keep, pc.greater_equal(table.column("row"), taken))).cast(_MATCH))
     if not parts:
         return _MATCH.empty_table()
     matches = _ending(pa.concat_tables(parts), query)
