@@ -22,7 +22,7 @@ async def main(name_server: str) -> None:
     async with orbitmq.connect(name_server) as mq:
         sent_at = time.time()
         receipt = await mq.send(TOPIC, b"This is a delayed message.", tag="hello", delay_level=2)
-        print(f"sent {receipt.message_id}: {receipt.status.name}")
+        print(f"sent {receipt.message_id}: {receipt.send_status.name}")
         async with mq.consumer("hello-delay", TOPIC, tags="hello", options=options) as consumer:
             async for message in consumer:
                 await message.ack()

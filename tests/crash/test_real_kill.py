@@ -77,7 +77,7 @@ async def load(namesrv: str, seconds: float, prefix: str) -> tuple[set[str], set
                 receipt = await producer.send("load", body.encode().ljust(500), delay_level=level)
             except ClientError:
                 return  # the broker is dead
-            if receipt.status is SendStatus.SEND_OK:
+            if receipt.send_status is SendStatus.SEND_OK:
                 acknowledged.add(body)
 
     async with connect(namesrv) as client:

@@ -61,7 +61,7 @@ async def test_every_kind_of_send_comes_back(broker: BrokerUnderTest, name: str)
         oneway = await mq.send_oneway(name, b"oneway", tag="a")
         await mq.send(name, b"other", tag="unwanted")
         sent = [plain, large, *ordered, *batch]
-        assert all(receipt.status is orbitmq.SendStatus.SEND_OK for receipt in sent)
+        assert all(receipt.send_status is orbitmq.SendStatus.SEND_OK for receipt in sent)
 
         async with mq.consumer(name, name, tags="a || b", options=FIRST) as consumer:
             received = await receive(consumer, 18)

@@ -69,7 +69,7 @@ def test_every_kind_of_send_comes_back(mq: orbitmq.sync.Client, name: str) -> No
     oneway = mq.send_oneway(name, b"oneway", tag="a")
     mq.send(name, b"other", tag="unwanted")
     sent = [plain, large, *ordered, *batch]
-    assert all(receipt.status is orbitmq.sync.SendStatus.SEND_OK for receipt in sent)
+    assert all(receipt.send_status is orbitmq.sync.SendStatus.SEND_OK for receipt in sent)
     with mq.consumer(name, name, tags="a || b", options=FIRST) as consumer:
         by_id = {message.message_id: message for message in receive(consumer, 18)}
     assert set(by_id) == {receipt.message_id for receipt in sent} | {oneway}

@@ -90,7 +90,7 @@ async def test_what_only_our_broker_can_is_said_with_the_brokers_name(broker: Br
         receipt = await mq.send(name, b"x", after=30, key="k")
         if broker.kind is Kind.ORBITMQ:
             assert (await receipt.reschedule(after=60)).verdict is TimerVerdict.RESCHEDULED
-            assert (await receipt.timer_status()).verdict is TimerVerdict.PENDING
+            assert (await receipt.status()).verdict is TimerVerdict.PENDING
             assert [timer.message_id async for timer in mq.timers.list(topic=name)] == [receipt.message_id]
             assert (await mq.timers.counts(topic=name)).by_topic == {name: 1}
             assert (await mq.timers.recall(topic=name, key="k")).verdict is TimerVerdict.RECALLED
@@ -100,7 +100,7 @@ async def test_what_only_our_broker_can_is_said_with_the_brokers_name(broker: Br
             return
         for call in (
             receipt.reschedule(after=60),
-            receipt.timer_status(),
+            receipt.status(),
             anext(mq.timers.list(topic=name)),
             mq.timers.counts(topic=name),
             mq.timers.get(receipt),

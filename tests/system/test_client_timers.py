@@ -64,7 +64,7 @@ def test_what_was_recalled_does_not_come_and_what_was_moved_comes_then() -> None
             assert (await sooner.reschedule(at=NEW_YEAR + timedelta(hours=1))).verdict is TimerVerdict.RESCHEDULED
             await broker.advance(timedelta(days=1))
             assert await bodies(broker, "T") == [b"sooner"]
-            assert (await moved.timer_status()).verdict is TimerVerdict.PENDING
+            assert (await moved.status()).verdict is TimerVerdict.PENDING
             assert (await sooner.recall()).verdict is TimerVerdict.ALREADY_DELIVERED
             await broker.restart()
             await broker.advance(timedelta(days=10))
@@ -213,7 +213,7 @@ def test_a_time_the_broker_refuses_is_an_error_that_says_why() -> None:
             receipt = await mq.send("T", b"x", after=timedelta(hours=2))
             with pytest.raises(orbitmq.RemoteError, match="timerMaxDelaySec"):
                 await receipt.reschedule(after=timedelta(days=2))
-            assert (await receipt.timer_status()).verdict is TimerVerdict.PENDING
+            assert (await receipt.status()).verdict is TimerVerdict.PENDING
 
     asyncio.run(story())
 
@@ -224,7 +224,7 @@ def test_a_broker_without_an_index_takes_times_and_says_what_it_lacks() -> None:
         async with EmbeddedBroker(now=NEW_YEAR, settings=settings) as broker, broker.connect() as mq:
             receipt = await mq.send("T", b"x", after=60)
             await mq.send_batch("T", [orbitmq.Message(b"y")], after=60)
-            for call in (receipt.recall(), receipt.timer_status(), mq.timers.counts(), anext(mq.timers.list())):
+            for call in (receipt.recall(), receipt.status(), mq.timers.counts(), anext(mq.timers.list())):
                 with pytest.raises(orbitmq.RemoteError, match="timerIndexEnable=false"):
                     await call
             await broker.advance(timedelta(minutes=1))

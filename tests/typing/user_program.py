@@ -17,7 +17,7 @@ async def sending() -> None:
         assert_type(mq, orbitmq.Client)
         receipt = await mq.send("orders", b"42", tag="created", key="42", delay_level=3)
         assert_type(receipt, orbitmq.SendReceipt)
-        assert_type(receipt.status, orbitmq.SendStatus)
+        assert_type(receipt.send_status, orbitmq.SendStatus)
         assert_type(receipt.queue, orbitmq.MessageQueue)
         assert_type(receipt.queue_offset, int)
         assert_type(await mq.send_oneway("orders", b"42", key=["a", "b"]), str)
@@ -40,7 +40,7 @@ async def timing(mq: orbitmq.Client) -> None:
     assert_type(outcome.verdict, orbitmq.TimerVerdict)
     assert_type(outcome.timer, orbitmq.TimerView | None)
     assert_type(await receipt.reschedule(at=datetime(2030, 1, 1, tzinfo=UTC)), orbitmq.TimerOutcome)
-    assert_type((await receipt.timer_status()).matches, tuple[orbitmq.TimerMatch, ...])
+    assert_type((await receipt.status()).matches, tuple[orbitmq.TimerMatch, ...])
     await mq.send_oneway("orders", b"42", at=1_800_000_000_000)
     await mq.send_batch("orders", [orbitmq.Message(b"a", after=2)], after=2)
     await mq.send("orders", b"42", after="1h")  # type: ignore[arg-type]

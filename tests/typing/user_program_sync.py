@@ -40,7 +40,7 @@ def timing(mq: orbitmq.sync.Client) -> None:
     assert_type(receipt.recall_handle, str | None)
     assert_type(receipt.recall(), orbitmq.TimerOutcome)
     assert_type(receipt.reschedule(after=timedelta(hours=1)).verdict, orbitmq.TimerVerdict)
-    assert_type(receipt.timer_status().timer, orbitmq.TimerView | None)
+    assert_type(receipt.status().timer, orbitmq.TimerView | None)
     mq.send_batch("orders", [orbitmq.Message(b"a")], after=1.5)
     mq.send("orders", b"42", at="tomorrow")  # type: ignore[arg-type]
     assert_type(mq.timers, orbitmq.sync.Timers)

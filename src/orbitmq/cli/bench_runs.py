@@ -104,7 +104,7 @@ class Sending:
                 self.maybe_stored += isinstance(error, SendFailedError) and error.maybe_stored
                 continue
             self.stored.add(number)
-            self.statuses[receipt.status.name] += 1
+            self.statuses[receipt.send_status.name] += 1
             if len(self.taken_ms) < BENCH_SAMPLES_MAX:
                 self.taken_ms.append((loop.time() - due_s) * 1000)
 

@@ -89,7 +89,7 @@ def send(
                 )
                 rows.append(
                     {
-                        "status": receipt.status.name,
+                        "status": receipt.send_status.name,
                         "topic": receipt.queue.topic,
                         "broker": receipt.queue.broker_name,
                         "queue": receipt.queue.queue_id,

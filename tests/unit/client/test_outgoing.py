@@ -96,7 +96,7 @@ def test_an_inner_batch_has_one_place() -> None:
     outgoing = prepare_batch("T", [Message(b"a"), Message(b"b")], IDS, 10_000)
     answer = Command(10, fields={"msgId": "M", "queueId": "2", "queueOffset": "7", "batchUniqId": "U"})
     first, second = receipts(outgoing, QUEUE, answer, 1)
-    assert first.status is SendStatus.FLUSH_DISK_TIMEOUT
+    assert first.send_status is SendStatus.FLUSH_DISK_TIMEOUT
     assert (first.queue_offset, second.queue_offset, second.offset_message_id) == (7, 7, "M")
 
 

@@ -55,7 +55,7 @@ def test_a_send_stores_the_message_and_says_where(run: Run, cluster: Cluster) ->
             receipt = await mq.send("T", b"body", tag="a", key="k", delay_level=3, properties={"p": "q"}, flag=9)
         (command,) = cluster.brokers["b-a"].requests(SEND)
         properties = decode_properties(command.text("i"))
-        assert receipt.status is SendStatus.SEND_OK
+        assert receipt.send_status is SendStatus.SEND_OK
         assert receipt.queue == MessageQueue("T", "b-a", command.integer("e"))
         assert receipt.message_id == properties["UNIQ_KEY"]
         assert (properties["DELAY"], properties["p"], command.text("h")) == ("3", "q", "9")
@@ -197,9 +197,9 @@ def test_late_flushes_count_as_stored_unless_asked_otherwise(run: Run, two: Clus
         async with client(two) as mq:
             for broker in two.brokers.values():
                 broker.script(SEND, flush_late, flush_late, flush_late)
-            assert (await mq.send("T", b"x")).status is SendStatus.FLUSH_DISK_TIMEOUT
+            assert (await mq.send("T", b"x")).send_status is SendStatus.FLUSH_DISK_TIMEOUT
             strict = mq.producer("strict", ProducerOptions(retry_not_stored_ok=True, retries_count=1))
-            assert (await strict.send("T", b"x")).status is SendStatus.FLUSH_DISK_TIMEOUT  # the last result
+            assert (await strict.send("T", b"x")).send_status is SendStatus.FLUSH_DISK_TIMEOUT  # the last result
         assert len(sends(two)) == 3
 
     run(test)

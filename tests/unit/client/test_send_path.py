@@ -314,7 +314,7 @@ def test_a_broker_without_memory_still_gets_ordered_messages(run: Run, cluster: 
     async def test() -> None:
         cluster.brokers["b-a"].script(SEND, ResponseCode.IDEMPOTENCE_FULL)
         async with client(cluster) as mq:
-            assert (await mq.send("T", b"x", ordering_key="k")).status is SendStatus.SEND_OK
+            assert (await mq.send("T", b"x", ordering_key="k")).send_status is SendStatus.SEND_OK
         first, second = asked(cluster)
         assert once_of(first)[0] is not None
         assert once_of(second) == (None, None, None)
@@ -510,7 +510,7 @@ def test_sends_beyond_the_bound_wait_within_their_time(run: Run, cluster: Cluste
                 await mq.send("T", b"x", timeout_ms=500)
             assert not caught.value.maybe_stored
             assert len(asked(cluster)) == 3
-            assert (await mq.send("T", b"x")).status is SendStatus.SEND_OK  # waited for the answers to the others
+            assert (await mq.send("T", b"x")).send_status is SendStatus.SEND_OK  # waited for the answers to the others
             await asyncio.gather(*held)
 
     run(test)

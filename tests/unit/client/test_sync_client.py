@@ -417,7 +417,7 @@ def test_an_interrupted_send_is_cancelled_and_the_client_goes_on(
     interrupt_when(lambda: len(broker.requests(SEND)) == 1)
     with pytest.raises(Interruption):
         mq.send("T", b"interrupted", timeout_ms=600_000)
-    assert mq.send("T", b"next").status is orbitmq.SendStatus.SEND_OK
+    assert mq.send("T", b"next").send_status is orbitmq.SendStatus.SEND_OK
     assert len(broker.requests(SEND)) == 2, "nothing tries the first one again"
 
 
@@ -486,7 +486,7 @@ def test_an_interrupted_run_lets_its_handlers_end(
         assert len(handled) <= 2
         assert next(consumer, None) is None, "an interrupted run delivers nothing more"
     assert offsets(broker) == len(handled)
-    assert mq.send("T", b"the client goes on").status is orbitmq.SendStatus.SEND_OK
+    assert mq.send("T", b"the client goes on").send_status is orbitmq.SendStatus.SEND_OK
 
 
 def test_a_second_interruption_does_not_wait_for_handlers(
@@ -506,7 +506,7 @@ def test_a_second_interruption_does_not_wait_for_handlers(
             consumer.run(handle, concurrency=2)
         assert isinstance(caught.value.__context__, Interruption), "the second came while the first was served"
     assert offsets(broker) == 0
-    assert mq.send("T", b"the client goes on").status is orbitmq.SendStatus.SEND_OK
+    assert mq.send("T", b"the client goes on").send_status is orbitmq.SendStatus.SEND_OK
     may_end.set()
 
 
@@ -590,7 +590,7 @@ def test_control_c_cancels_the_call() -> None:
         "import os, signal, threading, time\n"
         "consumer = client.consumer('g', 'T')\nconsumer.start()\n"
         "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-        "try:\n    next(consumer)\nexcept KeyboardInterrupt:\n    print(client.send('T', b'x').status.name)\n"
+        "try:\n    next(consumer)\nexcept KeyboardInterrupt:\n    print(client.send('T', b'x').send_status.name)\n"
         "client.close()\n",
     )
     assert (done.returncode, done.stdout) == (0, "SEND_OK\n"), done.stderr

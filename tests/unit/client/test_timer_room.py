@@ -244,7 +244,7 @@ def test_the_receipt_recalls_moves_and_asks(run: Run, cluster: Cluster, broker: 
             receipt = await mq.send("T", b"1", after=5)
             assert receipt.recall_handle == handle(broker, receipt.message_id)
             wheel.add(receipt.message_id, DUE_MS)
-            assert (await receipt.timer_status()).verdict is TimerVerdict.PENDING
+            assert (await receipt.status()).verdict is TimerVerdict.PENDING
             moved = await receipt.reschedule(at=DUE + timedelta(hours=1))
             assert (moved.verdict, moved.changed_count) == (TimerVerdict.RESCHEDULED, 1)
             assert moved.timer is not None
@@ -473,7 +473,7 @@ def test_rocketmq_recalls_by_handle_without_saying_whether_it_worked(
             receipt = await mq.send("T", b"1", after=5)
             assert (await receipt.recall()).verdict is TimerVerdict.ASKED
             for call in (
-                receipt.timer_status(),
+                receipt.status(),
                 receipt.reschedule(after=1),
                 mq.timers.recall(topic="T", key="k"),
                 mq.timers.counts(topic="T"),

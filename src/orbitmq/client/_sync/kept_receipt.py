@@ -23,8 +23,8 @@ class KeptReceipt:
         self._loop = loop_thread
 
     @property
-    def status(self) -> SendStatus:
-        return self._twin.status
+    def send_status(self) -> SendStatus:
+        return self._twin.send_status
 
     @property
     def message_id(self) -> str:

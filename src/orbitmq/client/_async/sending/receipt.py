@@ -41,6 +41,7 @@ class TimerCalls(Protocol):
 class SendReceipt(msgspec.Struct, frozen=True):
     """Where a message was stored.
 
+    send_status: how far the broker had come with storing it when it answered.
     message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.
     offset_message_id: the broker's id, made of its address and the position in its commit log.
     queue_offset: position in the queue. Of a delayed message: its position among those that wait.
@@ -49,7 +50,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
     recall_handle: of a timer message: names it to `Client.timers`, also in another process. None if the broker gave none.
     """
 
-    status: SendStatus
+    send_status: SendStatus
     message_id: str
     offset_message_id: str
     queue: MessageQueue
@@ -71,7 +72,7 @@ class SendReceipt(msgspec.Struct, frozen=True):
         """Give the message another due time if it has not been delivered yet: `Timers.reschedule` with this receipt."""
         return await self._timers().reschedule(self, at=at, after=after)
 
-    async def timer_status(self) -> TimerOutcome:
+    async def status(self) -> TimerOutcome:
         """Whether the message still waits for its due time: `Timers.status` with this receipt."""
         return await self._timers().status(self)
 

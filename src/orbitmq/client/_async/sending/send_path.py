@@ -185,7 +185,7 @@ class SendPath:
                 if queue is not None:
                     await self._pause(attempts, limit_ms - (monotonic_ms() - started_ms))
             else:
-                status = stored[0].status
+                status = stored[0].send_status
                 if status is SendStatus.SEND_OK or not options.retry_not_stored_ok:
                     return stored
                 not_ok = stored

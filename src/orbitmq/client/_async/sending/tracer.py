@@ -79,7 +79,7 @@ class Tracer:
                 cost_ms,
                 MessageKind.DELAYED if message.delay_level or message.is_timed else MessageKind.NORMAL,
                 receipt.offset_message_id,
-                receipt.status.value == 0,
+                receipt.send_status.value == 0,
             )
             self._add(receipt.queue.topic, trace.encoded(), f"{receipt.message_id} {keys}")
 

@@ -18,6 +18,7 @@ from orbitmq.client.timers import TimerOutcome
 class SendReceipt(KeptReceipt):
     """Where a message was stored.
 
+    send_status: how far the broker had come with storing it when it answered.
     message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.
     offset_message_id: the broker's id, made of its address and the position in its commit log.
     queue_offset: position in the queue. Of a delayed message: its position among those that wait.
@@ -36,6 +37,6 @@ class SendReceipt(KeptReceipt):
         """Give the message another due time if it has not been delivered yet: `Timers.reschedule` with this receipt."""
         return self._loop.run(self._twin.reschedule(at=at, after=after))
 
-    def timer_status(self) -> TimerOutcome:
+    def status(self) -> TimerOutcome:
         """Whether the message still waits for its due time: `Timers.status` with this receipt."""
-        return self._loop.run(self._twin.timer_status())
+        return self._loop.run(self._twin.status())
