@@ -597,9 +597,6 @@ TIMER_DELIVER_MS_MAX: Final = 253_402_300_799_999
 """Latest due time of a timer message, the last millisecond of the year 9999: calendars and columnar files know no later date."""
 
 # --- far tier -----------------------------------------------------------------------------------------------------
-FAR_HORIZON_S_MAX: Final = 7 * 86_400 - 3_600
-"""Longest near horizon: what RocketMQ's wheel can hold, less an hour."""
-
 FAR_LANDING_ROWS_MAX: Final = 20_000
 """Far messages that wait in the log alone before they are written to a file. A start reads each of them: 0.3 s."""
 

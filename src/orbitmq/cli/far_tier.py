@@ -14,7 +14,6 @@ from orbitmq.cli.cluster_access import run
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import note, show_rows
 from orbitmq.cli.shared_options import ClusterCommand
-from orbitmq.clock import SystemClock
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
@@ -91,14 +90,20 @@ def restore(wait: WaitOption = 600) -> None:
 
     Nothing is taken into the far tier any more until the broker starts again. Stop the broker when this has ended.
     """
-    import time
+    import asyncio
 
-    states = _states("restore")
-    clock = SystemClock()
-    end_ns = clock.monotonic_ns() + wait * 1_000_000_000
-    while _is_left(states) and clock.monotonic_ns() < end_ns:
-        time.sleep(LOOK_S)
-        states = _states("status")
+    from orbitmq.protocol.remoting.timer_bodies import FarTierAction
+
+    async def move(mq: Client) -> dict[str, FarTierState]:
+        states = await mq.timers.far_tier(FarTierAction.RESTORE)
+        looks = int(wait / LOOK_S)
+        while _is_left(states) and looks > 0:
+            looks -= 1
+            await asyncio.sleep(LOOK_S)
+            states = await mq.timers.far_tier()
+        return states
+
+    states = run(move)
     _show(states)
     if _is_left(states):
         note("messages are left in the far tier; run the command again, or look at `orbitmq timer far status`")

@@ -52,7 +52,7 @@ from orbitmq.timing.far.tier import (
 )
 
 T = TypeVar("T")
-MODULE = "orbitmq.timing.far.helper"
+MODULE = "orbitmq.timing.far.file_server"
 NS_PER_MS = 1_000_000
 READ_BYTES = 1 << 20
 

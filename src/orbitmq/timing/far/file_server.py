@@ -1,6 +1,6 @@
 """The process that keeps the far tier's files: reads requests from standard input, answers on standard output.
 
-    python -m orbitmq.timing.far.helper URL
+    python -m orbitmq.timing.far.file_server URL
 
 pyarrow is imported here, where its second of start-up and its memory burden nobody else, and where a crash of native code ends
 nobody else.
