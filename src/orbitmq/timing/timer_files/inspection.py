@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from orbitmq.errors import RecordError, StoreDamagedError
-from orbitmq.limits import TIMER_PRECISION_MS_MAX
+from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
@@ -158,15 +158,18 @@ class StoredTimers:
         """Units of slots that are not read, each record once, in the order of linking.
 
         RocketMQ links records again after a crash; records are linked in log order, so a position that is not above all
-        before it is a repetition.
+        before it is a repetition. An orderly stop of ours links what is overdue anew in the slot in progress, with that as
+        write clock, and makes a new beginning of its chain: what stands before that is over.
         """
-        read_ms = self.checkpoint.last_read_time_ms
+        read_ms, wheel = self.checkpoint.last_read_time_ms, self.wheel
         highest = -1
         for unit in self.log.scan():
-            if unit.physical_offset > highest:
-                highest = unit.physical_offset
-                if unit.slot_ms >= read_ms:
-                    yield unit
+            slot_ms = unit.slot_ms
+            if slot_ms < read_ms or unit.is_void or (wheel is not None and unit.position < wheel.get(slot_ms).first):
+                highest = max(highest, unit.physical_offset)
+            elif unit.physical_offset > highest or not unit.delay_ms:
+                highest = max(highest, unit.physical_offset)
+                yield unit
 
     def waiting(self) -> Iterator[Waiting]:
         """Everything that waits: pending units, then records of the timer topic that have no unit yet."""

@@ -28,7 +28,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
+from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
 from orbitmq.store.files import File, Files
 
 WHEEL_FILE: Final = "timerwheel"
@@ -241,11 +241,6 @@ class TimerWheel:
         return [index for index, values in self._stored() if values[_NUMBER] % self.slot_count != index and any(values)]
 
     # --- the file -----------------------------------------------------------------------------------------------------
-
-    @property
-    def waiting_count(self) -> int:
-        """Slots changed since the last `write`."""
-        return len(self._waiting)
 
     @property
     def is_crowded(self) -> bool:

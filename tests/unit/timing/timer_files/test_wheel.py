@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
+from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import RecordingFiles
 from orbitmq.timing.timer_files.wheel import EMPTY, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
@@ -68,10 +68,10 @@ def test_the_file_learns_of_slots_by_write_only(path: Path) -> None:
     wheel = TimerWheel.create(FILES, path, 1000)
     wheel.put(T, 0, 0, 1)
     other = TimerWheel.open(FILES, path, 1000, writable=False)
-    assert wheel.waiting_count == 1
+    assert len(wheel.changes()) == 1
     assert other.get(T) == EMPTY
     wheel.write()
-    assert wheel.waiting_count == 0
+    assert len(wheel.changes()) == 0
     assert other.get(T) == wheel.get(T) == Slot(T // 1000, 0, 0, 1)
     assert list(other.slots(T)) == list(wheel.slots(T)) == [wheel.get(T)]
     assert list(wheel.slots(T + 1000)) == []
@@ -135,7 +135,7 @@ def test_a_full_disk_creates_nothing_and_loses_nothing(tmp_path: Path, path: Pat
     assert wheel.get(T).last == 0
     files.plan = None
     wheel.write()
-    assert wheel.waiting_count == 0
+    assert len(wheel.changes()) == 0
 
 
 def test_clear_empties_file_and_memory(path: Path) -> None:

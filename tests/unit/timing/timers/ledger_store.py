@@ -47,10 +47,12 @@ class LedgerEngine:
 
     name = "timers"
 
-    def __init__(self, files: Files, root: Path, clock: ManualClock, precision_ms: int, **options: Any) -> None:
+    def __init__(
+        self, files: Files, root: Path, clock: ManualClock, precision_ms: int, slot_count: int, **options: Any
+    ) -> None:
         self.clock = clock
         self.ledger = TimerLedger(
-            files, root, clock, precision_ms, log_file_bytes=LOG_FILE_BYTES, slot_count=SLOTS, **options
+            files, root, clock, precision_ms, log_file_bytes=LOG_FILE_BYTES, slot_count=slot_count, **options
         )
         self._recovery = TimerRecovery(self.ledger, self.link_of, level_due_time(DelayLevels.parse()))
 
@@ -114,13 +116,16 @@ class LedgerStore:
         precision_ms: int = 1000,
         settings: StoreSettings = SMALL,
         shorten_from_bytes: int = 4 << 20,
+        slot_count: int = SLOTS,
         **changes: Any,
     ) -> None:
         self.root = root
         self.files = files or OsFiles()
         self.clock = clock or ManualClock()
         self.worker = SteppedWorker()
-        self.engine = LedgerEngine(self.files, root, self.clock, precision_ms, shorten_from_bytes=shorten_from_bytes)
+        self.engine = LedgerEngine(
+            self.files, root, self.clock, precision_ms, slot_count, shorten_from_bytes=shorten_from_bytes
+        )
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),

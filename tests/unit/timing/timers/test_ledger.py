@@ -9,8 +9,11 @@ import pytest
 from tests.unit.timing.timers.ledger_store import LedgerStore
 
 from orbitmq.clock import ManualClock
+from orbitmq.store.files import OsFiles
 from orbitmq.timing.timer_files.checkpoint import read_timer_checkpoint
 from orbitmq.timing.timer_files.log import ChainEnd
+from orbitmq.timing.timer_files.stat import stat_timers
+from orbitmq.timing.timer_files.wheel import SLOT_COUNT
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE
 
 
@@ -224,3 +227,18 @@ def test_a_chain_that_is_broken_inside_is_found_when_it_is_walked(
     (broken,) = [slot_ms for slot_ms, end in ends.items() if end is ChainEnd.BROKEN]
     assert len(files.units_of(broken)) == (1 if what == "timerwheel" else 0)
     again.kill()
+
+
+def test_stat_counts_what_is_pending_after_a_stop_inside_a_slot(tmp_path: Path, clock: ManualClock) -> None:
+    store = opened(tmp_path, clock, slot_count=SLOT_COUNT)
+    overdue = [store.send(f"k{n}", 1_500 + n) for n in range(6)]
+    later = [store.send(f"l{n}", 60_000 + n) for n in range(5)]
+    clock.advance(1_700)
+    for sent in overdue[:4]:
+        store.deliver(sent)
+    store.store.commit()
+    store.cancel(later[0])
+    store.close()
+    stat = stat_timers(tmp_path, OsFiles(), clock.now_ms())
+    assert stat is not None
+    assert (stat.pending_count, stat.cancelled_count, stat.overdue_count) == (6, 1, 2)
