@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from orbitmq.limits import METRIC_SERIES_MAX
+from orbitmq.limits.server import METRIC_SERIES_MAX
 from orbitmq.telemetry.catalogue import ALL, CONSTANT_LABELS
 from orbitmq.telemetry.metric import OTHERS, Metric
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from server_process import RawClient, ServedProcess, many_clients, send_fields, until
 
-from orbitmq.limits import FRAME_BYTES_MAX, HELD_BYTES_MAX
+from orbitmq.limits.server import HELD_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import encode, request
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from server_process import RawClient, ServedProcess, pull_fields, send_fields
 
-from orbitmq.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.records import decode_record

@@ -19,7 +19,7 @@ from server_process import (
     until,
 )
 
-from orbitmq.limits import WRITE_BYTES_MAX
+from orbitmq.limits.server import WRITE_BYTES_MAX
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import encode, request

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from server_process import RawClient, ServedProcess, clean_environment, pull_fields, send_fields
 
-from orbitmq.limits import WAITING_REQUESTS_BYTES_MAX
+from orbitmq.limits.server import WAITING_REQUESTS_BYTES_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "6"))

@@ -42,7 +42,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import TimerIntake, waiting_values
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.errors import RecordError
-from orbitmq.limits import PROPERTIES_BYTES_MAX, RETRY_TOPIC_BYTES_MAX, TOPIC_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, RETRY_TOPIC_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import (
     DLQ_PREFIX,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from orbitmq.limits import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
+from orbitmq.limits.broker import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
 from orbitmq.protocol.filters import EVERYTHING
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import ConsumerData, SubscriptionData

@@ -31,7 +31,7 @@ from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
 from orbitmq.broker.timers.intake import waiting_values
 from orbitmq.errors import RecordError
-from orbitmq.limits import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from orbitmq.limits.wire import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.batches import BatchRow, batch_rows
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import RETRY_PREFIX

@@ -25,7 +25,7 @@ import msgspec
 
 from orbitmq.broker.agreement import Voice, Wishes, disagreements, wishes_of
 from orbitmq.broker.refusal import Refusal
-from orbitmq.limits import CLIENT_GROUPS_PER_CONNECTION_MAX, CLIENT_SUBSCRIPTIONS_BYTES_MAX, CLIENT_WISHES_MAX
+from orbitmq.limits.broker import CLIENT_GROUPS_PER_CONNECTION_MAX, CLIENT_SUBSCRIPTIONS_BYTES_MAX, CLIENT_WISHES_MAX
 from orbitmq.protocol.remoting.bodies import (
     ConsumeFromWhere,
     ConsumerData,

@@ -18,7 +18,7 @@ from orbitmq.broker.topics import TableFile
 from orbitmq.broker.versions import next_version
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import FORBIDDEN_PAIRS_MAX, GROUP_CONFIG_BYTES_MAX, GROUPS_MAX
+from orbitmq.limits.broker import FORBIDDEN_PAIRS_MAX, GROUP_CONFIG_BYTES_MAX, GROUPS_MAX
 from orbitmq.protocol.names import BUILT_IN_GROUPS, group_name_problem, is_system_group, topic_name_problem
 from orbitmq.protocol.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.protocol.remoting.commands import ResponseCode

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from orbitmq.limits import HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
+from orbitmq.limits.broker import HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
 
 SAFETY_CHECK_NS = 5_000_000_000
 """Every held pull is compared with the queue's maximum offset this often, whatever arrivals said."""

@@ -19,7 +19,8 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import CLIENT_ID_CHARS_MAX, GROUP_CHARS_MAX
+from orbitmq.limits.broker import CLIENT_ID_CHARS_MAX
+from orbitmq.limits.wire import GROUP_CHARS_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.remoting.bodies import (
     CheckClientBody,

@@ -22,7 +22,7 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
-from orbitmq.limits import NOTED_OFFSETS_MAX
+from orbitmq.limits.broker import NOTED_OFFSETS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response

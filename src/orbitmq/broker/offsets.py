@@ -21,7 +21,7 @@ from orbitmq.broker.topics import TableFile
 from orbitmq.broker.versions import next_version
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import OFFSET_QUEUES_MAX
+from orbitmq.limits.broker import OFFSET_QUEUES_MAX
 from orbitmq.protocol.remoting.bodies import DataVersion
 
 _Test = Callable[[str, str], bool]

@@ -21,7 +21,7 @@ from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import PLACE_NAMES, TimerIntake, waiting_bytes
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
-from orbitmq.limits import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN_TOPICS
 from orbitmq.protocol.properties import Property, exact_properties

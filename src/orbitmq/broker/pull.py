@@ -28,7 +28,8 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import READ, TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import FILTER_CACHED_CHARS_MAX, FILTERS_CACHED_MAX, PULL_SUSPEND_MS_MAX
+from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX
+from orbitmq.limits.wire import FILTER_CACHED_CHARS_MAX, FILTERS_CACHED_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.names import is_system_group
 from orbitmq.protocol.remoting.bodies import ConsumeType

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from orbitmq.limits import BROKER_NAME_CHARS_MAX, QUEUE_LOCKS_MAX, RETRY_TOPIC_BYTES_MAX
+from orbitmq.limits.broker import BROKER_NAME_CHARS_MAX, QUEUE_LOCKS_MAX
+from orbitmq.limits.wire import RETRY_TOPIC_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 LOCK_LIFE_NS = 60_000_000_000

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orbitmq.errors import OrbitError
-from orbitmq.limits import REMARK_CHARS_MAX
+from orbitmq.limits.broker import REMARK_CHARS_MAX
 from orbitmq.protocol.remoting.commands import ResponseCode
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orbitmq.limits import ONCE_MEMORY_BYTES_MAX, UNANSWERED_SENDS_MAX
+from orbitmq.limits.broker import ONCE_MEMORY_BYTES_MAX, UNANSWERED_SENDS_MAX
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The 18 levels of every RocketMQ version."""

@@ -23,7 +23,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.versions import next_version
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
+from orbitmq.limits.broker import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
 from orbitmq.protocol import names
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, Perm, dlq_topic, is_system_topic, retry_topic
 from orbitmq.protocol.remoting.bodies import DataVersion, TopicConfig, TopicConfigWrapper

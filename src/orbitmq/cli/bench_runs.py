@@ -21,7 +21,7 @@ from orbitmq.cli.latencies import percentiles
 from orbitmq.client import Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ClientError, SendFailedError
-from orbitmq.limits import BENCH_SAMPLES_MAX
+from orbitmq.limits.cli import BENCH_SAMPLES_MAX
 
 if TYPE_CHECKING:
     from orbitmq.client import Client, Consumer, Producer, ReceivedMessage

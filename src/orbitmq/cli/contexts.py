@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import ConfigurationError, NotFoundError
-from orbitmq.limits import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
+from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
 
 DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT_MS: Final = 5_000

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from orbitmq import leaf
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.limits import CONNECTIONS_MAX
+from orbitmq.limits.server import CONNECTIONS_MAX
 
 PYTHON_MIN: Final = (3, 11)
 DISK_FREE_BYTES_MIN: Final = 2 * 1024**3

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from orbitmq import limits
 from orbitmq.cli.cluster_access import TopicArgument, TopicOption, run
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.instants import instant, parse_due_ms, parse_instant_ms, parse_span_ms
@@ -24,6 +23,7 @@ from orbitmq.cli.output import note, show_done, show_record, show_rows
 from orbitmq.cli.pairs import parse_pairs
 from orbitmq.cli.shared_options import ClusterCommand, Output, OutputCommand, chosen_output
 from orbitmq.clock import SystemClock
+from orbitmq.limits import recurrence as limits
 
 if TYPE_CHECKING:
     from datetime import tzinfo

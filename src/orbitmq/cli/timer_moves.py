@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
 import msgspec
 import typer
 
-from orbitmq import limits
 from orbitmq.cli.cluster_access import TopicOption, run
 from orbitmq.cli.instants import instant, parse_due_ms
 from orbitmq.cli.output import note, print_line, show_record
 from orbitmq.clock import SystemClock
+from orbitmq.limits import wire as limits
 
 if TYPE_CHECKING:
     from orbitmq.client import Client, Producer, TimerMessage, TimerView

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from orbitmq import limits
 from orbitmq.cli import far_tier, timer_moves
 from orbitmq.cli.cluster_access import TopicOption, run
 from orbitmq.cli.exit_codes import ExitCode
@@ -23,6 +22,7 @@ from orbitmq.cli.output import note, show_record, show_rows, write_text
 from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 from orbitmq.cli.timer_moves import FromOption, KeyOption, KeyPrefixOption, UntilOption, timer_row
 from orbitmq.clock import SystemClock
+from orbitmq.limits import timers as limits
 
 if TYPE_CHECKING:
     from orbitmq.cli.heat_strip import Strip

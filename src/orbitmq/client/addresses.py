@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Iterator
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import CLIENT_NAME_SERVERS_MAX
+from orbitmq.limits.client import CLIENT_NAME_SERVERS_MAX
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property
 
 LEVEL_STEPS_MS: Final = tuple(

@@ -17,7 +17,8 @@ from functools import lru_cache
 import msgspec
 
 from orbitmq.errors import MessageIllegalError, RecordError
-from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, PROPERTIES_BYTES_MAX
+from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
 from orbitmq.protocol.remoting.codes import ResponseCode

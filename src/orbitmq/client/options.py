@@ -12,10 +12,22 @@ from enum import Enum
 
 import msgspec
 
-from orbitmq import limits
 from orbitmq.client.consuming.allocation import AllocateAverage, Strategy
 from orbitmq.client.sending.queue_choice import Selector
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.client import (
+    CLIENT_BYTES_IN_FLIGHT_MAX,
+    CLIENT_SEND_RETRIES_MAX,
+    CLIENT_SENDS_IN_FLIGHT_MAX,
+    CONSUMER_BATCH_MESSAGES_MAX,
+    CONSUMER_BYTES_MAX,
+    CONSUMER_MESSAGES_MAX,
+    CONSUMER_PULL_MESSAGES_MAX,
+    CONSUMER_QUEUE_BYTES_MAX,
+    CONSUMER_QUEUE_MESSAGES_MAX,
+    CONSUMER_SPAN_MAX,
+)
+from orbitmq.limits.wire import BODY_BYTES_MAX, FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import TRACE_TOPIC, topic_name_problem
 
 
@@ -104,14 +116,14 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     attempt_timeout_ms: int | None = None
     retries_count: int = 2
     retry_not_stored_ok: bool = False
-    max_message_bytes: int = limits.BODY_BYTES_MAX
+    max_message_bytes: int = BODY_BYTES_MAX
     compress_from_bytes: int = 4_096
     codec: Codec = Codec.ZLIB
     topic_queues_count: int = 4
     selector: Selector | None = None
     avoid_slow_brokers: bool = False
-    in_flight_max: int = limits.CLIENT_SENDS_IN_FLIGHT_MAX
-    in_flight_bytes_max: int = limits.CLIENT_BYTES_IN_FLIGHT_MAX
+    in_flight_max: int = CLIENT_SENDS_IN_FLIGHT_MAX
+    in_flight_bytes_max: int = CLIENT_BYTES_IN_FLIGHT_MAX
     idempotent: bool = True
     auto_batch_ms: int = 0
     auto_batch_bytes: int = 32_768
@@ -123,9 +135,9 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_range(self, "send_timeout_ms", 1, 600_000)
         if self.attempt_timeout_ms is not None:
             check_range(self, "attempt_timeout_ms", 1, 600_000)
-        check_range(self, "retries_count", 0, limits.CLIENT_SEND_RETRIES_MAX)
-        check_range(self, "max_message_bytes", 1, limits.FRAME_BYTES_MAX - limits.RECORD_OVERHEAD_BYTES_MAX)
-        check_range(self, "compress_from_bytes", 0, limits.FRAME_BYTES_MAX)
+        check_range(self, "retries_count", 0, CLIENT_SEND_RETRIES_MAX)
+        check_range(self, "max_message_bytes", 1, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
+        check_range(self, "compress_from_bytes", 0, FRAME_BYTES_MAX)
         check_range(self, "topic_queues_count", 1, 65_535)
         check_range(self, "in_flight_max", 1, 1_000_000)
         check_range(self, "in_flight_bytes_max", 1_048_576, 100 * 1024 * 1024 * 1024)
@@ -171,13 +183,13 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     pull_messages_count: int = 32
     max_retries_count: int | None = None
     settle_timeout_ms: int = 15 * 60_000
-    queue_messages_max: int = limits.CONSUMER_QUEUE_MESSAGES_MAX
-    queue_bytes_max: int = limits.CONSUMER_QUEUE_BYTES_MAX
+    queue_messages_max: int = CONSUMER_QUEUE_MESSAGES_MAX
+    queue_bytes_max: int = CONSUMER_QUEUE_BYTES_MAX
     topic_messages_max: int | None = None
     topic_bytes_max: int | None = None
-    messages_max: int = limits.CONSUMER_MESSAGES_MAX
-    bytes_max: int = limits.CONSUMER_BYTES_MAX
-    span_max: int = limits.CONSUMER_SPAN_MAX
+    messages_max: int = CONSUMER_MESSAGES_MAX
+    bytes_max: int = CONSUMER_BYTES_MAX
+    span_max: int = CONSUMER_SPAN_MAX
     strategy: Strategy = AllocateAverage()
 
     def __post_init__(self) -> None:
@@ -187,7 +199,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_kind(self, "offsets_folder", str, or_none=True)
         if self.from_timestamp_ms is not None:
             check_range(self, "from_timestamp_ms", 0, 2**63 - 1)
-        check_range(self, "pull_messages_count", 1, limits.CONSUMER_PULL_MESSAGES_MAX)
+        check_range(self, "pull_messages_count", 1, CONSUMER_PULL_MESSAGES_MAX)
         if self.max_retries_count is not None:
             check_range(self, "max_retries_count", 0, 2**31 - 1)
             if self.broadcasting:
@@ -199,7 +211,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         check_range(self, "queue_messages_max", 1, 65_535)
         check_range(self, "queue_bytes_max", 1, 1024 * 1024 * 1024)
         check_range(self, "suspend_ms", 10, 30_000)
-        check_range(self, "batch_messages_count", 1, limits.CONSUMER_BATCH_MESSAGES_MAX)
+        check_range(self, "batch_messages_count", 1, CONSUMER_BATCH_MESSAGES_MAX)
         if self.topic_messages_max is not None:
             check_range(self, "topic_messages_max", 1, 6_553_500)
         if self.topic_bytes_max is not None:

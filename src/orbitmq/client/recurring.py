@@ -17,7 +17,7 @@ import msgspec
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.message import Message, check_message, check_topic, message_properties
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import RECURRENCE_BODY_BYTES_MAX
+from orbitmq.limits.recurrence import RECURRENCE_BODY_BYTES_MAX
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.recurring_bodies import (
     CatchUp,

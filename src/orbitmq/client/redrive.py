@@ -25,13 +25,9 @@ from orbitmq.client.message import Message, Once, check_message, encoded_propert
 from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import (
-    FRAME_BYTES_MAX,
-    ONCE_KEY_BYTES_MAX,
-    ONCE_SCOPE_BYTES_MAX,
-    RECORD_OVERHEAD_BYTES_MAX,
-    REDRIVE_REFUSALS_KEPT_MAX,
-)
+from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
 from orbitmq.protocol.properties import RESERVED, Property
 from orbitmq.protocol.remoting.bodies import MessageQueue

@@ -17,7 +17,7 @@ from mmap import mmap
 from typing import Any
 
 from orbitmq.errors import RecordError
-from orbitmq.limits import PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 
 MASK = 0xFFFF_FFFF
 INT32_MIN, INT32_MAX = -0x8000_0000, 0x7FFF_FFFF

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 
-from orbitmq.limits import NAMESERVER_FILTER_SERVERS_MAX, NAMESERVER_NAME_CHARS_MAX
+from orbitmq.limits.nameserver import NAMESERVER_FILTER_SERVERS_MAX, NAMESERVER_NAME_CHARS_MAX
 from orbitmq.nameserver.routes import Queues, Registration, RegistrationError, Version
 from orbitmq.protocol.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfigWrapper, TopicRouteData
 from orbitmq.protocol.remoting.frame import Command

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import NAMESERVER_KV_BYTES_MAX
+from orbitmq.limits.nameserver import NAMESERVER_KV_BYTES_MAX
 from orbitmq.protocol.remoting import fastjson
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"

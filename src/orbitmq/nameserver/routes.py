@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import NAMESERVER_BROKERS_MAX, NAMESERVER_MAPPED_QUEUES_MAX, NAMESERVER_TOPIC_ENTRIES_MAX
+from orbitmq.limits.nameserver import NAMESERVER_BROKERS_MAX, NAMESERVER_MAPPED_QUEUES_MAX, NAMESERVER_TOPIC_ENTRIES_MAX
 from orbitmq.protocol.names import Perm
 from orbitmq.protocol.remoting.bodies import TopicQueueMappingInfo
 from orbitmq.protocol.remoting.peer import Peer

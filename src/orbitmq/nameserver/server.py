@@ -21,7 +21,8 @@ from typing import Final
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
-from orbitmq.limits import CONFIG_UPDATE_BYTES_MAX, NAMESERVER_ROUTE_CACHE_BYTES_MAX
+from orbitmq.limits.nameserver import NAMESERVER_ROUTE_CACHE_BYTES_MAX
+from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.nameserver import lookup
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.intake import queues_of, read_registration, version_of

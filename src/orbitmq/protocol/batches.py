@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from orbitmq import limits
 from orbitmq.errors import RecordError
 from orbitmq.leaf import twin
+from orbitmq.limits import wire as limits
 from orbitmq.protocol.checksum import body_crc
 from orbitmq.protocol.properties import exact_properties
 from orbitmq.protocol.records import Record

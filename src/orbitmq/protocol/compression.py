@@ -14,8 +14,8 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from orbitmq import limits
 from orbitmq.errors import RecordError
+from orbitmq.limits import wire as limits
 from orbitmq.protocol.sysflag import Compression
 
 if TYPE_CHECKING:

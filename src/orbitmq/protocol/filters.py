@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
-from orbitmq import limits
 from orbitmq.errors import ProtocolError
+from orbitmq.limits import wire as limits
 from orbitmq.protocol.javahash import java_hash
 
 EVERYTHING: Final = "*"

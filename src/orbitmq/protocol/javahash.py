@@ -21,8 +21,8 @@ from functools import lru_cache
 from operator import mul
 from typing import Final
 
-from orbitmq import limits
 from orbitmq.leaf import twin
+from orbitmq.limits import wire as limits
 
 _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000

@@ -13,7 +13,7 @@ import re
 from enum import IntFlag
 from typing import Final, NamedTuple
 
-from orbitmq import limits
+from orbitmq.limits import wire as limits
 
 
 class Perm(IntFlag):

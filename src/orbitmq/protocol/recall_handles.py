@@ -16,7 +16,7 @@ from binascii import Error, a2b_base64, b2a_base64
 from typing import Final, NamedTuple
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import RECALL_HANDLE_CHARS_MAX
+from orbitmq.limits.wire import RECALL_HANDLE_CHARS_MAX
 
 VERSION: Final = "v1"
 

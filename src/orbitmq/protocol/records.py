@@ -32,9 +32,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from orbitmq import limits
 from orbitmq.errors import RecordError
 from orbitmq.leaf import twin
+from orbitmq.limits import wire as limits
 from orbitmq.protocol.checksum import PropertyCrc, crc32, verify_property_crc
 
 ReadableBuffer = bytes | bytearray | memoryview | mmap.mmap

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import wire as limits
 
 DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """Default of `messageDelayLevel`."""

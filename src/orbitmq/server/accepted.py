@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from orbitmq.errors import FrameError, OrbitError
-from orbitmq.limits import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, REQUESTS_TO_PEER_MAX
+from orbitmq.limits.server import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, REQUESTS_TO_PEER_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection

@@ -14,7 +14,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-from orbitmq.limits import DESCRIPTORS_MAX
+from orbitmq.limits.server import DESCRIPTORS_MAX
 
 FILES_MIN: Final = 128
 """Descriptors kept for files, pipes and the event loop, however few there are."""

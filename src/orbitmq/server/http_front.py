@@ -25,7 +25,7 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, PortTakenError
-from orbitmq.limits import (
+from orbitmq.limits.server import (
     HTTP_ANSWER_MS,
     HTTP_CONNECTIONS_MAX,
     HTTP_IDLE_MS,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.limits import WAITING_REQUESTS_BYTES_MAX, WAITING_REQUESTS_MAX
+from orbitmq.limits.server import WAITING_REQUESTS_BYTES_MAX, WAITING_REQUESTS_MAX
 from orbitmq.protocol.remoting.frame import Command
 
 CLOCK_EVERY: Final = 8

@@ -26,11 +26,10 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, PortTakenError
-from orbitmq.limits import (
+from orbitmq.limits.server import (
     CONNECTION_IDLE_MS,
     CONNECTIONS_MAX,
     DESCRIPTORS_MAX,
-    FRAME_BYTES_MAX,
     HELD_BYTES_MAX,
     IDLE_SWEEP_MS,
     LISTEN_BACKLOG,
@@ -39,6 +38,7 @@ from orbitmq.limits import (
     WRITE_HIGH_WATER_BYTES,
     WRITE_LOW_WATER_BYTES,
 )
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer

@@ -21,7 +21,7 @@ from typing import cast
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientError, ConnectionLostError, FrameError, RequestTimeoutError
-from orbitmq.limits import (
+from orbitmq.limits.server import (
     OUTBOUND_ADDRESSES_MAX,
     OUTBOUND_CALLS_MAX,
     OUTBOUND_CONNECT_MS,

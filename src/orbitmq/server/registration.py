@@ -26,7 +26,7 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
-from orbitmq.limits import (
+from orbitmq.limits.server import (
     OUTBOUND_PAUSE_LAST_MS,
     REGISTRATION_PERIOD_MS_MAX,
     REGISTRATION_PERIOD_MS_MIN,

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
-from orbitmq.limits import CONFIG_UPDATE_BYTES_MAX
+from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.protocol.java_properties import format_properties, read_properties
 from orbitmq.server.keys import Key, KeyStatus, broker_keys
 from orbitmq.server.settings import ServerSettings

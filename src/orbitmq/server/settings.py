@@ -21,7 +21,7 @@ import msgspec
 
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
+from orbitmq.limits.server import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import CONFIG_FILE_BYTES_MAX
+from orbitmq.limits.server import CONFIG_FILE_BYTES_MAX
 from orbitmq.protocol.java_properties import decode_text, parse_properties
 from orbitmq.server.keys import ENVIRONMENT_PREFIX, KeyTable, broker_keys, nameserver_keys
 

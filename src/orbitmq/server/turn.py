@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.histogram import Histogram
-from orbitmq.limits import LOOP_STALL_MS, TURN_SLICE_MS
+from orbitmq.limits.server import LOOP_STALL_MS, TURN_SLICE_MS
 from orbitmq.server.line import Line
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Final
 from orbitmq.broker.broker import Broker
 from orbitmq.clock import Clock
 from orbitmq.errors import PortTakenError
-from orbitmq.limits import SCRAPE_COLD_WAIT_MS
+from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
 from orbitmq.nameserver.server import NameServer
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.http_front import HttpFront

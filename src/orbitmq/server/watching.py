@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.clock import Clock
-from orbitmq.limits import SCRAPE_PAUSE_MS, SCRAPE_SLICE_MS
+from orbitmq.limits.server import SCRAPE_PAUSE_MS, SCRAPE_SLICE_MS
 from orbitmq.server.http_front import Answer, Request
 from orbitmq.telemetry.exposition import Format, chosen_format
 from orbitmq.telemetry.registry import Registry

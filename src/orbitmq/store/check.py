@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import CHECK_FINDINGS_MAX
+from orbitmq.limits.store import CHECK_FINDINGS_MAX
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.limits import DISK_LOOK_SOON_FREE_BYTES
+from orbitmq.limits.store import DISK_LOOK_SOON_FREE_BYTES
 from orbitmq.store.files import DiskUsage, Files
 from orbitmq.store.retention import LogFile, Pending, Retention, decide, reserve_bytes, used_percent
 from orbitmq.store.store import MessageStore

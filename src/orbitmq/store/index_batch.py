@@ -18,7 +18,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.leaf import twin
-from orbitmq.limits import INDEX_HASH_CHUNKS_MAX, INDEX_HASH_PREFIXES_MAX, INDEX_HASH_TOPICS_MAX
+from orbitmq.limits.store import INDEX_HASH_CHUNKS_MAX, INDEX_HASH_PREFIXES_MAX, INDEX_HASH_TOPICS_MAX
 from orbitmq.protocol.javahash import index_key_hash, java_hash
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
 

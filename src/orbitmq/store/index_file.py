@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import StoreDamagedError, StoreError
-from orbitmq.limits import INDEX_CHAIN_STEPS_MAX
+from orbitmq.limits.store import INDEX_CHAIN_STEPS_MAX
 from orbitmq.store.files import File, Files
 from orbitmq.store.index_batch import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, SLOT_BYTES, link_entries
 

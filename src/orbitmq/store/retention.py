@@ -21,7 +21,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from orbitmq.limits import DISK_FREE_ENOUGH_BYTES, REWRITE_RESERVE_BYTES_MAX
+from orbitmq.limits.store import DISK_FREE_ENOUGH_BYTES, REWRITE_RESERVE_BYTES_MAX
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.settings import StoreSettings
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from orbitmq.limits import BODY_BYTES_MAX
+from orbitmq.limits.wire import BODY_BYTES_MAX
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 """Size of one consume queue unit; a consume queue file holds a whole number of them."""

@@ -22,7 +22,7 @@ from typing import TypeVar
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.limits import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.records import encode_stored, stored_size
 from orbitmq.protocol.sysflag import TRANSACTION_MASK

@@ -22,7 +22,7 @@ from typing import Final, TextIO
 
 import msgspec
 
-from orbitmq.limits import LOG_REPEATS_MAX, LOG_WINDOW_MS, LOG_WORDINGS_MAX
+from orbitmq.limits.server import LOG_REPEATS_MAX, LOG_WINDOW_MS, LOG_WORDINGS_MAX
 
 TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 LEFT_OUT: Final = "%d more lines like this were left out: %s"

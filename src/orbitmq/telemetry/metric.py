@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.histogram import Buckets
-from orbitmq.limits import METRIC_SERIES_MAX
+from orbitmq.limits.server import METRIC_SERIES_MAX
 
 OTHERS: Final = "(others)"
 """Value of every bounded label of the series that stands for all that have none of their own."""

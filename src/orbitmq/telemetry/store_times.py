@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orbitmq.limits import SCRAPE_COLD_READS_MAX
+from orbitmq.limits.server import SCRAPE_COLD_READS_MAX
 from orbitmq.store import reading
 from orbitmq.store.store import MessageStore
 

@@ -16,7 +16,7 @@ import asyncio
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.clients import ConsumerGroup, Member
 from orbitmq.errors import OrbitError
-from orbitmq.limits import EMBEDDED_ASK_MS
+from orbitmq.limits.testing import EMBEDDED_ASK_MS
 from orbitmq.protocol.names import is_system_topic, retry_topic
 from orbitmq.protocol.remoting.bodies import ConsumerRunningInfo
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode

@@ -14,7 +14,7 @@ import msgspec
 
 from orbitmq.client import StoredMessage
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import DECOMPRESSED_BYTES_MAX
+from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record

@@ -24,7 +24,7 @@ from typing import Final
 from orbitmq.client import StoredMessage
 from orbitmq.clock import SystemClock
 from orbitmq.errors import OrbitError
-from orbitmq.limits import EMBEDDED_REST_MS, EMBEDDED_REST_SPINS
+from orbitmq.limits.testing import EMBEDDED_REST_MS, EMBEDDED_REST_SPINS
 from orbitmq.server.lifecycle import BrokerRole, ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.writability import SPACE

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from orbitmq.leaf import twin
-from orbitmq.limits import PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import HALF_TOPIC, QUARANTINE_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.limits import REWRITE_BATCH_MAX
+from orbitmq.limits.store import REWRITE_BATCH_MAX
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.message import NewMessage
 from orbitmq.store.store import MessageStore

@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property
 
 PRECEDENCE: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)

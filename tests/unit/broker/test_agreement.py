@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.broker import clients
 from orbitmq.broker.agreement import Voice, disagreements, wishes_of
-from orbitmq.limits import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
+from orbitmq.limits.broker import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
 from orbitmq.protocol.remoting.bodies import (
     ConsumerConnection,
     ConsumerData,

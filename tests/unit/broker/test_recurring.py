@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import orbitmq
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError, MessageIllegalError, NotFoundError, RemoteError
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import QUARANTINE_TOPIC, RECURRING_TOPIC
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.recurring_bodies import RecurringDefinition, RecurringPage, RecurringQuery

@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.broker.counting.sizes import SIZE_BOUNDS, SizeTable
 from orbitmq.broker.counting.traffic import OTHERS
-from orbitmq.limits import STATISTIC_NAMES_MAX
+from orbitmq.limits.broker import STATISTIC_NAMES_MAX
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from scripted_server import Ran, ScriptedServer
 from orbitmq.cli import contexts
 from orbitmq.cli.contexts import Context, Contexts
 from orbitmq.errors import ConfigurationError, NotFoundError
-from orbitmq.limits import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
+from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
 from orbitmq.protocol.remoting.bodies import TopicList
 from orbitmq.protocol.remoting.codes import RequestCode
 

@@ -10,7 +10,7 @@ import pytest
 from orbitmq.client.due_time import due_property, instant_ms, length_ms, nearest_level
 from orbitmq.client.message import Message, check_message, message_properties
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOON_MS = 1_795_262_400_000

@@ -22,7 +22,8 @@ from orbitmq.client.redrive import (
 )
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX, REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.properties import decode_properties, encode_properties

@@ -15,7 +15,7 @@ from orbitmq.client._async.sending import waiting_replies
 from orbitmq.client.options import ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, MessageIllegalError, RequestTimeoutError, SendFailedError
-from orbitmq.limits import CLIENT_CALLBACKS_MAX
+from orbitmq.limits.client import CLIENT_CALLBACKS_MAX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 

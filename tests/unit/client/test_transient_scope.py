@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.client.sending.transient_scope import EPOCH_MS, EPOCH_SENDS, REPEAT_MS_MAX, TransientScope, once_text
-from orbitmq.limits import CLIENT_EPOCH_SENDS_MAX
+from orbitmq.limits.client import CLIENT_EPOCH_SENDS_MAX
 from orbitmq.protocol.properties import decode_properties
 
 

@@ -11,7 +11,7 @@ from scripted_cluster import CUT, SILENCE, Broker, Cluster
 from orbitmq.client._async.connecting import transport
 from orbitmq.client._async.connecting.transport import Channel, SocketChannel
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.limits import CLIENT_WRITE_BUFFER_BYTES
+from orbitmq.limits.client import CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 

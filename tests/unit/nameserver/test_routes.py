@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from orbitmq import limits
+from orbitmq.limits import nameserver as limits
 from orbitmq.nameserver import routes
 from orbitmq.nameserver.routes import (
     BrokerKey,

@@ -7,7 +7,7 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import RECALL_HANDLE_CHARS_MAX
+from orbitmq.limits.wire import RECALL_HANDLE_CHARS_MAX
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle, encode_handle
 
 

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from orbitmq.limits import DESCRIPTORS_MAX
+from orbitmq.limits.server import DESCRIPTORS_MAX
 from orbitmq.server.descriptors import FILES_MIN, ConnectionRoom, descriptor_limit, raise_descriptor_limit
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import PortTakenError
-from orbitmq.limits import HTTP_CONNECTIONS_MAX, HTTP_REQUEST_BYTES_MAX
+from orbitmq.limits.server import HTTP_CONNECTIONS_MAX, HTTP_REQUEST_BYTES_MAX
 from orbitmq.server import http_front
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.http_front import Answer, HttpFront, Request

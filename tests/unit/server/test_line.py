@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from orbitmq.clock import ManualClock
-from orbitmq.limits import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, TURN_SLICE_MS
+from orbitmq.limits.server import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, TURN_SLICE_MS
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response

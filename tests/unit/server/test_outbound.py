@@ -11,7 +11,7 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.limits import OUTBOUND_PAUSE_FIRST_MS
+from orbitmq.limits.server import OUTBOUND_PAUSE_FIRST_MS
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.server.outbound import Notices, Outbound, split_address

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq import limits
+from orbitmq.limits import store as limits
 from orbitmq.protocol.javahash import index_key_hash
 from orbitmq.store import index_batch
 from orbitmq.store.dispatch import Dispatched

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.timing.timer_times import (
     WINDOW_SLOTS_MAX,
     TimerKind,

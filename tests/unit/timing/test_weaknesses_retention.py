@@ -16,7 +16,7 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
-from orbitmq.limits import REWRITE_BATCH_MAX
+from orbitmq.limits.store import REWRITE_BATCH_MAX
 from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, without_property
 from orbitmq.store.files import DiskUsage, OsFiles

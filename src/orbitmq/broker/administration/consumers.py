@@ -24,7 +24,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import QUESTIONS_TO_CLIENTS_MAX
+from orbitmq.limits.broker import QUESTIONS_TO_CLIENTS_MAX
 from orbitmq.protocol.ids import decode_offset_id
 from orbitmq.protocol.remoting.bodies import ConsumerStatusBody
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode

@@ -20,7 +20,7 @@ from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
-from orbitmq.limits import CONSUME_STATS_QUEUES_MAX
+from orbitmq.limits.broker import CONSUME_STATS_QUEUES_MAX
 from orbitmq.protocol.names import retry_topic
 from orbitmq.protocol.remoting.bodies import (
     ConsumeStats,

@@ -14,7 +14,7 @@ from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import QUERY_ANSWER_BYTES_MAX, QUEUE_UNITS_SHOWN_MAX
+from orbitmq.limits.broker import QUERY_ANSWER_BYTES_MAX, QUEUE_UNITS_SHOWN_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.remoting.bodies import ConsumeQueueBody, ConsumeQueueUnit
 from orbitmq.protocol.remoting.commands import ResponseCode

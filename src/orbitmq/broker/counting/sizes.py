@@ -12,7 +12,7 @@ from typing import Final
 
 from orbitmq.broker.counting.traffic import OTHERS
 from orbitmq.histogram import Buckets
-from orbitmq.limits import STATISTIC_NAMES_MAX
+from orbitmq.limits.broker import STATISTIC_NAMES_MAX
 
 SIZE_BOUNDS: Final = (1 << 10, 1 << 12, 1 << 19, 1 << 20, 1 << 21, 1 << 22)
 """1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB, 4 MiB: the largest size of each bucket."""

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from orbitmq.limits import STATISTIC_NAMES_MAX
+from orbitmq.limits.broker import STATISTIC_NAMES_MAX
 
 STEP_NS: Final = 10_000_000_000
 """The finest step; coarser ones are multiples of it."""

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.limits import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
 from orbitmq.protocol.names import DLQ_PREFIX, FAR_TIMER_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode

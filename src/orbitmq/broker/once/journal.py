@@ -28,7 +28,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from orbitmq.limits import ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX
 from orbitmq.store import blocks
 from orbitmq.store.blocks import BlockFile, encode_block
 from orbitmq.store.files import Files

@@ -20,7 +20,12 @@ import msgspec
 
 from orbitmq.broker.once.identity import TRANSIENT_PREFIX, Once
 from orbitmq.broker.refusal import Refusal
-from orbitmq.limits import ONCE_KEYS_PER_EPOCH_MAX, ONCE_MEMORY_BYTES_MAX, ONCE_SCOPES_MAX, ONCE_TRANSIENT_IDLE_MS
+from orbitmq.limits.broker import (
+    ONCE_KEYS_PER_EPOCH_MAX,
+    ONCE_MEMORY_BYTES_MAX,
+    ONCE_SCOPES_MAX,
+    ONCE_TRANSIENT_IDLE_MS,
+)
 from orbitmq.protocol.remoting.commands import ResponseCode
 
 KEY_BYTES: Final = 160

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from orbitmq import limits
 from orbitmq.broker.recurring.desk import RunDesk, reserved_property
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send import ANSWERS
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError, ProtocolError, RecordError, StoreUnwritableError
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.commands import ResponseCode

@@ -16,7 +16,7 @@ from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.timers.views import Pending, delivered_view, is_far_recall_of, is_recall_of, pending_view, was_timed
 from orbitmq.broker.topics import TopicTable
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
+from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
 from orbitmq.protocol.names import TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import decode_handle

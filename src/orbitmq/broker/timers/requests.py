@@ -20,7 +20,7 @@ from orbitmq.broker.timers.changing import TimerChanges, Told
 from orbitmq.broker.timers.finding import Meant, PendingIndex, TimerFinder, Wanted
 from orbitmq.broker.timers.views import Pending
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
+from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.commands import ResponseCode

@@ -17,7 +17,7 @@ from orbitmq.client._async.parts import Context, Member
 from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
 from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.errors import OrbitError
-from orbitmq.limits import CLIENT_CALLBACKS_MAX, CLIENT_STACKS_CHARS_MAX
+from orbitmq.limits.client import CLIENT_CALLBACKS_MAX, CLIENT_STACKS_CHARS_MAX
 from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.bodies import (
     ConsumeMessageDirectlyResult,

@@ -30,7 +30,7 @@ from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits import CLIENT_GROUPS_MAX, CONSUMER_TOPICS_MAX
+from orbitmq.limits.client import CLIENT_GROUPS_MAX, CONSUMER_TOPICS_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import (
     CLIENT_INNER_PRODUCER_GROUP,

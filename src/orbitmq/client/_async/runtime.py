@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from orbitmq.limits import CLIENT_OFFLOAD_BYTES
+from orbitmq.limits.client import CLIENT_OFFLOAD_BYTES
 
 log = logging.getLogger("orbitmq.client")
 

@@ -27,7 +27,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.runtime import Tasks, log
 from orbitmq.errors import ClientError
-from orbitmq.limits import SYNC_ACK_DELAY_MS, SYNC_EXIT_WAIT_MS
+from orbitmq.limits.client import SYNC_ACK_DELAY_MS, SYNC_EXIT_WAIT_MS
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits import ALLOCATION_VIRTUAL_NODES_MAX
+from orbitmq.limits.client import ALLOCATION_VIRTUAL_NODES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 Strategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], Sequence[MessageQueue]]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from orbitmq.errors import ClientError, ConfigurationError, ProtocolError
-from orbitmq.limits import OFFSETS_FILE_BYTES_MAX
+from orbitmq.limits.client import OFFSETS_FILE_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
 
 DEFAULT_FOLDER: Final = ".rocketmq_offsets"

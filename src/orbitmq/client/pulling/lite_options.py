@@ -11,9 +11,9 @@ from enum import Enum
 
 import msgspec
 
-from orbitmq import limits
 from orbitmq.client.consuming.allocation import AllocateAverage, Strategy
 from orbitmq.client.options import ConsumeFrom, ConsumerOptions, check_range, check_switch
+from orbitmq.limits import client as limits
 
 
 class LiteConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):

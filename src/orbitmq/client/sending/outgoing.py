@@ -24,7 +24,7 @@ from orbitmq.client.message import (
 )
 from orbitmq.client.options import Codec
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits import PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.protocol.properties import Property

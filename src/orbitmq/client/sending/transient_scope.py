@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.limits import CLIENT_EPOCH_SENDS_MAX
+from orbitmq.limits.client import CLIENT_EPOCH_SENDS_MAX
 from orbitmq.protocol.properties import Property
 
 TRANSIENT_PREFIX: Final = "~"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 
 from orbitmq.errors import FrameError
-from orbitmq.limits import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.frame import PREFIX_BYTES, Command, check_prefix, decode_parts
 
 _prefix_at = struct.Struct(">iI").unpack_from

@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import JSON_BYTES_MAX, JSON_DEPTH_MAX, JSON_VALUES_MAX
+from orbitmq.limits.wire import JSON_BYTES_MAX, JSON_DEPTH_MAX, JSON_VALUES_MAX
 
 ObjectKeyReader = Callable[[dict[Any, Any]], Hashable]
 

@@ -23,7 +23,7 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 
 from orbitmq.errors import FrameError, ProtocolError
-from orbitmq.limits import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.versions import LANGUAGE_ORDINALS, LANGUAGES, OUR_VERSION, Language
 
 FLAG_RESPONSE: Final = 1

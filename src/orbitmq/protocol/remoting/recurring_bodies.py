@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from orbitmq.limits import RECURRENCE_CATCH_UP_MAX, RECURRENCE_PAGE_MAX
+from orbitmq.limits.recurrence import RECURRENCE_CATCH_UP_MAX, RECURRENCE_PAGE_MAX
 from orbitmq.protocol.remoting.bodies.json_body import Int64, JsonBody
 
 

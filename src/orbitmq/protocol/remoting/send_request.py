@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Buffer

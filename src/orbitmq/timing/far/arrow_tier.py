@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.errors import RecordError, StoreDamagedError
-from orbitmq.limits import FAR_DAY_ROWS_MIN, FAR_ROW_GROUP_ROWS
+from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_ROW_GROUP_ROWS
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.columns import (

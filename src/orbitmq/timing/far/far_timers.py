@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreDamagedError, StoreUnwritableError
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK

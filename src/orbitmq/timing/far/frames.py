@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import FAR_FRAME_BYTES_MAX
+from orbitmq.limits.far import FAR_FRAME_BYTES_MAX
 from orbitmq.timing.far.tier import FarQuery, FileView
 
 _LENGTHS: Final = Struct(">II")

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
-from orbitmq.limits import (
+from orbitmq.limits.far import (
     FAR_ANSWER_MS,
     FAR_IDLE_MS,
     FAR_LANDING_AGE_MS,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from orbitmq.limits import (
+from orbitmq.limits.far import (
     FAR_COMPACT_BYTES_MAX,
     FAR_DAY_FILES_MAX,
     FAR_LANDING_AGE_MS,

@@ -22,7 +22,7 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import FAR_CALL_TIMEOUT_MS
+from orbitmq.limits.far import FAR_CALL_TIMEOUT_MS
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.frames import (
     Compact,

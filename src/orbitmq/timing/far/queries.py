@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from orbitmq.errors import StoreError
-from orbitmq.limits import FAR_LANDING_ROWS_MAX, FAR_QUERIES_MAX
+from orbitmq.limits.far import FAR_LANDING_ROWS_MAX, FAR_QUERIES_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record, iter_records

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from orbitmq.limits import TIMER_COUNT_BUCKETS_MAX
+from orbitmq.limits.timers import TIMER_COUNT_BUCKETS_MAX
 
 WIDTHS_MS: Final = (60_000, 3_600_000, 86_400_000, 30 * 86_400_000)
 """From a minute on, each a multiple of the one before."""

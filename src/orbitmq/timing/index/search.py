@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from orbitmq.limits import TIMER_SCAN_MAX
+from orbitmq.limits.timers import TIMER_SCAN_MAX
 from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, topic_seed
 from orbitmq.timing.index.gathering import Found, FoundKey, Source
 

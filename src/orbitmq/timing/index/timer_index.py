@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from orbitmq.clock import Clock
 from orbitmq.errors import TimerIndexIncompleteError
-from orbitmq.limits import TIMER_MATCHES_READ_MAX
+from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog

@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from orbitmq.limits import RECURRENCE_INSTANT_MS_MAX
+from orbitmq.limits.recurrence import RECURRENCE_INSTANT_MS_MAX
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
 from orbitmq.timing.recurrence.state import Recurring
 from orbitmq.timing.recurrence.turns import next_due

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orbitmq import limits
+from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.records import Defined, Deleted, Progressed, Record, replay
 from orbitmq.timing.recurrence.state import Recurring
 

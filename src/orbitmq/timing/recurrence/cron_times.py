@@ -25,8 +25,8 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.zones import STEP_S, Zone
 
 _EPOCH: Final = datetime(1970, 1, 1)

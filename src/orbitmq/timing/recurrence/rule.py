@@ -17,8 +17,8 @@ from typing import Protocol
 
 import msgspec
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.cron_times import CronTimes

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
-from orbitmq import limits
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, RecordError, StoreUnwritableError
 from orbitmq.histogram import Histogram
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import RECURRING_TOPIC
 from orbitmq.protocol.records import stored_size
 from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome

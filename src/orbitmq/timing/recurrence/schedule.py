@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.rule import Rule, times_of
 
 _ID_BYTES: Final = 16

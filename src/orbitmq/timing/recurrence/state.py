@@ -25,8 +25,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.recurrence import RECURRENCE_BODY_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
@@ -163,16 +164,16 @@ def _check_message(message: Message) -> None:
     problem = topic_name_problem(message.topic)
     if problem is not None:
         raise ConfigurationError(f"a recurring message cannot be sent: {problem}", remedy="name an ordinary topic")
-    if len(message.body) > limits.RECURRENCE_BODY_BYTES_MAX:
+    if len(message.body) > RECURRENCE_BODY_BYTES_MAX:
         raise ConfigurationError(
             f"the body of the recurring message has {len(message.body)} bytes, at most RECURRENCE_BODY_BYTES_MAX = "
-            f"{limits.RECURRENCE_BODY_BYTES_MAX} are allowed",
+            f"{RECURRENCE_BODY_BYTES_MAX} are allowed",
             remedy="send a reference to the data, not the data",
         )
     properties_bytes = len(encode_properties(message.properties))
-    if properties_bytes > limits.PROPERTIES_BYTES_MAX:
+    if properties_bytes > PROPERTIES_BYTES_MAX:
         raise ConfigurationError(
             f"the properties of the recurring message have {properties_bytes} bytes, at most PROPERTIES_BYTES_MAX = "
-            f"{limits.PROPERTIES_BYTES_MAX} are allowed",
+            f"{PROPERTIES_BYTES_MAX} are allowed",
             remedy="put the data into the body",
         )

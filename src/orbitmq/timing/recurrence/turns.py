@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from orbitmq import limits
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
 from orbitmq.timing.recurrence.state import Place, Progress, Recurring, is_used_up

@@ -13,8 +13,8 @@ import zoneinfo
 from datetime import datetime, tzinfo
 from typing import Final
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import recurrence as limits
 
 STEP_S: Final = 3 * 86_400
 """How far is looked at once for a change. A zone never has two changes so close together: since 1970 the shortest distance in

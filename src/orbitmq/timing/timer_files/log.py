@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from orbitmq.limits import TIMER_CHAIN_UNITS_MAX, TIMER_TAIL_BYTES_MAX
+from orbitmq.limits.timers import TIMER_CHAIN_UNITS_MAX, TIMER_TAIL_BYTES_MAX
 from orbitmq.store.files import Files
 from orbitmq.store.segments import Segment, SegmentSequence
 from orbitmq.timing.timer_files.unit import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.store.dispatch import Dispatched, dispatched_from_record

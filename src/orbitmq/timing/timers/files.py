@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import TIMER_CHAIN_UNITS_MAX
+from orbitmq.limits.timers import TIMER_CHAIN_UNITS_MAX
 from orbitmq.store.files import Files
 from orbitmq.store.segments import Segment
 from orbitmq.timing.timer_files import link as linking

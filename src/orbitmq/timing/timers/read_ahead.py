@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from orbitmq.limits import TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
+from orbitmq.limits.timers import TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import SLEEP_MAX_MS, Data, read_cold
 from orbitmq.timing.timers.slots import NearSlots

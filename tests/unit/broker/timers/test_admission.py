@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from orbitmq.limits import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.limits import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
+from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.recall_handles import decode_handle, encode_handle

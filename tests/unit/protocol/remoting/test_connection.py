@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from orbitmq.errors import FrameError
-from orbitmq.limits import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, Serialize, encode, request
 

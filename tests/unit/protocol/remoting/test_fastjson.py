@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import JSON_DEPTH_MAX
+from orbitmq.limits.wire import JSON_DEPTH_MAX
 from orbitmq.protocol.remoting import fastjson
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.fastjson import ObjectKey, dumps, loads

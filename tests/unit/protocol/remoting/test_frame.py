@@ -7,7 +7,7 @@ import json
 import pytest
 
 from orbitmq.errors import FrameError, ProtocolError
-from orbitmq.limits import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.frame import Command, Serialize, decode, encode, encode_head, request, response
 from orbitmq.protocol.remoting.versions import Language
 

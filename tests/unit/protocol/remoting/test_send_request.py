@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orbitmq.client.sending.outgoing import Outgoing, request_fields
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import encode_head, request

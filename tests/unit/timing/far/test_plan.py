@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbitmq.limits import FAR_DAY_FILES_MAX, FAR_LANDING_AGE_MS, FAR_LANDING_FILES_MAX, FAR_LANDING_ROWS_MAX
+from orbitmq.limits.far import FAR_DAY_FILES_MAX, FAR_LANDING_AGE_MS, FAR_LANDING_FILES_MAX, FAR_LANDING_ROWS_MAX
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.plan import Horizon, compaction, day_directory, landing_is_due, next_promotion
 

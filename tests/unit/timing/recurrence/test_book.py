@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orbitmq import limits
+from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.book import RecurrenceBook
 from orbitmq.timing.recurrence.records import defined, deleted, progressed
 from orbitmq.timing.recurrence.rule import Rule

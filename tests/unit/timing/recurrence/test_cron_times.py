@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 from cronsim import CronSim
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.cron_times import CronTimes
 from orbitmq.timing.recurrence.zones import Zone
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq import limits
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import RECURRING_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp

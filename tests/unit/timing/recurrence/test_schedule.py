@@ -7,8 +7,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from orbitmq import limits
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Schedule

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from cronsim import CronSim
 
-from orbitmq import limits
+from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import Message, Place, Progress, Recurring

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits import TIMER_TAIL_BYTES_MAX
+from orbitmq.limits.timers import TIMER_TAIL_BYTES_MAX
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import RecordingFiles
 from orbitmq.timing.timer_files.link import Link, link, settle

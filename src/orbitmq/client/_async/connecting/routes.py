@@ -20,7 +20,7 @@ from orbitmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from orbitmq.limits import CLIENT_TOPICS_MAX
+from orbitmq.limits.client import CLIENT_TOPICS_MAX
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.bodies import TopicRouteData
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode

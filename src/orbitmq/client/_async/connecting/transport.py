@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, cast
 from orbitmq.client._async.runtime import log
 from orbitmq.client.addresses import split_address
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
-from orbitmq.limits import CLIENT_IN_FLIGHT_REQUESTS_MAX, CLIENT_WRITE_BUFFER_BYTES
+from orbitmq.limits.client import CLIENT_IN_FLIGHT_REQUESTS_MAX, CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Buffer, Command, encode_head
 from orbitmq.protocol.remoting.send_request import SendRequest

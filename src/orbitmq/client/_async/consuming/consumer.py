@@ -58,7 +58,7 @@ from orbitmq.client.consuming.pull_plan import Hold, Unsettled, hold
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits import CONSUMER_CONCURRENCY_MAX
+from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX
 from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageModel, MessageQueue
 
 SLICE_MS: Final = 5

@@ -31,7 +31,7 @@ from orbitmq.client.consuming.pull_plan import (
 )
 from orbitmq.client.route import MASTER_ID
 from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
-from orbitmq.limits import CONSUMER_PULL_BYTES
+from orbitmq.limits.client import CONSUMER_PULL_BYTES
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.sysflag import SysFlag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbitmq.client._async.runtime import offload
-from orbitmq.limits import DECOMPRESSED_BYTES_MAX
+from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.batches import unwrap_inner_batch
 from orbitmq.protocol.compression import decompress
 from orbitmq.protocol.filters import TagFilter

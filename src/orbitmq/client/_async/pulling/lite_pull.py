@@ -50,7 +50,7 @@ from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.pulling.pull_request import queue_name
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError
-from orbitmq.limits import (
+from orbitmq.limits.client import (
     CONSUMER_PULL_MESSAGES_MAX,
     CONSUMER_TOPICS_MAX,
     LITE_ASSIGNED_QUEUES_MAX,

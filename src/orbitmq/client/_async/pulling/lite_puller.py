@@ -22,7 +22,7 @@ from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.pulling.pull_request import PullAnswer, PullRequest
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, ProtocolError, RemoteError
-from orbitmq.limits import CONSUMER_PULL_BYTES
+from orbitmq.limits.client import CONSUMER_PULL_BYTES
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.sysflag import SysFlag
 

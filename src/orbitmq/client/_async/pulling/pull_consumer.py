@@ -25,7 +25,8 @@ from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.client.pulling.pull_request import PullAnswer, PullRequest, queue_name
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, ConfigurationError, ProtocolError
-from orbitmq.limits import CONSUMER_PULL_BYTES, CONSUMER_PULL_MESSAGES_MAX, FRAME_BYTES_MAX, PULL_WAIT_MS_MAX
+from orbitmq.limits.client import CONSUMER_PULL_BYTES, CONSUMER_PULL_MESSAGES_MAX, PULL_WAIT_MS_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.sysflag import SysFlag
 

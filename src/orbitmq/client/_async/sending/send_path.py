@@ -30,7 +30,8 @@ from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_
 from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, MessageIllegalError, RemoteError
-from orbitmq.limits import CLIENT_SEND_TEMPLATES_MAX, PROPERTIES_BYTES_MAX
+from orbitmq.limits.client import CLIENT_SEND_TEMPLATES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request

@@ -21,7 +21,8 @@ from orbitmq.client.sending.outgoing import prepare
 from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, ConsumeOutcome, MessageKind, SentTrace, attempt_id
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError
-from orbitmq.limits import BODY_BYTES_MAX, CLIENT_TRACES_MAX
+from orbitmq.limits.client import CLIENT_TRACES_MAX
+from orbitmq.limits.wire import BODY_BYTES_MAX
 from orbitmq.protocol.properties import Property
 
 BATCH_RECORDS: Final = 64

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from orbitmq.client._async.runtime import Event, log, offload
 from orbitmq.errors import ClientError
-from orbitmq.limits import CLIENT_REQUESTS_WAITING_MAX, DECOMPRESSED_BYTES_MAX
+from orbitmq.limits.client import CLIENT_REQUESTS_WAITING_MAX
+from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.sysflag import SysFlag, compression_of
 
 if TYPE_CHECKING:  # a program that asks nothing needs no replies

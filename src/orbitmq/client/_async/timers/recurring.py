@@ -26,7 +26,7 @@ from orbitmq.client.recurring import (
     message_of,
 )
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError, RemoteError
-from orbitmq.limits import RECURRENCE_PREVIEW_MAX
+from orbitmq.limits.recurrence import RECURRENCE_PREVIEW_MAX
 from orbitmq.protocol.remoting import recurring_bodies as wire
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command

@@ -36,7 +36,8 @@ from orbitmq.client.timers import (
     view,
 )
 from orbitmq.errors import ClientError, ConfigurationError, RemoteError
-from orbitmq.limits import DECOMPRESSED_BYTES_MAX, TIMER_PAGE_MAX
+from orbitmq.limits.timers import TIMER_PAGE_MAX
+from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from orbitmq.protocol.remoting import timer_bodies as wire
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody

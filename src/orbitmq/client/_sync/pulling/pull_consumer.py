@@ -22,7 +22,7 @@ from typing import Self
 from orbitmq.client._async.pulling import pull_consumer as source
 from orbitmq.client._async.pulling.pull_consumer import Pulled, PulledBytes
 from orbitmq.client._sync.loop_thread import LoopThread
-from orbitmq.limits import CONSUMER_PULL_BYTES, CONSUMER_PULL_MESSAGES_MAX
+from orbitmq.limits.client import CONSUMER_PULL_BYTES, CONSUMER_PULL_MESSAGES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 

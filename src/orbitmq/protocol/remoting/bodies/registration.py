@@ -18,7 +18,7 @@ from typing import Self
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits import DECOMPRESSED_BYTES_MAX
+from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.remoting import fastjson
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody, kept_list
 from orbitmq.protocol.remoting.bodies.topics import DataVersion, TopicConfig, TopicConfigWrapper, TopicQueueMappingInfo

@@ -1,0 +1,113 @@
+"""Bounds of the client: connections, producers, consumers, and the blocking client's thread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- client --------------------------------------------------------------------------------------------------------
+CLIENT_IN_FLIGHT_REQUESTS_MAX: Final = 4_096
+"""Unanswered requests per connection; later calls wait for a free place within their own time limit."""
+
+CLIENT_WRITE_BUFFER_BYTES: Final = 1_048_576
+"""Above this many unsent bytes on a connection callers wait before they write; bounds what a slow broker can pile up."""
+
+CLIENT_NAME_SERVERS_MAX: Final = 64
+"""More addresses than any cluster has name servers; a longer list is a mistake such as a pasted file."""
+
+CLIENT_TOPICS_MAX: Final = 10_000
+"""Topics whose routes one client keeps fresh; each costs a name-server request every 30 s."""
+
+CLIENT_GROUPS_MAX: Final = 1_000
+"""Producers plus consumers of one client; all of them travel in every heartbeat."""
+
+CLIENT_SEND_RETRIES_MAX: Final = 64
+"""Largest retry count a producer may be given; the time limit of the send ends the attempts long before."""
+
+CLIENT_SENDS_IN_FLIGHT_MAX: Final = 1_024
+"""Default of what one producer has under way, in messages; the Java client's bound for asynchronous sends."""
+
+CLIENT_BYTES_IN_FLIGHT_MAX: Final = 100 * 1024 * 1024
+"""The same in bytes of bodies."""
+
+CLIENT_EPOCH_SENDS_MAX: Final = 65_536
+"""Sends of one epoch of a producer's own scope, beyond which stragglers of the epoch before are given up: at 15,000 sends
+a second the epoch can still wait four seconds for them."""
+
+CLIENT_SEND_TEMPLATES_MAX: Final = 1_024
+"""Topics for which a producer keeps an encoded send header; beyond it they are made anew."""
+
+CLIENT_REQUESTS_WAITING_MAX: Final = 10_000
+"""Requests of one client that wait for the reply of a consumer; each is a few hundred bytes and a timer."""
+
+CLIENT_TRACES_MAX: Final = 2_048
+"""Trace records that wait to be sent; further ones are dropped and counted, so that tracing never holds up a send."""
+
+CONSUMER_TOPICS_MAX: Final = 1_000
+"""Topics of one consumer; every one is rebalanced every 20 s."""
+
+CONSUMER_CONCURRENCY_MAX: Final = 1_000
+"""Handlers of one consumer that may run at the same time."""
+
+CONSUMER_QUEUE_MESSAGES_MAX: Final = 1_000
+"""Unsettled messages of one queue above which it is not pulled (RocketMQ's pullThresholdForQueue)."""
+
+CONSUMER_QUEUE_BYTES_MAX: Final = 100 * 1024 * 1024
+"""Unsettled body bytes of one queue above which it is not pulled (pullThresholdSizeForQueue)."""
+
+CONSUMER_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Unsettled body bytes of all queues of one consumer above which none is pulled; RocketMQ has no such bound."""
+
+CONSUMER_MESSAGES_MAX: Final = 100_000
+"""Unsettled messages of all queues of one consumer above which none is pulled: small messages cost more than their bytes."""
+
+CONSUMER_BATCH_MESSAGES_MAX: Final = 1_024
+"""Messages of one call of a batch handler; RocketMQ's consumeMessageBatchMaxSize."""
+
+CONSUMER_SPAN_MAX: Final = 2_000
+"""Distance from the first to the last unsettled offset of a queue above which it is not pulled: one stuck message
+may hold back the committed offset, and with it cause redelivery after a crash, only this far."""
+
+CONSUMER_PULL_MESSAGES_MAX: Final = 1_024
+"""Largest number of messages one pull may ask for."""
+
+CONSUMER_PULL_BYTES: Final = 262_144
+"""Bytes one pull asks for at most; the broker's own transfer bound."""
+
+ALLOCATION_VIRTUAL_NODES_MAX: Final = 10_000
+"""Places of one member on the ring of the consistent-hash strategy; every rebalance computes all of them for all members."""
+
+PULL_WAIT_MS_MAX: Final = 110_000
+"""Longest wait one explicit pull may ask for: brokers close connections that are silent for 120 s."""
+
+LITE_MESSAGES_MAX: Final = 10_000
+"""Messages of all queues of a lite consumer, waiting to be polled or in hand, above which none is pulled (pullThresholdForAll)."""
+
+LITE_ASSIGNED_QUEUES_MAX: Final = 16_384
+"""Queues that may be assigned to one lite consumer; each is one held request at its broker."""
+
+LITE_WATCHES_MAX: Final = 1_000
+"""Topics whose queues one lite consumer watches; each costs a look at the name servers every 30 s."""
+
+OFFSETS_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Offsets file of a broadcasting consumer: some 150,000 queues. A larger one is no such file."""
+
+CLIENT_STACKS_CHARS_MAX: Final = 65_536
+"""Where the tasks of a client stand, as an administrator's request is answered; a screen or two is what people read."""
+
+CLIENT_OFFLOAD_BYTES: Final = 65_536
+"""Bodies from this size are compressed and decompressed on a thread, so that the event loop is not held for more than
+about a millisecond."""
+
+CLIENT_CALLBACKS_MAX: Final = 64
+"""Requests of brokers that a client serves at the same time; further ones are answered SYSTEM_BUSY."""
+
+REDRIVE_REFUSALS_KEPT_MAX: Final = 100
+"""Dead letters that cannot be sent and are named in the account of a run; further ones are counted."""
+
+# --- blocking client -----------------------------------------------------------------------------------------------
+SYNC_ACK_DELAY_MS: Final = 10
+"""How long an acknowledgement may wait on its way to the client's thread, so that a hundred of them wake it once; little beside
+the seconds until offsets are written."""
+
+SYNC_EXIT_WAIT_MS: Final = 1_000
+"""How long the interpreter's exit waits for the thread of a client that nobody closed."""

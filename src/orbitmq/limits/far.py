@@ -1,0 +1,63 @@
+"""Bounds of the far tier: files, moves into the wheel, look-ups, and the process that keeps the files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FAR_LANDING_ROWS_MAX: Final = 20_000
+"""Far messages that wait in the log alone before they are written to a file. A start reads each of them: 0.3 s."""
+
+FAR_LANDING_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The same in bytes: one request to the process that writes files."""
+
+FAR_LANDING_AGE_MS: Final = 600_000
+"""A far message is in a file after ten minutes: few files where few messages come."""
+
+FAR_LANDING_FILES_MAX: Final = 16
+"""Landing files beyond which they are put into the files of their days: each one costs every look-up by key some milliseconds."""
+
+FAR_DAY_FILES_MAX: Final = 8
+"""Files of one day beyond which they become one."""
+
+FAR_DAY_ROWS_MIN: Final = 1_000
+"""Rows below which a day gets no file of its own when landing files are put into days: files of a few kilobytes cost more than
+they help."""
+
+FAR_TOMBSTONES_MAX: Final = 20_000
+"""Rows of recalled and rescheduled messages that stay in files before these are written anew: 3 MB of memory."""
+
+FAR_COMPACT_BYTES_MAX: Final = 48 * 1024 * 1024
+"""Payload that is written anew at a time; the process that does it takes about six times that."""
+
+FAR_ROW_GROUP_ROWS: Final = 8_192
+"""Rows that are read together from a file of the far tier."""
+
+FAR_PROMOTION_ROWS_MAX: Final = 2_000
+"""Messages that leave a file together, with one mark behind them."""
+
+FAR_PROMOTION_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The same in bytes; a single message may be larger."""
+
+FAR_SLICE_ROWS: Final = 128
+"""Promoted messages appended in one loop turn: about 2 ms."""
+
+FAR_QUERIES_MAX: Final = 64
+"""Look-ups in the far tier that wait at a time; a further one is refused."""
+
+FAR_ANSWER_MS: Final = 60_000
+"""How long an answer of the far tier may be acted upon: what is finished is remembered so long, in 70 bytes each."""
+
+FAR_CALL_TIMEOUT_MS: Final = 120_000
+"""A request to the process that keeps the files which is not answered by then has failed: the process is ended."""
+
+FAR_IDLE_MS: Final = 60_000
+"""The process that keeps the files ends when nothing was asked for this long: it holds 100 MB."""
+
+FAR_RETRY_MS: Final = 1_000
+"""First pause after the far tier could not be reached; it doubles each time."""
+
+FAR_RETRY_MS_MAX: Final = 60_000
+"""Longest such pause."""
+
+FAR_FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Largest request or answer between the broker and the process that keeps the files; more is a torn stream."""

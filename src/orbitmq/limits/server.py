@@ -1,0 +1,143 @@
+"""Bounds of the process around the roles: connections, loop turns, configuration, calls to other servers, watching."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orbitmq.limits.broker import UNANSWERED_SENDS_MAX
+
+# --- connections ---------------------------------------------------------------------------------------------------
+CONNECTIONS_MAX: Final = 20_000
+"""Accepted connections of one listener; each costs a file descriptor and a few kilobytes."""
+
+DESCRIPTORS_MAX: Final = 1_048_576
+"""To this the server raises its own limit of open files, where the system allows it; Linux's usual maximum."""
+
+CONNECTION_IDLE_MS: Final = 120_000
+"""A connection without a byte in either direction for this long is closed; RocketMQ's value, clients rely on it."""
+
+IDLE_SWEEP_MS: Final = 10_000
+"""How often a listener with connections looks for idle ones: one timer for all of them."""
+
+WRITE_HIGH_WATER_BYTES: Final = 1_048_576
+"""Unsent bytes of a connection above which nothing more is read from it: four answers of the largest pull size."""
+
+WRITE_LOW_WATER_BYTES: Final = 262_144
+"""Unsent bytes below which a blocked connection is read again."""
+
+WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Unsent bytes of a connection at which it is cut: answers to requests that were accepted before it blocked fit."""
+
+HELD_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of frames that have not arrived whole, and of requests whose senders take no answers, of all connections of a
+listener: sixteen frames of the largest size."""
+
+REQUESTS_TO_PEER_MAX: Final = 256
+"""Requests of ours to one client that wait for its answer; RocketMQ allows 64 for a whole server."""
+
+WAITING_REQUESTS_MAX: Final = UNANSWERED_SENDS_MAX
+"""Requests that were read and wait to be handled, of all connections, together with sends that wait for their flush."""
+
+WAITING_REQUESTS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the requests that wait to be handled: sixteen bodies of the largest size, or 10,000 of 6 KiB."""
+
+TURN_SLICE_MS: Final = 20
+"""How long a loop turn reads and handles before what it did is written and answered; under a flood reading and handling
+take slices of this length in turn, so a small request waits for about two of them."""
+
+READ_ROUND_BYTES: Final = 200_000
+"""After a read of this size a connection waits until the others have been read: an event loop would otherwise empty one
+socket (up to 8 MiB) before it looks at the next."""
+
+HANDLED_AT_ONCE_MAX: Final = 64
+"""Requests of one read that are handled without a look at the clock; more of them wait in the line."""
+
+STOP_GRACE_MS: Final = 1_000
+"""Time that connections get at an orderly stop to take the answers already written."""
+
+LISTEN_BACKLOG: Final = 1_024
+"""Connections the kernel may hold before they are accepted; RocketMQ's value."""
+
+# --- calls to other servers ----------------------------------------------------------------------------------------
+OUTBOUND_CONNECT_MS: Final = 3_000
+"""Time for a TCP connection to a name server or broker; RocketMQ's value."""
+
+OUTBOUND_CALLS_MAX: Final = 1_024
+"""Calls that wait for an answer on one connection to another server."""
+
+OUTBOUND_ADDRESSES_MAX: Final = 256
+"""Connections kept for notices; the oldest is closed for a new one."""
+
+OUTBOUND_PAUSE_FIRST_MS: Final = 250
+"""Pause after the first failed attempt to connect."""
+
+OUTBOUND_PAUSE_LAST_MS: Final = 10_000
+"""The doubling pause ends here: a name server that comes back is found within ten seconds."""
+
+REGISTRATION_TIMEOUT_MS: Final = 24_000
+"""Time for one registration; RocketMQ's value."""
+
+REGISTRATION_PERIOD_MS_MIN: Final = 10_000
+"""Lower end of the range below: more often only costs."""
+
+REGISTRATION_PERIOD_MS_MAX: Final = 60_000
+"""`registerNameServerPeriod` is taken into this range, as RocketMQ does: half of what a name server waits at most."""
+
+REGISTRATION_RETRY_FIRST_MS: Final = 500
+"""Pause after a failed registration; it doubles up to OUTBOUND_PAUSE_LAST_MS."""
+
+UNREGISTER_TIMEOUT_MS: Final = 1_000
+"""Time for the farewell at an orderly stop; a name server notices a closed connection anyhow."""
+
+# --- configuration -------------------------------------------------------------------------------------------------
+CONFIG_FILE_BYTES_MAX: Final = 1_048_576
+"""Largest configuration file that is read; RocketMQ's longest examples are a few kilobytes."""
+
+CONFIG_UPDATE_BYTES_MAX: Final = 65_536
+"""Largest body of a request that changes the configuration: every key of a broker fits several times."""
+
+# --- watching ------------------------------------------------------------------------------------------------------
+METRIC_SERIES_MAX: Final = 2_000
+"""Series of one metric whose labels hold topics or groups; further ones share `(others)`. About 4 MB of text when all
+metrics are full, which takes 40 slices to write."""
+
+SCRAPE_SLICE_MS: Final = 2
+"""How long a scrape may hold the loop before it lets requests through."""
+
+SCRAPE_PAUSE_MS: Final = 100
+"""Scrapes begin at most this often; who asks earlier gets the answer of the next one. Monitoring asks every few seconds,
+a loop of requests must not take the loop's time."""
+
+SCRAPE_COLD_READS_MAX: Final = 2_000
+"""Old records of which one scrape reads the store time, to tell how long a group is behind."""
+
+SCRAPE_COLD_WAIT_MS: Final = 1_000
+"""How long a scrape waits for them; a disk that hangs must not hide the metrics that tell so."""
+
+HTTP_CONNECTIONS_MAX: Final = 64
+"""Connections to the HTTP port: a few monitoring systems and probes, and nobody else."""
+
+HTTP_REQUEST_BYTES_MAX: Final = 16_384
+"""Request line and headers; ours are a few hundred bytes. Bodies are not taken at all."""
+
+HTTP_REQUEST_MS: Final = 5_000
+"""Time from the first byte of a request to its last; slower clients are cut."""
+
+HTTP_ANSWER_MS: Final = 10_000
+"""Time a client gets to take an answer."""
+
+HTTP_IDLE_MS: Final = 120_000
+"""A connection without a request for this long is closed; monitoring systems keep theirs between scrapes."""
+
+LOG_REPEATS_MAX: Final = 100
+"""Default of `logRepeatsMax`: log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported.
+Peers can cause lines, and a million of them must not fill the disk that the log shares with the store."""
+
+LOG_WINDOW_MS: Final = 10_000
+"""The time over which LOG_REPEATS_MAX counts."""
+
+LOG_WORDINGS_MAX: Final = 1_024
+"""Wordings that are counted apart; the source has some 200. Beyond it all further ones count as one."""
+
+LOOP_STALL_MS: Final = 250
+"""A loop turn, or a timer's delay, of this length is a stall: it is counted, and reported in the log."""

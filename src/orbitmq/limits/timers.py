@@ -1,0 +1,52 @@
+"""Bounds of timer messages: files, release, index, and requests about what is pending."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- wheel and timer log -------------------------------------------------------------------------------------------
+TIMER_PRECISION_MS_MAX: Final = 1_775
+"""Coarsest `timerPrecisionMs`: the span of the wheel, 1,209,600 slots, still fits the 32 bits in which RocketMQ reckons with it."""
+
+TIMER_SLOTS_WAITING_MAX: Final = 65_536
+"""Slots of the timer wheel that wait for the timer log to be synced, some 200 bytes each. Beyond it the sync should come at once."""
+
+TIMER_TAIL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Units of the timer log that wait in memory to be written, 160,000 of them; beyond it the next batch writes them first."""
+
+TIMER_CHAIN_UNITS_MAX: Final = 100_000
+"""Units that one step of a walk along a slot reads at most: about 50 ms of work and 20 MB."""
+
+# --- release -------------------------------------------------------------------------------------------------------
+TIMER_READ_AHEAD_RECORDS_MAX: Final = 2_048
+"""Timer records read before their time that wait to be delivered: more than a second of them at the rate a disk gives."""
+
+TIMER_READ_AHEAD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What these records may take: four of the largest, or 16,000 of 1 KiB."""
+
+TIMER_DELIVER_MS_MAX: Final = 253_402_300_799_999
+"""Latest due time of a timer message, the last millisecond of the year 9999: calendars and columnar files know no later date."""
+
+# --- index of pending timers ---------------------------------------------------------------------------------------
+TIMER_COUNT_BUCKETS_MAX: Final = 100_000
+"""Buckets of due times counted, over all topics: 10 MB. Beyond that those of the topic with the most become wider."""
+
+TIMER_SCAN_MAX: Final = 20_000
+"""Entries of the index that one page looks at, delivered and recalled ones included: 10 ms. The page is shorter then, and
+its cursor goes on."""
+
+# --- requests about timers -----------------------------------------------------------------------------------------
+TIMER_CHANGES_PER_REQUEST_MAX: Final = 256
+"""Timers that one request recalls, reschedules or asks about: about 10 ms of work; the answer says when there are more."""
+
+TIMER_MATCHES_READ_MAX: Final = 1_024
+"""Records read for one request to find out which timers it means, those that only look alike included."""
+
+TIMER_PAST_READ_MAX: Final = 32
+"""Records with one unique key or key that are looked at to tell what became of a message; the newest of them."""
+
+TIMER_PAGE_MAX: Final = 1_000
+"""Pending timers in one page of a list: each is read from the log, about 5 us when it is in memory."""
+
+TIMER_BUCKETS_MAX: Final = 10_000
+"""Buckets of one count of pending timers: a year in hours, for a strip that a person looks at."""
