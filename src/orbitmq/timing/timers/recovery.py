@@ -51,7 +51,7 @@ LinkOf = Callable[[Dispatched], Link | None]
 """How a record of the timer topic is linked; None for one that does not say when it is due."""
 
 Address = tuple[str, str, str]
-"""Unique key, topic, queue id."""
+"""Unique key, topic, queue id; in the timer topic its slot time stands for the queue."""
 
 
 class _Way(enum.Enum):
@@ -416,13 +416,21 @@ def delivered_by_rocketmq(log: CommitLog, sources: dict[int, bool], later: Itera
         key, topic = properties.get(Property.UNIQ_KEY), properties.get(Property.REAL_TOPIC)
         queue_id = properties.get(Property.REAL_QID)
         if key and topic and queue_id:
-            address = (key, TIMER_TOPIC, "0") if is_roll else (key, topic, queue_id)
+            address = (
+                (key, TIMER_TOPIC, properties.get(Property.TIMER_OUT_MS, "")) if is_roll else (key, topic, queue_id)
+            )
             addresses.setdefault(address, []).append(physical)
     found: list[int] = []
     for entry in later:
         if entry.unique_key is None or entry.prepared_transaction_offset:
             continue
-        known = addresses.get((entry.unique_key, entry.topic, str(entry.queue_id)))
+        place = str(entry.queue_id)
+        if entry.topic == TIMER_TOPIC:
+            properties = decode_properties(entry.properties)
+            if Property.TIMER_DEL_UNIQKEY in properties:  # it carries the key of the message it cancels
+                continue
+            place = properties.get(Property.TIMER_OUT_MS, "")
+        known = addresses.get((entry.unique_key, entry.topic, place))
         if known is not None and len(known) == 1 and known[0] < entry.physical_offset:
             found.append(known[0])
             known.append(-1)
