@@ -6,13 +6,17 @@ and runs what is due. Nothing polls: without armed names nothing wakes. Every wa
 Rules of this file
 1. Deadlines are monotonic nanoseconds.
 2. A name is armed at most once; arming it again keeps the earlier deadline.
-3. An action that raises loses its own deadline only; the others stay armed.
+3. An action that raises is run again after a pause, unless it has armed itself; the others stay armed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
+
+RETRY_NS: Final = 1_000_000_000
+"""Pause after an action has raised: what it leaves undone is not forgotten, and does not fill the log."""
 
 
 class Deadlines:
@@ -53,10 +57,15 @@ class Deadlines:
                 self.arm(name, at_ns)
 
     def run_due(self, now_ns: int) -> None:
-        """Run every action whose time has come, each once; an action may arm names again."""
+        """Run every action whose time has come, each once; an action may arm names again. Raises what an action raises; those
+        behind it are run by the next call."""
         due = sorted((at, name) for name, at in self._due_ns.items() if at <= now_ns)
         for at, name in due:
             if self._due_ns.get(name) == at:  # not disarmed by an action before it
                 self.disarm(name)
                 self.wakeups[name] += 1
-                self._actions[name]()
+                try:
+                    self._actions[name]()
+                except Exception:
+                    self.arm(name, now_ns + RETRY_NS)
+                    raise

@@ -250,8 +250,8 @@ class Gathering:
 
     def all_found(self) -> Iterator[tuple[str, Sequence[Found]]]:
         """(topic, its (due time, queue offset) in pieces of a millisecond's work): for counting."""
-        names = list(self.topics)
         for low in range(0, len(self.offsets), CHUNK):
+            names = list(self.topics)  # there may be more of them than at the beginning: others add while this waits
             pieces: dict[int, list[Found]] = {}
             high = low + CHUNK
             for number, due, offset in zip(

@@ -244,20 +244,28 @@ class TimerIndex:
         if self._retry_ns and self._clock.monotonic_ns() < self._retry_ns:
             return False
         self._retry_ns = 0
-        if self._job is None:
-            self._job = self._next_job()
-            if self._job is None:
-                return False
         try:
+            if self._job is None:
+                self._job = self._next_job()
+                if self._job is None:
+                    return False
             next(self._job)
         except StopIteration:
             self._job = None
         except OSError as error:
             logger.warning("the timer index could not go on and tries again: %s", error)
-            self._job = None
-            self._retry_ns = self._clock.monotonic_ns() + RETRY_NS
+            self._try_later()
+            return False
+        except Exception:  # the index is a cache: who links a timer, or waits for a deadline, has nothing to do with it
+            logger.exception("the timer index failed and tries again")
+            self._counting.again()
+            self._try_later()
             return False
         return True
+
+    def _try_later(self) -> None:
+        self._job = None
+        self._retry_ns = self._clock.monotonic_ns() + RETRY_NS
 
     def _next_job(self) -> Steps | None:
         parts = self.parts
