@@ -6,6 +6,7 @@ Run from the repository's root: `python scripts/reference_docs.py [--check]`. Ex
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 import sys
@@ -14,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from orbitmq import errors, limits
+from orbitmq import errors
 from orbitmq.client.answers import REMEDIES
 from orbitmq.protocol.remoting.codes import response_name
 
@@ -25,7 +26,7 @@ FOLDER: Final = ROOT / "docs" / "reference"
 LIMITS = """\
 # Limits
 
-This file is generated from [limits.py](../../src/orbitmq/limits.py) by `python scripts/reference_docs.py`.
+This file is generated from [limits](../../src/orbitmq/limits/__init__.py) by `python scripts/reference_docs.py`.
 
 Every queue, batch, buffer, retry count and name length has a bound, with its reason. Beyond a bound the caller gets an error that names it;
 nothing is cut silently and memory stays bounded. Bounds that are defaults of settings say so; the settings are in
@@ -66,27 +67,44 @@ class Raised(NamedTuple):
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
+LIMIT_ROOMS: Final = (
+    "wire", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli", "testing",
+)  # fmt: skip
+
+
 def limits_page() -> str:
-    """Every bound with its value and its reason, in the sections of the source."""
-    text = (SOURCE / "limits.py").read_text(encoding="utf-8")
-    headings = {
+    """Every bound with its value and its reason, one part per module of `orbitmq.limits`, in the sections of the source."""
+    found = {path.stem for path in (SOURCE / "limits").glob("*.py")} - {"__init__"}
+    if found != set(LIMIT_ROOMS):
+        raise ValueError(f"modules of orbitmq.limits that the page does not know: {sorted(found ^ set(LIMIT_ROOMS))}")
+    return LIMITS + "".join(_limits_of(room) for room in LIMIT_ROOMS)
+
+
+def _limits_of(room: str) -> str:
+    path = SOURCE / "limits" / f"{room}.py"
+    text = path.read_text(encoding="utf-8")
+    module = importlib.import_module(f"orbitmq.limits.{room}")
+    tree = ast.parse(text)
+    sections = {
         number: found[1]
         for number, line in enumerate(text.splitlines(), start=1)
         if (found := re.match(r"# --- (.*?) -+$", line))
     }
-    parts, last = [LIMITS], ""
-    body = ast.parse(text).body
-    for node, reason in pairwise(body):
+    about = str(ast.get_docstring(tree)).splitlines()[0]
+    parts = [f"\n## {room}\n\n{about} [{room}.py](../../src/orbitmq/limits/{room}.py)\n"]
+    last: str | None = None
+    for node, reason in pairwise(tree.body):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         if not isinstance(reason, ast.Expr) or not isinstance(reason.value, ast.Constant):
             raise ValueError(f"{node.target.id} has no reason")
-        heading = [title for number, title in headings.items() if number < node.lineno][-1]
-        if heading != last:
-            last = heading
-            parts.append(f"\n## {heading.capitalize()}\n\n| bound | value | why |\n| --- | ---: | --- |\n")
+        section = ([""] + [title for number, title in sections.items() if number < node.lineno])[-1]
+        if section != last:
+            last = section
+            heading = f"\n### {section[0].upper()}{section[1:]}\n" if section else ""
+            parts.append(f"{heading}\n| bound | value | why |\n| --- | ---: | --- |\n")
         name = node.target.id
-        parts.append(f"| `{name}` | {_value(name, getattr(limits, name))} | {_cell(str(reason.value.value))} |\n")
+        parts.append(f"| `{name}` | {_value(name, getattr(module, name))} | {_cell(str(reason.value.value))} |\n")
     return "".join(parts)
 
 
