@@ -358,6 +358,7 @@ class BrokerRole:
             self.timer_index = TimerIndex(files, root, clock, self.timers, own.timer_precision_ms)
             self.timers.linked.append(self.timer_index.linked)
             self.timers.finished.append(self.timer_index.finished)
+            self.timers.audit.find = self.timer_index.overdue
         indexes = [] if self.timer_index is None else [self.timer_index]
         self.far = far_timers(settings, files, clock, process.notify)
         self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
@@ -516,6 +517,8 @@ class BrokerRole:
         self._worker.close()
         try:
             self.timers.hand_over()
+            if self.timer_index is not None:
+                self.timer_index.hand_over()
             self.store.close()
         except OSError as error:
             failures.append(f"the store could not be saved: {error}")

@@ -18,7 +18,7 @@ from orbitmq.broker.timers.finding import PendingIndex, TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.recalling import RecallProcessor
 from orbitmq.broker.timers.requests import TimerRequests
-from orbitmq.broker.timers.standing import TimerStanding
+from orbitmq.broker.timers.standing import TimerStanding, TimerTopicCounts
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
@@ -30,6 +30,7 @@ from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.timers.timers import Timers
 
 _NEED_INDEX: Final = (
+    RequestCode.GET_TIMER_METRICS,
     RequestCode.RECALL_MESSAGE,
     RequestCode.RECALL_TIMERS,
     RequestCode.RESCHEDULE_TIMERS,
@@ -69,13 +70,12 @@ class TimerService:
         self.traffic: Final = TimerTraffic(clock)
         timers.linked.append(self.traffic.linked)
         timers.finished.append(self.traffic.finished)
-        self.standing: Final = TimerStanding(timers, index, self.traffic, store, clock)
+        self.standing: Final = TimerStanding(timers, self.traffic, store, clock)
         self.changes: Final = TimerChanges(
             timers, far, intake, settings, clock, next_unique_key=next_unique_key, unwritable=unwritable
         )
         self.handlers: dict[RequestCode, Callable[[Command, Peer], Command | None]] = {
             RequestCode.GET_TIMER_CHECK_POINT: self.standing.checkpoint,
-            RequestCode.GET_TIMER_METRICS: self.standing.metrics,
             RequestCode.FAR_TIER: FarTierRequests(far).answer,
         }
         if index is None:
@@ -84,6 +84,7 @@ class TimerService:
         finder = TimerFinder(settings.broker_name, intake.rules.precision_ms, topics, timers, index, far, store)
         requests = TimerRequests(finder, self.changes, timers, index, far)
         self.handlers |= {
+            RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
             RequestCode.RECALL_MESSAGE: RecallProcessor(topics, finder, self.changes, clock).recall,
             RequestCode.RECALL_TIMERS: requests.recall,
             RequestCode.RESCHEDULE_TIMERS: requests.reschedule,

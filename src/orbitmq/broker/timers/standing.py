@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orbitmq.broker.timers.answering import Question
 from orbitmq.broker.timers.finding import PendingIndex
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.clock import Clock
@@ -23,11 +24,8 @@ from orbitmq.timing.timers.timers import Timers
 
 
 class TimerStanding:
-    def __init__(
-        self, timers: Timers, index: PendingIndex | None, traffic: TimerTraffic, store: MessageStore, clock: Clock
-    ) -> None:
+    def __init__(self, timers: Timers, traffic: TimerTraffic, store: MessageStore, clock: Clock) -> None:
         self._timers = timers
-        self._index = index
         self._traffic = traffic
         self._store = store
         self._clock = clock
@@ -35,15 +33,6 @@ class TimerStanding:
     def checkpoint(self, command: Command, peer: Peer) -> Command:
         """GET_TIMER_CHECK_POINT: what is durable, in the form of the file."""
         return response(command, ResponseCode.SUCCESS, body=self._timers.checkpoint().encode())
-
-    def metrics(self, command: Command, peer: Peer) -> Command:
-        """GET_TIMER_METRICS: pending messages by topic."""
-        body = TimerMetrics(data_version=DataVersion(timestamp=self._clock.now_ms()))
-        if self._index is not None:
-            now_ms = self._clock.now_ms()
-            counted = self._index.counts(None, None, None, 0).by_topic
-            body.timing_count = {topic: TimerCount(count=count, time_stamp=now_ms) for topic, count in counted.items()}
-        return response(command, ResponseCode.SUCCESS, body=body.encode())
 
     def behind_ms(self) -> int:
         """How long the earliest pending message has been due; 0 when none is."""
@@ -64,3 +53,25 @@ class TimerStanding:
             "timerEnqueueTps": f"{traffic.rate(traffic.taken):.1f}",
             "timerDequeueTps": f"{traffic.rate(traffic.delivered):.1f}",
         }
+
+
+class TimerTopicCounts:
+    """How many messages are pending by topic, as the index counts them; the file of the same form is written from the same counts."""
+
+    def __init__(self, index: PendingIndex, clock: Clock) -> None:
+        self._index = index
+        self._clock = clock
+
+    def answer(self, command: Command, peer: Peer) -> Command | None:
+        """GET_TIMER_METRICS."""
+
+        def told(by_topic: Mapping[str, int]) -> Command:
+            now_ms = self._clock.now_ms()
+            body = TimerMetrics(
+                timing_count={topic: TimerCount(count=count, time_stamp=now_ms) for topic, count in by_topic.items()},
+                data_version=DataVersion(timestamp=now_ms),
+            )
+            return response(command, ResponseCode.SUCCESS, body=body.encode())
+
+        question = Question[Mapping[str, int]](command, peer, told)
+        return question.ask(lambda done, _: done(self._index.counts(None, None, None, 0).by_topic))

@@ -36,6 +36,7 @@ from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate
 from orbitmq.timing.index.journal import NOTHING, Witness
 from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
+from orbitmq.timing.index.published_counts import PublishedCounts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
@@ -100,6 +101,7 @@ class TimerIndex:
         self._retry_ns = 0
         self.parts = Parts(files, root, shape or IndexShape())
         self._counting = Counting(self.parts, self._is_pending)
+        self._published = PublishedCounts(files, root)
         self._job: Steps | None = None
         self._look = False
         """Whether runs may be past, or small by now."""
@@ -335,9 +337,22 @@ class TimerIndex:
         self._look = not self._recovering
         self._arm(PAUSE_NS)
         self.parts.begin_sync()
+        if self._published.is_due(self._clock.now_ms()):
+            self._publish()
 
     def datasync(self) -> None:
         self.parts.datasync()
+        self._published.save()
+
+    def hand_over(self) -> None:
+        """Before an orderly stop: leave the counts for a RocketMQ broker. Where they are not made yet the file stays as it was."""
+        self._publish()
+        self._published.save()
+
+    def _publish(self) -> None:
+        counts = self._counting.counts
+        if counts is not None:
+            self._published.note(counts.by_topic(), self._clock.now_ms())
 
     def state(self) -> object:
         """None: the files speak for themselves."""
@@ -349,6 +364,7 @@ class TimerIndex:
         """Takes up the files. Needs nothing of the log by itself: the timers tell, and what they do not is found later."""
         self._log, self._queues = log, queues
         self.parts.load()
+        self._published.load()
         return log.end_of_files
 
     def finish_restore(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.errors import TimerIndexIncompleteError
 from orbitmq.protocol.remoting.bodies import KVTable, TimerMetrics
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.timing.timer_files.checkpoint import WIRE_BYTES, TimerCheckpoint
@@ -28,6 +29,24 @@ def test_what_is_pending_is_told_by_topic(rig) -> None:
     assert answer.code == ResponseCode.SUCCESS
     counts = TimerMetrics.decode(answer.body).timing_count
     assert {topic: count.count for topic, count in counts.items()} == {"T": 2, "U": 1}
+
+
+def test_without_an_index_nobody_is_told_zero(rig, monkeypatch) -> None:
+    parts = rig.more_parts()
+    monkeypatch.setattr(rig, "more_parts", lambda: parts | {"timer_index": None})
+    rig.reopen()
+    rig.send_at("A1", NOW + 5_000)
+    answer = rig.call(RequestCode.GET_TIMER_METRICS)
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "timerIndexEnable" in answer.remark
+
+
+def test_counts_that_are_being_made_are_no_counts(rig, monkeypatch) -> None:
+    def not_ready(*_: object) -> None:
+        raise TimerIndexIncompleteError("the index is being made ready")
+
+    monkeypatch.setattr(rig.broker.timers.index, "counts", not_ready)
+    assert rig.call(RequestCode.GET_TIMER_METRICS).code == ResponseCode.SYSTEM_BUSY
 
 
 def test_runtime_information_follows_the_timers(rig) -> None:
