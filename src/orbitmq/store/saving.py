@@ -23,7 +23,7 @@ import msgspec
 from orbitmq.deadlines import Deadlines
 from orbitmq.store.checkpoint import Checkpoint, CheckpointFile
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Derived
+from orbitmq.store.dispatch import Derived, NotWrittenError
 from orbitmq.store.files import Files, Lock
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.worker import Worker
@@ -40,7 +40,7 @@ NS_PER_MS = 1_000_000
 
 
 class NotNoted(NamedTuple):
-    """Everything was synced, the mark that says so could not be written."""
+    """The log was synced; what says so, or a cache of the log, could not be written for want of room."""
 
     error: OSError
 
@@ -96,8 +96,8 @@ class Saving:
     ) -> Callable[[], NotNoted | None] | None:
         """The blocking part of a durable save of this moment; None while another one runs. Raises OSError.
 
-        When the job raises, something could not be synced. It answers NotNoted when everything was synced but the disk
-        is too full to note it: then the previous mark holds.
+        When the job raises, something could not be synced. It answers NotNoted when the disk is too full to note what was
+        synced: then the previous mark holds.
         """
         if self._running:
             return None
@@ -112,8 +112,14 @@ class Saving:
 
         def job() -> NotNoted | None:
             log.datasync()
+            full: OSError | None = None
             for one in derived:
-                one.datasync()
+                try:
+                    one.datasync()
+                except NotWrittenError as error:
+                    full = error
+            if full is not None:
+                return NotNoted(full)
             try:
                 self._mark_file.save_synced(mark)
                 self._checkpoint.write(checkpoint)

@@ -14,7 +14,8 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +23,9 @@ import msgspec
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_CHAIN_UNITS_MAX
+from orbitmq.store.dispatch import NotWrittenError
 from orbitmq.store.files import Files
+from orbitmq.store.saving import is_passing_trouble
 from orbitmq.store.segments import Segment
 from orbitmq.timing.timer_files import link as linking
 from orbitmq.timing.timer_files.checkpoint import (
@@ -165,6 +168,18 @@ class TimerFiles:
         self.linked_until = until
         return slots
 
+    def link_again(self, now_ms: int, records: Sequence[tuple[int, int, int]], newest: tuple[int, int]) -> int:
+        """Give records another unit, in the slot in progress, which is returned, because their own are damaged.
+
+        Each as (log position, size, topic hash). `newest`: see `hand_over`. Memory only; raises OSError.
+        """
+        wheel, log = self._opened()
+        write_ms = self._write_clock(now_ms)
+        links: list[tuple[int, ...]] = [(write_ms, DEFAULT, *record, 0) for record in records]
+        links.append((write_ms, DEFAULT | DELETE | VOID, *newest, 0, 0))
+        self._append(wheel, log, write_ms, links)
+        return write_ms
+
     def _append(self, wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[tuple[int, ...]]) -> None:
         base = log.end - log.end % log.file_bytes
         linking.link(wheel, log, write_ms, links)
@@ -295,12 +310,13 @@ class TimerFiles:
     def datasync(self) -> None:
         """The commit log was synced before, up to everything that is named here. Blocks; runs on the worker, beside linking.
 
-        Raises OSError."""
+        Raises OSError; NotWrittenError when there was no room for it."""
         sync, wheel, log = self._sync, self._wheel, self._log
         if sync is None or wheel is None or log is None:
             return
         log.datasync()
-        wheel.store(sync.changes)
+        with _passing():
+            wheel.store(sync.changes)
         wheel.datasync()
         if not self._names_synced:
             self._files.sync_dir(self._root)
@@ -308,7 +324,8 @@ class TimerFiles:
             self._names_synced = True
         checkpoint = self._open_checkpoint()
         if checkpoint.value != sync.checkpoint:
-            checkpoint.write(sync.checkpoint)
+            with _passing():
+                checkpoint.write(sync.checkpoint)
             checkpoint.sync()
         for segment in sync.expired:
             segment.release()
@@ -435,17 +452,31 @@ class TimerFiles:
                 )
             if found.highest >= log.end:
                 problem = f"a slot ends at {found.highest}, the timer log at {log.end}"
+            elif self._is_beyond_lap(found.heads):
+                problem = "it has slots that are more than a lap apart"
             elif self._sum != expected_sum:
                 problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
         if problem:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
             self._make_wheel_again()
-            if self._sum != expected_sum:
+            if self._sum != expected_sum or self._is_beyond_lap(self._wheel_slots()):
                 raise StoreDamagedError(
-                    f"the units of {log.directory} make {self._sum} messages, there were {expected_sum}",
+                    f"the units of {log.directory} make {self._sum} messages, there were {expected_sum}, or are of no time",
                     remedy="it is made again from the commit log",
                 )
+
+    def _wheel_slots(self) -> Collection[int]:
+        assert self._wheel is not None
+        return self._wheel.survey(self.read_ms).heads
+
+    def _is_beyond_lap(self, numbers: Collection[int]) -> bool:
+        """Whether slots in use are further ahead than anything is ever linked: half a lap before the write clock, which is half a
+        lap before the read clock."""
+        if not numbers:
+            return False
+        first = self.read_ms // self.precision_ms if self.read_ms else min(numbers)
+        return max(numbers) - first >= self._slot_count
 
     def _on_grid(self, units: Iterable[TimerUnit]) -> Iterator[TimerUnit]:
         """Units as they are; raises StoreDamagedError for one whose time is no slot's."""
@@ -567,3 +598,14 @@ class TimerFiles:
             if file is not None:
                 file.close()
         self._log = self._wheel = self._checkpoint = None
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    """A write for which there is no room is tried again with the next save."""
+    try:
+        yield
+    except OSError as error:
+        if is_passing_trouble(error):
+            raise NotWrittenError(*error.args) from error
+        raise
