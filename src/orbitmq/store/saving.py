@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -211,6 +212,17 @@ PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, err
 def is_passing_trouble(error: BaseException) -> bool:
     """Whether the machine ran short of something that comes back: disk space, descriptors, memory."""
     return isinstance(error, OSError) and error.errno in PASSING
+
+
+@contextmanager
+def room_wanted() -> Iterator[None]:
+    """Around writes of a derived structure's `datasync` that the next save makes again when there was no room for them."""
+    try:
+        yield
+    except OSError as error:
+        if is_passing_trouble(error):
+            raise NotWrittenError(*error.args) from error
+        raise
 
 
 ABORT_FILE = "abort"

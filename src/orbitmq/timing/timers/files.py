@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,9 +22,8 @@ import msgspec
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_CHAIN_UNITS_MAX
-from orbitmq.store.dispatch import NotWrittenError
 from orbitmq.store.files import Files
-from orbitmq.store.saving import is_passing_trouble
+from orbitmq.store.saving import room_wanted
 from orbitmq.store.segments import Segment
 from orbitmq.timing.timer_files import link as linking
 from orbitmq.timing.timer_files.checkpoint import (
@@ -315,7 +313,7 @@ class TimerFiles:
         if sync is None or wheel is None or log is None:
             return
         log.datasync()
-        with _passing():
+        with room_wanted():
             wheel.store(sync.changes)
         wheel.datasync()
         if not self._names_synced:
@@ -324,7 +322,7 @@ class TimerFiles:
             self._names_synced = True
         checkpoint = self._open_checkpoint()
         if checkpoint.value != sync.checkpoint:
-            with _passing():
+            with room_wanted():
                 checkpoint.write(sync.checkpoint)
             checkpoint.sync()
         for segment in sync.expired:
@@ -598,14 +596,3 @@ class TimerFiles:
             if file is not None:
                 file.close()
         self._log = self._wheel = self._checkpoint = None
-
-
-@contextmanager
-def _passing() -> Iterator[None]:
-    """A write for which there is no room is tried again with the next save."""
-    try:
-        yield
-    except OSError as error:
-        if is_passing_trouble(error):
-            raise NotWrittenError(*error.args) from error
-        raise
