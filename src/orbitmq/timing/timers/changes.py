@@ -24,7 +24,6 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import (
     Property,
     decode_properties,
-    encode_properties,
     without_property,
 )
 from orbitmq.protocol.records import Record
@@ -49,6 +48,9 @@ _REPLACED: Final = tuple(
         Property.REAL_UNIQ_KEY,
     )
 )
+_PLACE: Final = [*_REPLACED[:4], b""]
+"""How the properties of a message end that was admitted here and not changed since."""
+_PLACE_BEGINS: Final = b"\x02" + _REPLACED[0] + b"\x01"
 _UNIQ_KEY: Final = Property.UNIQ_KEY.encode()
 
 
@@ -57,52 +59,59 @@ def known_key(values: dict[str, str]) -> str:
     return values.get(Property.REAL_UNIQ_KEY) or values.get(Property.UNIQ_KEY, "")
 
 
-def recall(record: Record, now_ms: int) -> tuple[NewMessage, ...]:
-    """The one record that recalls the pending timer record `record`. Cost: about 8 us."""
-    values = decode_properties(record.properties)
+def recall(record: Record, now_ms: int, values: dict[str, str] | None = None) -> tuple[NewMessage, ...]:
+    """The one record that recalls the pending timer record `record`. `values` are its properties where somebody has read them.
+    Cost: 3 us, and as much for reading the properties."""
+    if values is None:
+        values = decode_properties(record.properties)
     return (_cancel(record, values, now_ms, source=source_of(record.physical_offset), left_ms=None),)
 
 
 def reschedule(
-    record: Record, deliver_ms: int, now_ms: int, precision_ms: int, *, topic: str = TIMER_TOPIC, fresh_key: str
+    record: Record,
+    deliver_ms: int,
+    now_ms: int,
+    precision_ms: int,
+    *,
+    topic: str = TIMER_TOPIC,
+    fresh_key: str,
+    values: dict[str, str] | None = None,
 ) -> tuple[NewMessage, ...]:
     """The records that move the pending record `record` to `deliver_ms`.
 
     `topic` is where the message waits from now on, `fresh_key` a unique key that nobody has; it is used where rule 2 asks
-    for one. A record of the far topic has left no slot and needs no cancel record. Cost: about 15 us and nothing of the body.
+    for one. A record of the far topic has left no slot and needs no cancel record. `values` are the record's properties
+    where somebody has read them. Cost: about 10 us and nothing of the body.
     """
-    values = decode_properties(record.properties)
+    if values is None:
+        values = decode_properties(record.properties)
     key, slot_ms = known_key(values), slot_time(deliver_ms, precision_ms)
     was_near = record.topic == TIMER_TOPIC
     left_ms = _slot(values) if was_near else -1
     if (before := values.get(Property.LEFT_MS, "")).isdigit():
         left_ms = max(left_ms, int(before))
-    properties = bytes(record.properties)
-    for name in _REPLACED:
-        properties = without_property(properties, name)
-    own = {
-        Property.TIMER_OUT_MS: str(slot_ms),
-        Property.REAL_TOPIC: values.get(Property.REAL_TOPIC, ""),
-        Property.REAL_QID: values.get(Property.REAL_QID, "0"),
-        Property.DUE_MS: str(deliver_ms),
-    }
-    if left_ms >= 0:
-        own[Property.LEFT_MS] = str(left_ms)
+    properties = _without_place(bytes(record.properties))
+    # What stood in stored properties can stand in others as it is.
+    own = f"ORBITMQ_LEFT_MS\x01{left_ms}\x02" if left_ms >= 0 else ""
     waiting_key = key
     if key:
         if slot_ms <= left_ms:
-            waiting_key = own[Property.UNIQ_KEY] = fresh_key
-            own[Property.REAL_UNIQ_KEY] = key
-        else:
-            own[Property.UNIQ_KEY] = key
-        properties = without_property(properties, _UNIQ_KEY)
+            waiting_key = fresh_key
+            own += f"ORBITMQ_UNIQ_KEY\x01{key}\x02"
+        if waiting_key != values.get(Property.UNIQ_KEY):
+            own += f"UNIQ_KEY\x01{waiting_key}\x02"
+            properties = without_property(properties, _UNIQ_KEY)
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
+    own += (
+        f"TIMER_OUT_MS\x01{slot_ms}\x02REAL_TOPIC\x01{values.get(Property.REAL_TOPIC, '')}\x02"
+        f"REAL_QID\x01{values.get(Property.REAL_QID, '0')}\x02ORBITMQ_DUE_MS\x01{deliver_ms}\x02"
+    )
     moved = NewMessage(
         topic,
         0,
         record.body,
-        properties + encode_properties(own),
+        properties + own.encode("utf-8", "replace"),
         record.flag,
         record.sys_flag,
         record.born_timestamp,
@@ -116,6 +125,18 @@ def reschedule(
         record.body_crc,
     )
     return (moved, _cancel(record, values, now_ms, source=0, left_ms=left_ms)) if was_near else (moved,)
+
+
+def _without_place(properties: bytes) -> bytes:
+    """The properties without those of `_REPLACED`."""
+    at = properties.rfind(_PLACE_BEGINS)
+    if at > 0:
+        place = [entry.partition(b"\x01")[0] for entry in properties[at + 1 :].split(b"\x02")]
+        if place == _PLACE and not any(properties.find(name, 0, at) >= 0 for name in _REPLACED):
+            return properties[: at + 1]
+    for name in _REPLACED:
+        properties = without_property(properties, name)
+    return properties
 
 
 def _cancel(record: Record, values: dict[str, str], now_ms: int, *, source: int, left_ms: int | None) -> NewMessage:

@@ -9,12 +9,13 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
-from orbitmq.store.dispatch import Dispatched, dispatched_from_record
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.restoring import source_offset
 from orbitmq.timing.timer_times import stored_due_time
 
@@ -55,6 +56,8 @@ class FinishedTimer(NamedTuple):
     """Topic of the record that finished it: the real topic for a delivery, the timer topic for a change."""
     deliver_ms: int | None
     """When it was due; None where the record that finished it does not tell (after a restart)."""
+    real_topic: str | None = None
+    """Where its message went or was to go; None where whoever finished it did not look."""
 
 
 def _mark(name: str) -> bytes:
@@ -95,7 +98,11 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
     """The facts of a record of the timer topic; None when it does not say when or where to. 1.5 us as admission writes them."""
     properties = entry.properties
     at = properties.rfind(_OUT_MS)  # rfind, because `in` takes four times as long
-    if at < 0 or properties.rfind(_CANCELS) >= 0 or properties.rfind(_RENAMED) >= 0:
+    if at < 0 or properties.rfind(_RENAMED) >= 0:
+        return _facts_in_any_order(entry, precision_ms)
+    source = source_offset(entry) if entry.prepared_transaction_offset else None
+    is_cancel = properties.rfind(_CANCELS) >= 0
+    if is_cancel and not _is_of_a_change(properties, source):
         return _facts_in_any_order(entry, precision_ms)
     place = properties[at + 1 :].split(b"\x02")
     if len(place) != PLACE_ENTRIES or place[1][:11] != b"REAL_TOPIC\x01" or place[3][:15] != b"ORBITMQ_DUE_MS\x01":
@@ -119,9 +126,9 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
         topic.decode(),
         entry.unique_key,
         entry.keys,
-        False,
+        is_cancel,
         "",
-        source_offset(entry) if entry.prepared_transaction_offset else None,
+        source,
         entry.store_timestamp,
         queue_id,
     )
@@ -175,7 +182,22 @@ def _is_of_a_change(properties: bytes, source: int | None) -> bool:
     return source is not None and property_value(properties, _ROLL_TIMES) is None
 
 
-def facts_of_record(record: Record, precision_ms: int) -> TimerFacts | None:
-    """As `timer_facts`, of a record that was read from the log."""
-    entry = dispatched_from_record(record, record.physical_offset, lambda properties, store_timestamp: 0)
+def facts_of_record(record: Record, precision_ms: int, values: Mapping[str, str] | None = None) -> TimerFacts | None:
+    """As `timer_facts`, of a record that was read from the log; `values` are its properties where somebody has read them."""
+    if values is None:
+        values = decode_properties(record.properties)
+    entry = Dispatched(
+        record.physical_offset,
+        record.total_size,
+        record.topic,
+        record.queue_id,
+        record.queue_offset,
+        0,  # the hash of its tag, which no fact is made of
+        record.store_timestamp,
+        values.get(Property.UNIQ_KEY),
+        values.get(Property.KEYS),
+        record.sys_flag,
+        record.prepared_transaction_offset,
+        record.properties,
+    )
     return timer_facts(entry, precision_ms)

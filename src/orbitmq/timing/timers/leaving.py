@@ -12,14 +12,18 @@ from orbitmq.timing.timers.slots import DueUnit
 class Leaving:
     """One that is leaving."""
 
-    __slots__ = ("due_ms", "queue_offset", "unit")
+    __slots__ = ("due_ms", "queue_offset", "real_topic", "unit")
 
-    def __init__(self, queue_offset: int, due_ms: int | None, unit: DueUnit | None = None) -> None:
+    def __init__(
+        self, queue_offset: int, due_ms: int | None, unit: DueUnit | None = None, real_topic: str | None = None
+    ) -> None:
         self.queue_offset = queue_offset
         self.due_ms = due_ms
         """None where nobody looked it up."""
         self.unit = unit
         """Its unit when that has fallen due."""
+        self.real_topic = real_topic
+        """Where its message is to go; None where nobody looked it up."""
 
 
 class LeavingTimers:

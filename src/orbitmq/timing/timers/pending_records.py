@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from orbitmq.protocol.names import TIMER_TOPIC
-from orbitmq.protocol.records import Record, decode_record
-from orbitmq.store.reading import is_sound
+from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.records import Record, sound_record
 from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.ledger import TimerLedger
 
@@ -33,6 +33,8 @@ class TimerRecord(NamedTuple):
     unique_key: str | None
     keys: str | None
     record: Record
+    values: dict[str, str]
+    """The properties of the record, for reading only."""
 
 
 class PendingRecords:
@@ -51,10 +53,11 @@ class PendingRecords:
             return None
         physical_offset, size = unit
         data = ledger.log.view(physical_offset, size)
-        if data is None or not is_sound(data, physical_offset):
+        record = None if data is None else sound_record(bytes(data), physical_offset)
+        if record is None:
             return None
-        record = decode_record(data)
-        facts = facts_of_record(record, self._precision_ms)
+        values = decode_properties(record.properties)
+        facts = facts_of_record(record, self._precision_ms, values)
         if facts is None:
             return None
         return TimerRecord(
@@ -67,6 +70,7 @@ class PendingRecords:
             facts.unique_key,
             facts.keys,
             record,
+            values,
         )
 
     def unit(self, queue_offset: int) -> tuple[int, int] | None:

@@ -52,6 +52,7 @@ from orbitmq.timing.timer_files.log import FILE_BYTES
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT_COUNT
 from orbitmq.timing.timer_times import roll_window, slot_to_link
+from orbitmq.timing.timers.audit import Audit
 from orbitmq.timing.timers.cancels import Cancels
 from orbitmq.timing.timers.departure import Departure
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
@@ -134,6 +135,8 @@ class Timers:
             self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
         )
         self._slot_counts = SlotCounts(self._count_in)
+        self.audit = Audit()
+        """Gets to know the index, where there is one."""
         self.linked: list[Callable[[Sequence[TimerFacts]], None]] = []
         """Told from `apply` of every batch of records that came into the timer topic, cancellations among them."""
         self.finished: list[Callable[[Sequence[FinishedTimer]], None]] = []
@@ -245,7 +248,8 @@ class Timers:
                 self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
                 self.delivered_count += 1
             self._slot_counts.went(self._slot_left(leaving))
-            finished.append(FinishedTimer(queue_offset, source, entry.topic, due_ms))
+            real_topic = None if leaving is None else leaving.real_topic
+            finished.append(FinishedTimer(queue_offset, source, entry.topic, due_ms, real_topic))
         if finished:
             for observer in self.finished:
                 observer(finished)
@@ -386,15 +390,15 @@ class Timers:
         store, physical_offset = self._store, source.physical_offset
         if store is None or self.state_of(source.queue_offset) is not TimerState.PENDING:
             raise ValueError(f"timer record {source.queue_offset} is not pending")
-        placed = store.append_batch(messages)
-        self._leaving.add(physical_offset, Leaving(source.queue_offset, source.deliver_ms))
+        placed = store.append(messages[0]) if len(messages) == 1 else store.append_batch(messages)[-1]
+        self._leaving.add(physical_offset, Leaving(source.queue_offset, source.deliver_ms, real_topic=source.topic))
 
         def committed(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 self._untake([physical_offset])
             told(status)
 
-        store.wait_durable(placed[-1].end_offset, wait, committed)
+        store.wait_durable(placed.end_offset, wait, committed)
 
     # --- making way for retention (PendingOwner) ----------------------------------------------------------------------
 
@@ -441,6 +445,7 @@ class Timers:
         released = 0
         if not self.paused and store.writes_accepted:
             released = self._departure.leave(store, now_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
+            self._find_lost(now_ms)
         self._read_ahead.look(store, now_ms)
         if self._ledger.files.wants_sync and not self._saving:
             self._saving = True
@@ -448,6 +453,37 @@ class Timers:
         if not released:
             self._move_read_clock(now_ms)
             self._arm(soonest_ms=0 if store.writes_accepted or is_opening else RETRY_MS)
+
+    def _find_lost(self, now_ms: int) -> None:
+        """What is overdue, although nothing that is held is: its unit must be damaged, so it gets another one."""
+        if not self.audit.is_due(now_ms):
+            return
+        suspects = self.audit.look(now_ms, self.next_due_ms)
+        lost = [one for one in suspects if self.state_of(one) is TimerState.PENDING]
+        if not lost:
+            return
+        links: list[tuple[int, int, int]] = []
+        for queue_offset in lost:
+            unit, record = self._records.unit(queue_offset), self._records.read(queue_offset)
+            if unit is not None:
+                links.append((*unit, 0 if record is None else self._hash_of(record.topic)))
+        try:
+            slot_ms = self._ledger.link_again(links)
+        except OSError as error:
+            logger.error("%d timer messages that were missed could not be linked again: %s", len(links), error)
+            return
+        self.audit.found_count += len(links)
+        logger.error(
+            "%d timer messages were overdue and in no slot, because timer files are damaged; they are linked again",
+            len(links),
+        )
+        open_slot = self._near.get(slot_ms)
+        for physical_offset, _, topic_hash in links:
+            self._slot_counts.came(slot_ms)
+            if open_slot is not None:
+                self._near.link(open_slot, topic_hash, slot_ms, physical_offset)
+        if open_slot is None:
+            self._opening.linked(slot_ms)
 
     def _saved(self, durable: bool) -> None:
         """Whatever came of it, a store that cannot sync says so itself."""

@@ -107,7 +107,7 @@ class ListedTimers:
         queue_id = int(decode_properties(record.properties)[Property.REAL_QID])
         return TimerRecord(
             queue_offset, facts.physical_offset, facts.size, facts.deliver_ms, facts.topic, queue_id, facts.unique_key,
-            facts.keys, record,
+            facts.keys, record, decode_properties(record.properties),
         )  # fmt: skip
 
     def record(self, facts: TimerFacts) -> Record:
