@@ -11,12 +11,13 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.timing.index.counts import TimerCounts
 from orbitmq.timing.index.parts import Parts
 from orbitmq.timing.index.run import Run
+from orbitmq.timing.timers.facts import TimerFacts
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -57,12 +58,15 @@ class Counting:
         if self._counts is not None:
             self._add_new(self._counts)
 
-    def linked(self, topic: str, deliver_ms: int) -> None:
-        if self._counts is not None:
-            new = self._new.get(topic)
+    def linked(self, batch: Sequence[TimerFacts]) -> None:
+        if self._counts is None:
+            return
+        all_new = self._new
+        for one in batch:
+            new = all_new.get(one.topic)
             if new is None:
-                new = self._new[topic] = []
-            new.append(deliver_ms)
+                new = all_new[one.topic] = []
+            new.append(one.deliver_ms)
 
     def _add_new(self, counts: TimerCounts) -> None:
         for topic, dues in self._new.items():

@@ -8,6 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -48,6 +49,12 @@ def id_hash(seed: int, unique_key: str) -> int:
 def key_bytes(key: str) -> bytes:
     """The form of a key, or of the beginning of one, that the index compares: order of its UTF-8 bytes."""
     return key.encode().partition(b"\0")[0][:KEY_BYTES_MAX]
+
+
+def are_plain(keys: Sequence[str | None]) -> bool:
+    """Whether each of these, none of which is empty, is one word, and is compared as it is."""
+    together = "".join(filter(None, keys))
+    return " " not in together and "\0" not in together and max(map(len, filter(None, keys))) <= KEY_BYTES_MAX // 4
 
 
 def split_keys(keys: str | None) -> tuple[bytes, ...]:

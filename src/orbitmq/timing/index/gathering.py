@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 from zlib import crc32
 
-from orbitmq.timing.index.entries import IndexEntry, split_keys, topic_seed
+from orbitmq.timing.index.entries import IndexEntry, are_plain, split_keys, topic_seed
 from orbitmq.timing.timers.facts import TimerFacts
 
 CAPACITY: Final = 65_536
@@ -30,10 +30,14 @@ CHUNK: Final = 2_048
 MERGED_MAX: Final = 16_384
 """Longest list made by merging: 0.6 ms for numbers, 1 ms for keys."""
 
-PART: Final = 256
+PART: Final = 128
 """Of the longest list, how much goes into one part of `ordered`."""
 
+EMPTIED: Final = 16_384
+"""Values that are forgotten at a time: half a millisecond."""
+
 NUMBER_BITS: Final = 16
+NUMBER_BYTES: Final = 2
 NUMBER_MASK: Final = CAPACITY - 1
 SUFFIX_BYTES: Final = 9
 """Behind a key in its order: a zero byte, then due time and number as one integer of eight bytes."""
@@ -92,15 +96,28 @@ class Order(Generic[Value]):
         chunk.sort()
         self.lists.append(chunk)
 
+    def settle_step(self) -> bool:
+        """As `sort_step`, for what is too little to be sorted otherwise as well."""
+        if self.sort_step():
+            return True
+        if not self.fresh:
+            return False
+        self._sort_fresh()
+        return True
+
     def settle(self) -> list[list[Value]]:
         """All values in sorted lists. Costs 0.2 us for each value that waited to be sorted."""
-        while self.sort_step():
+        while self.settle_step():
             pass
-        if self.fresh:
-            self._sort_fresh()
-            while self.sort_step():
-                pass
         return self.lists
+
+    def empty_step(self) -> bool:
+        """Forget some of the values; False when there are none. To forget all of them at once takes milliseconds."""
+        values = self.fresh or (self.lists[-1] if self.lists else [])
+        del values[-EMPTIED:]
+        if not values and self.lists:
+            self.lists.pop()
+        return bool(self.fresh or self.lists)
 
     def ordered(self) -> Iterator[list[Value]]:
         """All values in ascending order, in parts that take less than a millisecond each."""
@@ -157,29 +174,45 @@ class Gathering:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def take(self, facts: TimerFacts) -> None:
-        """Add a timer that was just linked."""
-        known = self.topics.get(facts.topic) or self._new_topic(facts.topic)
-        number, due_ms, unique_key = len(self.offsets), facts.deliver_ms, facts.unique_key
-        due = due_ms << NUMBER_BITS | number
-        self.offsets.append(facts.queue_offset)
-        self.dues.append(due_ms)
-        self.topic_numbers.append(known[0])
-        self.due_order.fresh.append(due)
-        if due < self.gone_below:
-            self.gone_below = due
-        if unique_key is None:
-            self.ids.append(-1)
-        else:
-            hashed = crc32(unique_key.encode(), known[1])
-            self.ids.append(hashed)
-            self.id_order.fresh.append(hashed << NUMBER_BITS | number)
-        if facts.keys:
-            end = due.to_bytes(8, "big")
-            for key in split_keys(facts.keys):
-                self.key_order.fresh.append(known[2] + key + b"\0" + end)
-                self.new_key_numbers.append(number)
-                self.new_keys.append(key)
+    def take(self, batch: Sequence[TimerFacts]) -> None:
+        """Add timers that were just linked, in the order of their queue offsets. There must be room. 1 us each."""
+        first, topics = len(self.offsets), self.topics
+        known = [topics.get(one.topic) or self._new_topic(one.topic) for one in batch]
+        dues = [one.deliver_ms for one in batch]
+        numbered = [due << NUMBER_BITS | number for number, due in enumerate(dues, first)]
+        ids = [
+            -1 if one.unique_key is None else crc32(one.unique_key.encode(), topic[1])
+            for one, topic in zip(batch, known, strict=True)
+        ]
+        self.offsets.extend([one.queue_offset for one in batch])
+        self.dues.extend(dues)
+        self.topic_numbers.extend([topic[0] for topic in known])
+        self.due_order.fresh += numbered
+        self.gone_below = min(self.gone_below, min(numbered, default=0))
+        self.ids.extend(ids)
+        self.id_order.fresh += [one << NUMBER_BITS | number for number, one in enumerate(ids, first) if one >= 0]
+        texts = [one.keys for one in batch]
+        if any(texts):
+            self._take_keys(texts, known, numbered)
+
+    def _take_keys(
+        self, texts: Sequence[str | None], known: Sequence[tuple[int, int, bytes]], dues: Sequence[int]
+    ) -> None:
+        """The keys of timers that were just added, with their topics and values in the order of due times."""
+        if all(texts) and are_plain(texts):  # one word each, as in most batches
+            words = [text.encode() for text in texts if text]
+            self.key_order.fresh += [
+                topic[2] + word + due.to_bytes(SUFFIX_BYTES, "big")  # a due time leaves the first byte zero
+                for word, topic, due in zip(words, known, dues, strict=True)
+            ]
+            self.new_keys += words
+            self.new_key_numbers.extend([due & NUMBER_MASK for due in dues])
+            return
+        for text, topic, due in zip(texts, known, dues, strict=True):
+            for word in split_keys(text):
+                self.key_order.fresh.append(topic[2] + word + due.to_bytes(SUFFIX_BYTES, "big"))
+                self.new_keys.append(word)
+                self.new_key_numbers.append(due & NUMBER_MASK)
 
     def add(self, entry: IndexEntry) -> None:
         """Add an entry whose queue offset is higher than all before. There must be room."""
@@ -264,6 +297,14 @@ class Gathering:
     def sort_step(self) -> bool:
         """Sort a little, in at most about a millisecond; False when there is nothing left to do."""
         return self.due_order.sort_step() or self.id_order.sort_step() or self.key_order.sort_step()
+
+    def settle_step(self) -> bool:
+        """Sort a little; False when everything is sorted."""
+        return self.due_order.settle_step() or self.id_order.settle_step() or self.key_order.settle_step()
+
+    def empty_step(self) -> bool:
+        """Forget a little of what nobody asks for any more; False when hardly anything is left."""
+        return self.due_order.empty_step() or self.id_order.empty_step() or self.key_order.empty_step()
 
     def entries_of(self, queue_offsets: Iterable[int]) -> list[IndexEntry]:
         """Those of the queue offsets, ascending, that are here. Costs 0.1 us a key here, and 2 us for each entry."""

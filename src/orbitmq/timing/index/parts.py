@@ -83,6 +83,8 @@ class Parts:
         self.missing = Missing()
         self.next_offset = 0
         """The lowest queue offset that was not heard of."""
+        self.spent: list[Gathering] = []
+        """Nobody asks for them any more; they are emptied in steps."""
         self._unsynced: set[Path] = set()
         self._dropped: list[Path] = []
         self._changed = False
@@ -154,6 +156,7 @@ class Parts:
         self.open.witness = full.witness
         if self.write():
             self._drop_journal(full)
+        self.spent.append(full.gathering)
 
     def _give_up(self, gathered: Gathered) -> None:
         """No run can be made: rather than filling the memory, forget."""
@@ -197,6 +200,7 @@ class Parts:
         self._add_run(path)
         self.closed.remove(gathered)
         self._drop_journal(gathered)
+        self.spent.append(gathered.gathering)
 
     def filled(self, path: Path | None, known_below: int) -> None:
         """The run in `path` holds what was missing below a queue offset; None when that was nothing."""

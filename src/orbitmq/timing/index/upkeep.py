@@ -133,13 +133,14 @@ def fill(
             if facts is None:
                 unreadable_count += 1
                 continue
-            gathering.take(facts)
+            gathering.take([facts])
             if parts.is_full(gathering):
                 path = yield from _write(parts, files, gathering)
                 if missing.added_count != added_count:
                     parts.drop_file(path)
                     return
                 parts.filled(path, queue_offset + 1)
+                parts.spent.append(gathering)
                 gathering = Gathering()
     rest = (yield from _write(parts, files, gathering)) if len(gathering) else None
     if missing.added_count != added_count:
