@@ -79,6 +79,23 @@ def test_what_was_recalled_does_not_come_and_what_was_moved_comes_then() -> None
     asyncio.run(story())
 
 
+def test_a_recall_is_known_as_one_after_a_crash_in_both_tiers() -> None:
+    async def story() -> None:
+        async with cluster() as (broker, mq):
+            near = await mq.send("T", b"near", after=timedelta(days=1))
+            far = await mq.send("T", b"far", after=timedelta(days=100))
+            for receipt in (near, far):
+                assert (await receipt.recall()).verdict is TimerVerdict.RECALLED
+            await broker.crash()
+            for receipt in (near, far):
+                assert (await receipt.recall()).verdict is TimerVerdict.ALREADY_RECALLED
+                assert (await mq.timers.status(receipt.recall_handle)).verdict is TimerVerdict.ALREADY_RECALLED
+            await broker.advance(timedelta(days=101))
+            assert await bodies(broker, "T") == []
+
+    asyncio.run(story())
+
+
 def test_a_batch_is_recalled_message_by_message() -> None:
     async def story() -> None:
         async with cluster() as (broker, mq):

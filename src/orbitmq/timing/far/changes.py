@@ -247,8 +247,10 @@ def recall_message(record: Record) -> NewMessage:
     unique_key = decode_properties(record.properties).get(Property.UNIQ_KEY)
     source = source_of_far(record)
     message = change_message(Recalled(source, facts.deliver_ms, facts.topic, unique_key))
-    properties = encode_properties({Property.REAL_TOPIC: facts.topic})
-    message.properties = _noted(properties, source, facts.deliver_ms, Why.RECALLED)
+    names = {Property.REAL_TOPIC: facts.topic}
+    if unique_key:  # in the record as well: an index that is made again from the log finds the recall by it
+        names[Property.UNIQ_KEY] = unique_key
+    message.properties = _noted(encode_properties(names), source, facts.deliver_ms, Why.RECALLED)
     message.prepared_transaction_offset = source
     message.unique_key = unique_key
     return message

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.durability import PutStatus
 from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
@@ -165,6 +165,14 @@ class InterruptedTier(ArrowTier):
     def _interrupt(self) -> None:
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
+
+
+def test_a_recall_is_found_by_the_message_id_that_its_record_carries(open_far: OpenFar) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 30 * DAY_MS, b"x", UNIQ_KEY="U")
+    assert far.recall(far.find(message_id="U")[0]) is PutStatus.PUT_OK
+    [change] = far.records(TIMER_CHANGES_TOPIC)
+    assert decode_properties(change.properties)[Property.UNIQ_KEY] == "U", "a key index made from the log has it from here"
 
 
 def test_a_message_recalled_while_its_file_is_written_does_not_come_back(open_far: OpenFar, tmp_path: Path) -> None:
