@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from generated_pages import write_or_compare
 from sync_sources import ATTRIBUTES, INTERNAL
 
 import orbitmq
@@ -348,17 +349,5 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main(arguments: list[str]) -> int:
-    """Write the document, or compare it with `--check`."""
-    text = render()
-    if "--check" in arguments:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-            print(f"{TARGET} is stale; run: python scripts/api_docs.py", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_compare({TARGET: render()}, sys.argv[1:], __file__))

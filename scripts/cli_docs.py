@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from generated_pages import write_or_compare
 
 from orbitmq.cli.main import EPILOG, root
 from orbitmq.cli.mqadmin_aliases import ALIASES
@@ -173,17 +174,5 @@ def _aliases() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the document, or compare it with `--check`."""
-    text = render()
-    if "--check" in arguments:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-            print(f"{TARGET} is stale; run: python scripts/cli_docs.py", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_compare({TARGET: render()}, sys.argv[1:], __file__))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 
+from generated_pages import write_or_compare
+
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, Touches, broker_keys, nameserver_keys
 from orbitmq.server.runtime_settings import present_value
 from orbitmq.server.settings import ServerSettings
@@ -111,17 +113,5 @@ def _by_reason(keys: Iterable[Key], wanted: Callable[[Key], bool]) -> list[tuple
     return [(reason, list(group)) for reason, group in groupby(chosen, key=lambda key: key.reason)]
 
 
-def main(arguments: list[str]) -> int:
-    """Write the document, or compare it with `--check`."""
-    text = render()
-    if "--check" in arguments:
-        if TARGET.read_text(encoding="utf-8") != text:
-            print(f"{TARGET} is stale; run: python scripts/configuration_docs.py", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_compare({TARGET: render()}, sys.argv[1:], __file__))

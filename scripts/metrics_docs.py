@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from generated_pages import write_or_compare
+
 from orbitmq.limits.server import METRIC_SERIES_MAX
 from orbitmq.telemetry.catalogue import ALL, CONSTANT_LABELS
 from orbitmq.telemetry.metric import OTHERS, Metric
@@ -59,17 +61,5 @@ def _table(metrics: list[Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the document, or compare it with `--check`."""
-    text = render()
-    if "--check" in arguments:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-            print(f"{TARGET} is stale; run: python scripts/metrics_docs.py", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_compare({TARGET: render()}, sys.argv[1:], __file__))

@@ -15,6 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from generated_pages import write_or_compare
+
 from orbitmq import errors
 from orbitmq.client.answers import REMEDIES
 from orbitmq.protocol.remoting.codes import response_name
@@ -178,22 +180,6 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-PAGES: Final = {"limits.md": limits_page, "errors.md": errors_page}
-
-
-def main(arguments: list[str]) -> int:
-    """Write the documents, or compare them with `--check`."""
-    stale = []
-    for name, render in PAGES.items():
-        path, text = FOLDER / name, render()
-        if "--check" not in arguments:
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(str(path))
-    if stale:
-        print(f"{' and '.join(stale)} are stale; run: python scripts/reference_docs.py", file=sys.stderr)
-    return 1 if stale else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    pages = {FOLDER / "limits.md": limits_page(), FOLDER / "errors.md": errors_page()}
+    sys.exit(write_or_compare(pages, sys.argv[1:], __file__))
