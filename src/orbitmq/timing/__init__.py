@@ -1,1 +1,1 @@
-"""Delay levels: when a message falls due, and bringing it back to its topic."""
+"""When a message falls due, and bringing it to its topic: delay levels, timers, the far tier, recurring messages."""
