@@ -130,6 +130,7 @@ class LittleStore:
             self.timer_index = TimerIndex(self.files, root, self.clock, self.timers, self.precision_ms, index)
             self.timers.linked.append(self.timer_index.linked)
             self.timers.finished.append(self.timer_index.finished)
+            self.timers.audit.find = self.timer_index.overdue
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),

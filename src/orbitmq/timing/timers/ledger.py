@@ -13,7 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -119,6 +119,12 @@ class TimerLedger:
         if self.links_wait:
             return []
         return self.files.link(self.clock.now_ms(), links)
+
+    def link_again(self, records: Sequence[tuple[int, int, int]]) -> int:
+        """See `TimerFiles.link_again`."""
+        newest = self._newest_record()
+        assert newest is not None
+        return self.files.link_again(self.clock.now_ms(), records, newest)
 
     def took(self, last: Dispatched) -> None:
         """All entries up to this one have been told."""
