@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from server_process import (
@@ -24,9 +25,11 @@ from server_process import (
     until,
 )
 
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import encode, request
+from orbitmq.protocol.remoting.timer_bodies import TimerPage, TimerQuery
 
 SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
 
@@ -47,6 +50,22 @@ def bodies(client: RawClient, topic: str = "orders", queue_id: int = 0) -> list[
             return found
         found += [bytes(record.body) for record in iter_records(bytes(answer.body))]
         at = int(answer.fields["nextBeginOffset"])
+
+
+def unique_keys(client: RawClient, topic: str) -> set[str]:
+    """Of every message in the topic."""
+    found: set[str] = set()
+    queue_id, at = 0, 0
+    while True:
+        answer = client.call(PULL, pull_fields(topic, queue_id, at))
+        if answer.code == ResponseCode.SUCCESS:
+            for record in iter_records(bytes(answer.body)):
+                found.add(decode_properties(record.properties)[Property.UNIQ_KEY])
+            at = int(answer.fields["nextBeginOffset"])
+        elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
+            queue_id, at = queue_id + 1, 0
+        else:
+            return found
 
 
 def route(port: int, topic: str) -> int:
@@ -287,23 +306,35 @@ def test_a_damaged_table_is_refused_and_left_alone(serve: Callable[..., ServedPr
 
 
 @pytest.mark.parametrize("name", ["timer-clean", "timer-crash", "timer-far"])
-def test_a_rocketmq_store_with_pending_timers_is_refused(
-    golden_store: Callable[..., object], name: str, tmp_path: Path
+def test_pending_timers_of_a_rocketmq_store_are_taken_over(
+    golden_store: Callable[[str], Any], name: str, tmp_path: Path
 ) -> None:
+    """Whatever the date is: each of them is delivered when it is overdue, and waits when it is not."""
     store = golden_store(name)
-    root: Path = store.root  # type: ignore[attr-defined]
-    logs = {path: path.read_bytes() for path in (root / "commitlog").iterdir()}
-    log, queue = (
-        next(path for path in (root / part).rglob("0*") if path.is_file()) for part in ("commitlog", "consumequeue")
+    pending = {timer["uniqKey"] for timer in store.expected["pendingTimers"]}
+    past_ms = time.time() * 1_000 - 5_000
+    overdue = {timer["uniqKey"] for timer in store.expected["pendingTimers"] if timer["slotMs"] < past_ms}
+    (tmp_path / "taken").mkdir()
+    store.root.rename(tmp_path / "taken" / "data")
+    server = ServedProcess(
+        tmp_path / "taken", settings=dict(line.split("=", 1) for line in store.expected["brokerConf"])
     )
-    more = [
-        "--set", f"mappedFileSizeCommitLog={log.stat().st_size}",
-        "--set", f"mappedFileSizeConsumeQueue={queue.stat().st_size}",
-        "--set", "maxHashSlotNum=100", "--set", "maxIndexNum=400",
-    ]  # fmt: skip
-    refused(start_of(root, *more), 2, "pending timer messages", "let RocketMQ finish")
-    assert all(path.read_bytes() == content for path, content in logs.items() if any(content)), "nothing was cut"
-    checked = command("store", "check", root)
+    try:
+        with server.client() as client:
+
+            def waiting() -> set[str]:
+                answer = client.call(RequestCode.LIST_TIMERS, {}, TimerQuery(limit=1_000).encode())
+                return {timer.message_id for timer in TimerPage.decode(answer.body).timers}
+
+            def delivered() -> set[str]:
+                return {key for topic in ("VecA", "VecT") for key in unique_keys(client, topic)}
+
+            until(lambda: pending <= delivered() | waiting(), 20, "every pending timer is accounted for")
+            until(lambda: overdue <= delivered(), 20, "every overdue timer is delivered")
+        server.stop()
+    finally:
+        server.kill()
+    checked = command("store", "check", server.data)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
