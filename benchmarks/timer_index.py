@@ -116,7 +116,7 @@ def measure_index(root: Path, count: int, *, keys: bool) -> None:
     topic = "topic-3"
     print("  page by due range        ", pages(lambda rng: index.page(_due(rng, None))))
     print("  page by topic, due range ", pages(lambda rng: index.page(_due(rng, topic))))
-    print("  message id               ", pages(lambda rng: index.find(topic, f"{rng.random()}")))
+    print("  message id               ", pages(lambda rng: index.find_id(topic, f"{rng.random()}")))
     if keys:
         exact = [f"order-{number:09d}" for number in range(100)]
         print("  page by exact key        ", pages(lambda rng: index.page(IndexQuery(topic, key=rng.choice(exact)))))

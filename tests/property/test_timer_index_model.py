@@ -194,10 +194,10 @@ class Life:
         for key in KEYS:
             fitting = [one[1:] for one in keyed if one[0] == key.encode()[:255]]
             assert self.pages(IndexQuery(topic=topic, key=key)) == fitting
-            assert [(one.deliver_ms, one.queue_offset) for one in self.index.find(topic, key)] == sorted(fitting)
+            assert [(one.deliver_ms, one.queue_offset) for one in self.index.find_key(topic, key)] == sorted(fitting)
         for one in records:
             if one.unique_key is not None:
-                assert one.queue_offset in [found.queue_offset for found in self.index.find(one.topic, one.unique_key)]
+                assert one.queue_offset in [found.queue_offset for found in self.index.find_id(one.topic, one.unique_key)]
         counted = self.index.counts(bucket_ms=60_000)
         assert counted.pending == len(records) == self.little.timers.pending_count
         assert counted.by_topic == {name: n for name in sorted(TOPICS) if (n := sum(r.topic == name for r in records))}

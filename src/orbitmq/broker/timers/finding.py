@@ -39,8 +39,12 @@ ANY_TIME_MS: Final = (1 << 63) - 1
 class PendingIndex(Protocol):
     """The index of what is pending. What it names may be something that only looks alike."""
 
-    def find(self, topic: str, key_or_id: str, limit: int) -> Sequence[Candidate]:
-        """Timers of a topic whose unique key or one of whose keys may be this, earliest due first."""
+    def find_id(self, topic: str, message_id: str, limit: int) -> Sequence[Candidate]:
+        """Timers of a topic whose unique key may be this, earliest due first."""
+        ...
+
+    def find_key(self, topic: str, key: str, limit: int) -> Sequence[Candidate]:
+        """Timers of a topic one of whose keys may be this, earliest due first."""
         ...
 
     def page(self, query: IndexQuery) -> IndexPage:
@@ -159,8 +163,10 @@ class TimerFinder:
 
     def near(self, wanted: Wanted, limit: int) -> Meant:
         """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index."""
-        text = wanted.key if wanted.message_id is None else wanted.message_id
-        candidates = self._index.find(wanted.topic, text or "", TIMER_MATCHES_READ_MAX)
+        if wanted.message_id is None:
+            candidates = self._index.find_key(wanted.topic, wanted.key or "", TIMER_MATCHES_READ_MAX)
+        else:
+            candidates = self._index.find_id(wanted.topic, wanted.message_id, TIMER_MATCHES_READ_MAX)
         found = Meant([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
         for queue_offset, _ in candidates:
             if len(found.pending) + len(found.leaving) >= limit:

@@ -46,6 +46,11 @@ def id_hash(seed: int, unique_key: str) -> int:
     return crc32(unique_key.encode(), seed)
 
 
+def key_hash(seed: int, key: bytes) -> int:
+    """Of a key in the form that `key_bytes` gives it."""
+    return crc32(key, seed)
+
+
 def key_bytes(key: str) -> bytes:
     """The form of a key, or of the beginning of one, that the index compares: order of its UTF-8 bytes."""
     return key.encode().partition(b"\0")[0][:KEY_BYTES_MAX]

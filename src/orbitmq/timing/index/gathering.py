@@ -67,6 +67,14 @@ class Source(Protocol):
         """Those with that hash of their unique key, in any order."""
         ...
 
+    def may_have_id(self, wanted: int) -> bool:
+        """False when `by_id` would find nothing. Cheap."""
+        ...
+
+    def may_have_key(self, wanted: int) -> bool:
+        """The same of `by_key` with `exact`: `wanted` is `key_hash` of the key."""
+        ...
+
 
 class Order(Generic[Value]):
     """Values in a few sorted lists, the newest ones unsorted."""
@@ -76,6 +84,9 @@ class Order(Generic[Value]):
     def __init__(self) -> None:
         self.fresh: list[Value] = []
         self.lists: list[list[Value]] = []
+
+    def __len__(self) -> int:
+        return len(self.fresh) + sum(map(len, self.lists))
 
     def sort_step(self) -> bool:
         """Sort or merge a little; False when there is nothing left to do."""
@@ -374,7 +385,16 @@ class Gathering:
 
     def by_id(self, wanted: int) -> Iterator[Found]:
         low = wanted << NUMBER_BITS
+        high = low + CAPACITY
         for values in self.id_order.settle():
-            for index in range(bisect_left(values, low), bisect_left(values, low + CAPACITY)):
+            index = bisect_left(values, low)
+            while index < len(values) and values[index] < high:
                 number = values[index] & NUMBER_MASK
                 yield self.dues[number], self.offsets[number]
+                index += 1
+
+    def may_have_id(self, wanted: int) -> bool:
+        return True
+
+    def may_have_key(self, wanted: int) -> bool:
+        return True

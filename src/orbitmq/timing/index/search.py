@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from orbitmq.limits.timers import TIMER_SCAN_MAX
-from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, topic_seed
+from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, key_hash, topic_seed
 from orbitmq.timing.index.gathering import Found, FoundKey, Source
 
 IsPending = Callable[[int], bool]
@@ -72,20 +72,37 @@ def _decode_cursor(text: str) -> _DueCursor | _KeyCursor:
         raise ValueError("the cursor is not one of a page of timers") from error
 
 
-def find(sources: Sequence[Source], is_pending: IsPending, topic: str, key_or_id: str, limit: int) -> list[Candidate]:
-    """Pending timers of a topic whose message id or one of whose keys may be this; at most `limit`, earliest due first."""
-    wanted = id_hash(topic_seed(topic), key_or_id)
-    key = key_bytes(key_or_id)
-    found: set[Found] = set()
+def find_id(
+    sources: Sequence[Source], is_pending: IsPending, topic: str, message_id: str, limit: int
+) -> list[Candidate]:
+    """Pending timers of a topic whose message id may be this; at most `limit`, earliest due first."""
+    wanted = id_hash(topic_seed(topic), message_id)
+    found: list[Found] = []
     for source in sources:
-        found.update(one for one in islice(source.by_id(wanted), TIMER_SCAN_MAX) if is_pending(one[1]))
-    keyed = heapq.merge(*(source.by_key(topic, key, None, exact=True) for source in sources))
-    for _, due_ms, queue_offset in islice(keyed, TIMER_SCAN_MAX):
+        if source.may_have_id(wanted):
+            found += [one for one in islice(source.by_id(wanted), TIMER_SCAN_MAX) if is_pending(one[1])]
+    return _earliest(found, limit)
+
+
+def find_key(
+    sources: Sequence[Source], is_pending: IsPending, topic: str, key_text: str, limit: int
+) -> list[Candidate]:
+    """Pending timers of a topic one of whose keys may be this; at most `limit`, earliest due first."""
+    key = key_bytes(key_text)
+    wanted = key_hash(topic_seed(topic), key)
+    few = [source.by_key(topic, key, None, exact=True) for source in sources if source.may_have_key(wanted)]
+    found: list[Found] = []
+    for _, due_ms, queue_offset in islice(heapq.merge(*few), TIMER_SCAN_MAX):
         if len(found) >= limit:
             break
         if is_pending(queue_offset):
-            found.add((due_ms, queue_offset))
-    return [Candidate(queue_offset, due_ms) for due_ms, queue_offset in sorted(found)[:limit]]
+            found.append((due_ms, queue_offset))
+    return _earliest(found, limit)
+
+
+def _earliest(found: list[Found], limit: int) -> list[Candidate]:
+    found.sort()
+    return [Candidate(queue_offset, due_ms) for due_ms, queue_offset in found[:limit]]
 
 
 def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery) -> IndexPage:
@@ -108,6 +125,9 @@ def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery) ->
         raise ValueError("the cursor belongs to a page by due time")
     after = (cursor.key, cursor.due_ms, cursor.queue_offset) if cursor is not None else None
     key, exact, topic = key_bytes(text), query.key is not None, query.topic
+    if exact:
+        wanted = key_hash(topic_seed(topic), key)
+        sources = [source for source in sources if source.may_have_key(wanted)]
     keyed = heapq.merge(*(source.by_key(topic, key, after, exact=exact) for source in sources))
     return _page_by_key(keyed, is_pending, query, from_ms)
 

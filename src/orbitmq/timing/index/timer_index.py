@@ -194,13 +194,18 @@ class TimerIndex:
         """Whether everything that is pending can be found."""
         return not self.parts.missing
 
-    def find(self, topic: str, key_or_id: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
-        """Pending timers of a topic whose message id or one of whose keys may be this, earliest due first. Compare the record.
+    def find_id(self, topic: str, message_id: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
+        """Pending timers of a topic whose message id may be this, earliest due first. Compare the record.
 
-        Some microseconds, and ten for each million pending. Raises TimerIndexIncompleteError.
+        Some microseconds, and three for each million pending. Raises TimerIndexIncompleteError.
         """
         self._need(self.is_complete)
-        return search.find(self.parts.sources(), self._is_pending, topic, key_or_id, limit)
+        return search.find_id(self.parts.sources(), self._timers.pending.is_pending, topic, message_id, limit)
+
+    def find_key(self, topic: str, key: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
+        """As `find_id`, of those one of whose keys may be this."""
+        self._need(self.is_complete)
+        return search.find_key(self.parts.sources(), self._timers.pending.is_pending, topic, key, limit)
 
     def page(self, query: IndexQuery) -> IndexPage:
         """Pending timers in order; compare keys with the record. A millisecond or two, up to ten where much was recalled.

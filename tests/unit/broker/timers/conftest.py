@@ -178,6 +178,8 @@ class ListedIndex:
         ]
         return found[:limit]
 
+    find_id = find_key = find  # it may name too much
+
     def page(self, query: IndexQuery) -> IndexPage:
         begin = 0
         if query.cursor is not None:

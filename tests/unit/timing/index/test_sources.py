@@ -9,10 +9,10 @@ import pytest
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.index.entries import KEY_BYTES_MAX, IndexEntry, id_hash, key_bytes, split_keys, topic_seed
+from orbitmq.timing.index.entries import KEY_BYTES_MAX, IndexEntry, id_hash, key_bytes, key_hash, split_keys, topic_seed
 from orbitmq.timing.index.gathering import Gathering
 from orbitmq.timing.index.run import Run, write_run
-from orbitmq.timing.index.search import IndexQuery, find, page
+from orbitmq.timing.index.search import IndexQuery, find_id, find_key, page
 
 BASE_MS = 1_800_000_000_000
 
@@ -166,7 +166,43 @@ def test_what_matches_is_found_by_id_and_by_key() -> None:
             IndexEntry(3, BASE_MS + 1, "b", id_hash(topic_seed("b"), "k"), (b"k",)),
         ]
     )
-    assert [one.queue_offset for one in find([gathering], lambda offset: True, "a", "k", 10)] == [2, 1]
-    assert [one.queue_offset for one in find([gathering], lambda offset: True, "a", "k", 1)] == [2]
-    assert [one.queue_offset for one in find([gathering], lambda offset: offset == 1, "a", "k", 9)] == [1]
-    assert find([gathering], lambda offset: True, "c", "k", 10) == []
+    assert [one.queue_offset for one in find_id([gathering], lambda offset: True, "a", "k", 10)] == [2]
+    assert [one.queue_offset for one in find_key([gathering], lambda offset: True, "a", "k", 10)] == [1]
+    assert find_key([gathering], lambda offset: offset != 1, "a", "k", 9) == []
+    assert find_id([gathering], lambda offset: True, "c", "k", 10) == []
+
+
+def test_of_several_matches_the_earliest_are_found(tmp_path: Path) -> None:
+    known = entries(11, 3_000)
+    sources = [run_of(gathered(known[:2_000]), tmp_path / "1.run"), gathered(known[2_000:])]
+    dues = sorted((one.deliver_ms, one.queue_offset) for one in known if one.topic == "b" and b"k1" in one.keys)
+    found = find_key(sources, lambda offset: True, "b", "k1", 40)
+    assert [(one.deliver_ms, one.queue_offset) for one in found] == dues[:40]
+
+
+def test_a_run_that_cannot_hold_a_hash_need_not_be_searched(tmp_path: Path) -> None:
+    """Of those it holds it says so always, of others seldom: one in seventeen and what chance adds."""
+    known = entries(5, 4_096)
+    run = run_of(gathered(known), tmp_path / "1.run")
+    for one in known:
+        assert one.id_hash is None or run.may_have_id(one.id_hash)
+        assert all(run.may_have_key(key_hash(topic_seed(one.topic), key)) for key in one.keys)
+    strangers = [id_hash(topic_seed("a"), f"stranger {number}") for number in range(10_000)]
+    assert sum(map(run.may_have_id, strangers)) < 900
+    assert sum(map(run.may_have_key, strangers)) < 900
+    bare = run_of(gathered([IndexEntry(1, BASE_MS, "a", None, ())]), tmp_path / "2.run")
+    assert not any(map(bare.may_have_id, strangers))
+    assert not any(map(bare.may_have_key, strangers))
+
+
+def test_a_key_is_found_among_many(tmp_path: Path) -> None:
+    """Beyond the number from which on some of the keys are remembered."""
+    known = [IndexEntry(n, BASE_MS + n, "ab"[n % 2], None, (b"%05d" % (n // 3 * 2),)) for n in range(3_000)]
+    run = run_of(gathered(known), tmp_path / "1.run")
+    keyed = sorted((key, one.deliver_ms, one.queue_offset) for one in known if one.topic == "a" for key in one.keys)
+    for wanted in range(0, 2_002, 7):
+        key = b"%05d" % wanted
+        assert list(run.by_key("a", key, None, exact=True)) == [one for one in keyed if one[0] == key]
+        assert next(run.by_key("a", key[:4], None, exact=False))[0][:4] == key[:4]
+    assert list(run.by_key("a", b"", None, exact=False)) == keyed
+    assert list(run.by_key("a", b"9", None, exact=False)) == []
