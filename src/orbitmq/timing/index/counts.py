@@ -120,11 +120,6 @@ class TimerCounts:
     def pending(self) -> int:
         return sum(buckets.total for buckets in self._topics.values())
 
-    @property
-    def bucket_count(self) -> int:
-        """Buckets in memory; below the bound unless there are more topics than that."""
-        return self._bucket_count
-
     def of_topic(self, topic: str) -> int:
         buckets = self._topics.get(topic)
         return buckets.total if buckets is not None else 0
