@@ -35,7 +35,7 @@ def test_what_goes_is_taken_away_where_it_was_added() -> None:
     assert counts.take_away("a", 6)
     assert not counts.take_away("a", 5)
     assert counts.by_topic() == {}
-    assert counts.bucket_count == 0
+    assert counts._bucket_count == 0
 
 
 def test_too_many_buckets_become_wider_and_stay_exact() -> None:
@@ -44,7 +44,7 @@ def test_too_many_buckets_become_wider_and_stay_exact() -> None:
     known = [(rng.choice("ab"), rng.randrange(400 * HOUR)) for _ in range(500)]
     for topic, due_ms in known:
         counts.add(topic, due_ms)
-    assert counts.bucket_count <= 50
+    assert counts._bucket_count <= 50
     for topic, due_ms in known[:250]:
         assert counts.take_away(topic, due_ms)
     left = known[250:]
