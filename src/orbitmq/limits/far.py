@@ -23,6 +23,10 @@ FAR_DAY_ROWS_MIN: Final = 1_000
 """Rows below which a day gets no file of its own when landing files are put into days: files of a few kilobytes cost more than
 they help."""
 
+FAR_LANDING_REST_BYTES_MAX: Final = 12 * 1024 * 1024
+"""Payload of such days that stays together in one file, which is written anew with the next landing files: a quarter of what is
+written anew at a time."""
+
 FAR_TOMBSTONES_MAX: Final = 20_000
 """Rows of recalled and rescheduled messages that stay in files before these are written anew: 3 MB of memory."""
 

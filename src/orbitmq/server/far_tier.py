@@ -15,6 +15,7 @@ from orbitmq.store.files import Files
 from orbitmq.store.worker import Notify, ThreadWorker
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.process import ProcessTier, is_there
+from orbitmq.timing.far.spare import SpareHelper
 
 FAR_DIRECTORY = "far"
 
@@ -27,15 +28,18 @@ def far_place(settings: ServerSettings) -> str:
 def far_timers(settings: ServerSettings, files: Files, clock: Clock, notify: Notify) -> FarTimers:
     """The far tier; its process starts when it is first needed."""
     own = settings.broker
+    place = far_place(settings)
+    spare = SpareHelper(clock, ProcessTier(clock, place), ThreadWorker("orbitmq-far-questions", notify))
     return FarTimers(
         files,
         settings.data,
         clock,
-        ProcessTier(clock, far_place(settings)) if is_there() else None,
+        ProcessTier(clock, place) if is_there() else None,
         ThreadWorker("orbitmq-far", notify),
         horizon_ms=own.timer_far_horizon_s * 1_000,
         precision_ms=own.timer_precision_ms,
         takes=own.timer_far_enable and own.timer_wheel_enable,
+        spare=spare,
     )
 
 

@@ -29,6 +29,7 @@ from orbitmq.testing.little_store import SMALL, SteppedWorker
 from orbitmq.timing.far.changes import far_message, near_message, recall_message
 from orbitmq.timing.far.far_timers import FarStanding, FarTimers
 from orbitmq.timing.far.queries import FarPage, FarRecord
+from orbitmq.timing.far.spare import SpareHelper
 from orbitmq.timing.far.tier import FarQuery, FarTierError, Tier
 
 HOUR_MS = 3_600_000
@@ -49,12 +50,16 @@ class LittleFar:
         clock: ManualClock | None = None,
         settings: StoreSettings = SMALL,
         horizon_ms: int = 3 * DAY_MS,
+        spare_tier: Tier | None = None,
         **changes: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.worker, self.far_worker = SteppedWorker(), SteppedWorker()
+        self.worker, self.far_worker, self.spare_worker = SteppedWorker(), SteppedWorker(), SteppedWorker()
+        spare = SpareHelper(self.clock, spare_tier, self.spare_worker) if spare_tier is not None else None
         self.tier = tier
-        self.far = FarTimers(files or OsFiles(), root, self.clock, tier, self.far_worker, horizon_ms=horizon_ms)
+        self.far = FarTimers(
+            files or OsFiles(), root, self.clock, tier, self.far_worker, horizon_ms=horizon_ms, spare=spare
+        )
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),
@@ -118,6 +123,7 @@ class LittleFar:
         self.store.run_due(self.clock.monotonic_ns())
         self.store.commit()
         worked = self.worker.step()
+        worked = self.spare_worker.step() or worked
         return self.far_worker.step() or worked
 
     def work(self) -> None:
@@ -193,4 +199,5 @@ class LittleFar:
         """Jobs that were submitted never run."""
         self.worker.jobs.clear()
         self.far_worker.jobs.clear()
+        self.spare_worker.jobs.clear()
         self.store.abandon()

@@ -53,6 +53,6 @@ def far_tier_state(far: FarTimers | None) -> FarTierState:
         file_rows=sum(file.left for file in held.files.values()),
         tombstones=len(held.tombstones),
         next_due_ms=held.next_deliver_ms,
-        damaged={} if keeper is None else dict(keeper.damaged),
+        damaged={} if keeper is None else dict(keeper.damage.known),
         trouble=None if keeper is None else keeper.trouble,
     )

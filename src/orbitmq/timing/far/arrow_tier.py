@@ -2,44 +2,35 @@
 
     landing/<first>-<next>.parquet            far records in the order they came in, a range of queue offsets each
     days/dueDay=YYYY-MM-DD/<number>.parquet   the same, sorted into days
-    keys/<name with ~ for />                  index of a file: its keys and unique keys, sorted
+    keys/<name of the first with ~ for />     index of the files that were written together: their keys and unique keys, sorted
     manifest.json                             copy of the broker's state file
 
 Rules of this file
 1. Rows of a file are sorted by due time, then source, in row groups small enough to read one for a page.
-2. A file is written once. Its index is written before it, so that whoever sees the file finds the index.
+2. A file is written once. Its index is written before it, so that whoever sees the file finds the index. Files that are written
+   together share one: a look-up by key costs what there are indexes, not what there are files.
 3. Page checksums are written and verified: a flipped bit is a damaged file, not a strange message.
+4. An index that is damaged is told, and what it would say is read from its files: slower, and the same.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.errors import RecordError, StoreDamagedError
-from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_ROW_GROUP_ROWS
+from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR_ROW_GROUP_ROWS
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
-from orbitmq.timing.far.columns import (
-    ORDER,
-    SCHEMA,
-    WITHOUT_BODY,
-    id_name,
-    key_name,
-    key_prefix,
-    keys_of,
-    records_of,
-    table_of,
-)
+from orbitmq.timing.far.columns import INDEX_COLUMNS, KEY_ORDER, ORDER, keys_of, records_of, table_of
 from orbitmq.timing.far.plan import DAYS, KEYS, LANDING, day_directory, keys_name
+from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, in_index, rows_at
 from orbitmq.timing.far.state import DAY_MS, MANIFEST_FILE, decode_state
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import (
@@ -56,9 +47,6 @@ from orbitmq.timing.far.tier import (
 R = TypeVar("R")
 OPEN_FILES_MAX: Final = 800
 """Files that are kept open with their footers: opening one costs a millisecond, more at an object store. 20 KB each."""
-
-_known_bounds: WeakKeyDictionary[pq.ParquetFile, list[tuple[Any, Any]]] = WeakKeyDictionary()
-"""Of the one column by which a file is searched."""
 
 
 class ArrowTier:
@@ -95,13 +83,20 @@ class ArrowTier:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def land(self, name: str, records: bytes) -> FarFile:
-        return self._write(name, table_of(iter_records(records)))
+        (file,) = self._write([(name, table_of(iter_records(records)))])
+        return file
 
-    def _write(self, name: str, table: pa.Table) -> FarFile:
-        self._open.pop(name, None)
-        self._open.pop(keys_name(name), None)
-        self.storage.write(keys_name(name), _encoded(keys_of(table)))
-        self.storage.write(name, _encoded(table))
+    def _write(self, parts: Sequence[tuple[str, pa.Table]]) -> list[FarFile]:
+        """Files, and before them the index that they share."""
+        if not parts:
+            return []
+        index = keys_name(parts[0][0])
+        keys = pa.concat_tables([keys_of(table, number) for number, (_, table) in enumerate(parts)])
+        self._replace(index, keys.sort_by(KEY_ORDER))
+        return [self._write_rows(name, table, index, number) for number, (name, table) in enumerate(parts)]
+
+    def _write_rows(self, name: str, table: pa.Table, index: str, number: int) -> FarFile:
+        self._replace(name, table)
         times = table.column("deliverTimestamp").cast(pa.int64())
         offsets = table.column("commitLogOffset")
         return FarFile(
@@ -113,7 +108,13 @@ class ArrowTier:
             last_source=pc.max(offsets).as_py() + 1,
             payload_bytes=pc.sum(table.column("size")).as_py(),
             next_ms=times[0].as_py(),
+            index=index,
+            index_number=number,
         )
+
+    def _replace(self, name: str, table: pa.Table) -> None:
+        self._open.pop(name, None)
+        self.storage.write(name, _encoded(table))
 
     def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
         tables = [self._reading(file.name, pq.ParquetFile.read).slice(file.taken) for file in files]
@@ -123,34 +124,18 @@ class ArrowTier:
         )
         dropped = [offset + 1 for offset in table.column("commitLogOffset").filter(gone).to_pylist()]
         table = table.filter(pc.invert(gone)).sort_by(ORDER)
-        return Compaction(list(self._write_days(table, serial)), dropped)
-
-    def _write_days(self, table: pa.Table, serial: int) -> Iterator[FarFile]:
-        """A file for each day with many rows, and one landing file for the others."""
-        days = pc.divide(table.column("deliverTimestamp").cast(pa.int64()), DAY_MS)
-        rest: list[pa.Table] = []
-        start = 0
-        for entry in pc.value_counts(days.combine_chunks() if isinstance(days, pa.ChunkedArray) else days).to_pylist():
-            part = table.slice(start, entry["counts"])  # sorted, so each day is one range
-            start += entry["counts"]
-            if part.num_rows < FAR_DAY_ROWS_MIN:
-                rest.append(part)
-            else:
-                yield self._write(f"{day_directory(entry['values'])}/{serial:020d}.parquet", part)
-        if rest:
-            yield self._write(f"{LANDING}/compacted-{serial:020d}.parquet", pa.concat_tables(rest))
+        return Compaction(self._write(list(_by_days(table, serial))), dropped)
 
     def publish(self, manifest: bytes) -> None:
         self.storage.write(MANIFEST_FILE, manifest)
 
     def remove(self, names: list[str]) -> None:
         for name in names:
-            for path in (name, keys_name(name)):
-                self._open.pop(path, None)
-                self.storage.remove(path)
+            self._open.pop(name, None)
+            self.storage.remove(name)
 
     def sweep(self, known: list[str]) -> list[str]:
-        kept = {*known, *(keys_name(name) for name in known)}
+        kept = set(known)
         unknown = [name for place in (LANDING, DAYS, KEYS) for name in self.storage.names(place) if name not in kept]
         for name in unknown:
             self._open.pop(name, None)
@@ -181,56 +166,110 @@ class ArrowTier:
         return parquet
 
     def rows(self, name: str, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-        return self._reading(name, lambda parquet: _rows(parquet, start, until_ms, rows_max, bytes_max))
+        return self._reading(name, lambda parquet: due_rows(parquet, start, until_ms, rows_max, bytes_max))
 
     def find(self, files: list[FileView], query: FarQuery) -> Found:
-        candidates: list[pa.Table] = [_NO_MATCH]
-        damaged: list[tuple[str, str]] = []
-        earliest: list[int] = []
-        for number, file in enumerate(files):
-            if len(earliest) > query.limit and earliest[query.limit] < file.next_ms:
-                continue
-            try:
-                matches = self._matches(file, query)
-            except FarFileDamagedError as error:
-                damaged.append((file.name, str(error)))
-                continue
-            earliest = sorted([*earliest, *matches.column("deliver").to_pylist()])[: query.limit + 1]
-            candidates.append(matches.append_column("file", pa.array([number] * matches.num_rows, pa.int32())))
-        found = pa.concat_tables(candidates).sort_by([("deliver", "ascending"), ("source", "ascending")])
-        more = found.num_rows > query.limit
-        places = list(
-            zip(*(found.slice(0, query.limit).column(name).to_pylist() for name in ("file", "row")), strict=True)
+        damaged: dict[str, str] = {}
+        is_named = query.message_id is not None or query.key is not None or query.key_prefix is not None
+        places = self._named_places(files, query, damaged) if is_named else self._timed_places(files, query, damaged)
+        more = places.num_rows > query.limit
+        wanted = list(
+            zip(*(places.slice(0, query.limit).column(name).to_pylist() for name in ("file", "row")), strict=True)
         )
         by_file: dict[int, list[int]] = {}
-        for number, row in places:
+        for number, row in wanted:
             by_file.setdefault(number, []).append(row)
         records: dict[tuple[int, int], tuple[bytes, int]] = {}
         for number, rows in by_file.items():
-            name, wanted = files[number].name, sorted(rows)
+            name, rows = files[number].name, sorted(rows)
             try:
-                table = self._reading(name, partial(_take, rows=wanted, bodies=query.bodies))
+                table = self._reading(name, partial(rows_at, rows=rows, bodies=query.bodies))
             except FarFileDamagedError as error:
-                damaged.append((name, str(error)))
+                damaged[name] = str(error)
                 continue
             sizes = table.column("size").to_pylist()
-            for row, data, size in zip(wanted, records_of(table), sizes, strict=True):
+            for row, data, size in zip(rows, records_of(table), sizes, strict=True):
                 records[number, row] = data, size
-        chosen = [records[place] for place in places if place in records]
-        return Found(b"".join(data for data, _ in chosen), [size for _, size in chosen], more, damaged)
+        chosen = [records[place] for place in wanted if place in records]
+        return Found(b"".join(data for data, _ in chosen), [size for _, size in chosen], more, list(damaged.items()))
 
-    def _matches(self, file: FileView, query: FarQuery) -> pa.Table:
-        """Due time, source and number of the first rows of a file that match, one more than wanted at most."""
-        if query.message_id is None and query.key is None and query.key_prefix is None:
-            return self._reading(file.name, lambda parquet: _by_time(parquet, file.taken, query))
-        try:
-            return self._reading(keys_name(file.name), lambda parquet: _by_name(parquet, file.taken, query))
-        except FarFileDamagedError as error:
-            raise FarFileDamagedError(str(error), file.name) from error
+    def _timed_places(self, files: list[FileView], query: FarQuery, damaged: dict[str, str]) -> pa.Table:
+        """Where the first rows by due time stand, one more than wanted at most; `file` is a number in `files`."""
+        found = MATCH.empty_table()
+        for number, file in enumerate(files):
+            if found.num_rows > query.limit and found.column("deliver")[-1].as_py() < file.next_ms:
+                continue
+            try:
+                matches = self._reading(file.name, partial(by_time, number=number, taken=file.taken, query=query))
+            except FarFileDamagedError as error:
+                damaged[file.name] = str(error)
+            else:
+                found = _first(found, matches, query)
+        return found
+
+    def _named_places(self, files: list[FileView], query: FarQuery, damaged: dict[str, str]) -> pa.Table:
+        """The same of rows with a name."""
+        found = MATCH.empty_table()
+        by_index: dict[str, dict[int, int]] = {}
+        for at, file in enumerate(files):
+            by_index.setdefault(file.index, {})[file.index_number] = at
+        for index, members in by_index.items():
+            next_ms = files[next(iter(members.values()))].next_ms  # they come in its order
+            if found.num_rows > query.limit and found.column("deliver")[-1].as_py() < next_ms:
+                continue
+            taken = {number: files[at].taken for number, at in members.items()}
+            try:
+                matches = self._reading(index, partial(by_name, taken=taken, query=query))
+            except FarFileDamagedError as error:
+                damaged[index] = str(error)
+                matches = self._without_index(files, members, query, damaged)
+            numbers = pc.index_in(matches.column("file"), value_set=pa.array(members, pa.int32()))
+            at_column = matches.schema.get_field_index("file")
+            matches = matches.set_column(
+                at_column, MATCH.field("file"), pa.array(members.values(), pa.int32()).take(numbers)
+            )
+            found = _first(found, matches, query)
+        return found
+
+    def _without_index(
+        self, files: list[FileView], members: dict[int, int], query: FarQuery, damaged: dict[str, str]
+    ) -> pa.Table:
+        """What an index would answer of these files. Cost: 5 us a row."""
+        parts = [MATCH.empty_table()]
+        for number, at in members.items():
+            try:
+                table = self._reading(files[at].name, partial(pq.ParquetFile.read, columns=INDEX_COLUMNS))
+            except FarFileDamagedError as error:
+                damaged[files[at].name] = str(error)
+            else:
+                parts.append(in_index(keys_of(table, number), {number: files[at].taken}, query))
+        return pa.concat_tables(parts)
 
 
-_MATCH: Final = pa.schema([("deliver", pa.int64()), ("source", pa.int64()), ("row", pa.int32())])
-_NO_MATCH: Final = _MATCH.append(pa.field("file", pa.int32())).empty_table()
+def _first(found: pa.Table, matches: pa.Table, query: FarQuery) -> pa.Table:
+    """The first of both, one more than wanted at most."""
+    return pa.concat_tables([found, matches]).sort_by(BY_TIME).slice(0, query.limit + 1) if matches.num_rows else found
+
+
+def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
+    """A file for each day with many rows, and one landing file for the others, which stays small: where few rows of many days come
+    together, fewer rows are enough for a file."""
+    parts: list[tuple[int, pa.Table]] = []
+    start = 0
+    days = pc.divide(table.column("deliverTimestamp").cast(pa.int64()), DAY_MS)
+    for entry in pc.value_counts(days.combine_chunks() if isinstance(days, pa.ChunkedArray) else days).to_pylist():
+        parts.append((entry["values"], table.slice(start, entry["counts"])))  # sorted, so each day is one range
+        start += entry["counts"]
+    rows_min = FAR_DAY_ROWS_MIN
+    sizes = [(part.num_rows, pc.sum(part.column("size")).as_py()) for _, part in parts]
+    while rows_min > 1 and sum(size for rows, size in sizes if rows < rows_min) > FAR_LANDING_REST_BYTES_MAX:
+        rows_min //= 2
+    rest = [part for _, part in parts if part.num_rows < rows_min]
+    for day, part in parts:
+        if part.num_rows >= rows_min:
+            yield f"{day_directory(day)}/{serial:020d}.parquet", part
+    if rest:
+        yield f"{LANDING}/compacted-{serial:020d}.parquet", pa.concat_tables(rest)
 
 
 def _encoded(table: pa.Table) -> pa.Buffer:
@@ -247,143 +286,3 @@ def _encoded(table: pa.Table) -> pa.Buffer:
         else False,
     )
     return sink.getvalue()
-
-
-def _bounds(parquet: pq.ParquetFile, column: str) -> list[tuple[Any, Any]]:
-    """Lowest and highest value of a column in every row group; none for a file without rows."""
-    if not parquet.metadata.num_rows:
-        return []
-    if (known := _known_bounds.get(parquet)) is not None:
-        return known
-    metadata = parquet.metadata
-    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-    at = names.index(column)
-    found = []
-    for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(at).statistics
-        found.append((statistics.min, statistics.max))
-    _known_bounds[parquet] = found
-    return found
-
-
-def _group_starts(parquet: pq.ParquetFile) -> list[int]:
-    starts = [0]
-    for group in range(parquet.metadata.num_row_groups):
-        starts.append(starts[-1] + parquet.metadata.row_group(group).num_rows)
-    return starts
-
-
-def _rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-    starts = _group_starts(parquet)
-    total = starts[-1]
-    if not 0 <= start < total:
-        raise RecordError(f"row {start} of a file with {total} rows")
-    parts: list[bytes] = []
-    size = 0
-    at = start
-    for group in range(parquet.metadata.num_row_groups):
-        if starts[group + 1] <= at:
-            continue
-        table = parquet.read_row_group(group).slice(at - starts[group], rows_max - len(parts) + 1)
-        times = table.column("deliverTimestamp").cast(pa.int64()).to_pylist()
-        due = bisect_left(times, until_ms + 1)
-        for time_ms, data in zip(times, records_of(table.slice(0, due)), strict=False):
-            if parts and (len(parts) >= rows_max or size + len(data) > bytes_max):
-                return Rows(b"".join(parts), at, time_ms)
-            parts.append(data)
-            size += len(data)
-            at += 1
-        if due < len(times):
-            return Rows(b"".join(parts), at, times[due])
-    if at < total:  # the slice ended with the last row wanted
-        group = next(number for number, first in enumerate(starts[1:]) if at < first)
-        column = parquet.read_row_group(group, columns=["deliverTimestamp"]).column(0).cast(pa.int64())
-        return Rows(b"".join(parts), at, column[at - starts[group]].as_py())
-    return Rows(b"".join(parts), at, times[-1])
-
-
-def _take(parquet: pq.ParquetFile, rows: list[int], bodies: bool) -> pa.Table:
-    """The rows with these numbers, which are sorted."""
-    columns = SCHEMA.names if bodies else WITHOUT_BODY
-    starts = _group_starts(parquet)
-    parts = []
-    at = 0
-    for group in range(len(starts) - 1):
-        last = bisect_left(rows, starts[group + 1])
-        if last > at:
-            table = parquet.read_row_group(group, columns=columns)
-            parts.append(table.take(pa.array([row - starts[group] for row in rows[at:last]])))
-            at = last
-    return pa.concat_tables(parts)
-
-
-def _ending(table: pa.Table, query: FarQuery) -> pa.Table:
-    """What a table of matches holds within the query's times and behind its start; one more than wanted at most."""
-    deliver, source = table.column("deliver"), table.column("source")
-    keep = pa.array([True] * table.num_rows) if table.num_rows else pa.array([], pa.bool_())
-    if query.from_ms is not None:
-        keep = pc.and_(keep, pc.greater_equal(deliver, query.from_ms))
-    if query.until_ms is not None:
-        keep = pc.and_(keep, pc.less(deliver, query.until_ms))
-    if query.after is not None:
-        due_ms, last = query.after
-        behind = pc.or_(pc.greater(deliver, due_ms), pc.and_(pc.equal(deliver, due_ms), pc.greater(source, last)))
-        keep = pc.and_(keep, behind)
-    return table.filter(keep)
-
-
-def _by_time(parquet: pq.ParquetFile, taken: int, query: FarQuery) -> pa.Table:
-    """Matches by due time and topic alone; reads row groups until there are enough."""
-    first_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
-    starts = _group_starts(parquet)
-    parts: list[pa.Table] = []
-    count = 0
-    for group, (low, high) in enumerate(_bounds(parquet, "deliverTimestamp")):
-        low_ms, high_ms = int(low.timestamp() * 1000), int(high.timestamp() * 1000) + 1
-        if starts[group + 1] <= taken or high_ms < first_ms:
-            continue
-        if count > query.limit or (query.until_ms is not None and low_ms > query.until_ms):
-            break
-        table = parquet.read_row_group(group, columns=["deliverTimestamp", "commitLogOffset", "topic"])
-        matches = pa.Table.from_arrays(
-            [
-                table.column("deliverTimestamp").cast(pa.int64()),
-                pc.add(table.column("commitLogOffset"), 1),
-                pa.array(range(starts[group], starts[group + 1]), pa.int32()),
-            ],
-            schema=_MATCH,
-        )
-        if query.topic is not None:
-            matches = matches.filter(pc.equal(table.column("topic"), query.topic))
-        matches = _ending(matches.filter(pc.greater_equal(matches.column("row"), taken)), query)
-        parts.append(matches)
-        count += matches.num_rows
-    return (pa.concat_tables(parts) if parts else _MATCH.empty_table()).slice(0, query.limit + 1)
-
-
-def _by_name(parquet: pq.ParquetFile, taken: int, query: FarQuery) -> pa.Table:
-    """Matches by key, unique key or the beginning of a key."""
-    if query.key_prefix is not None:
-        prefix = key_prefix(query.key_prefix)
-    elif query.key is not None:
-        prefix = key_name(query.key, "")
-    else:
-        prefix = id_name(query.message_id or "", "")
-    parts: list[pa.Table] = []
-    for group, (low, high) in enumerate(_bounds(parquet, "name")):
-        if high < prefix or (low > prefix and not low.startswith(prefix)):
-            continue
-        name = parquet.read_row_group(group, columns=["name"], use_threads=False).column("name")
-        keep = pc.starts_with(name, prefix)
-        if not pc.any(keep).as_py():  # most files have nothing of it: no more than this is read of them
-            continue
-        table = parquet.read_row_group(group, columns=_MATCH.names, use_threads=False)
-        if query.topic is not None:
-            keep = pc.and_(keep, pc.ends_with(name, "\t" + query.topic))
-        parts.append(table.filter(pc.and_(keep, pc.greater_equal(table.column("row"), taken))).cast(_MATCH))
-    if not parts:
-        return _MATCH.empty_table()
-    matches = _ending(pa.concat_tables(parts), query)
-    if query.key_prefix is not None:  # a message may have several keys that begin alike
-        matches = matches.group_by(["deliver", "source", "row"]).aggregate([]).select(_MATCH.names)
-    return matches.sort_by([("deliver", "ascending"), ("source", "ascending")]).slice(0, query.limit + 1)

@@ -78,6 +78,10 @@ class FarFile(msgspec.Struct, kw_only=True):
     """Rows from the start that have been handed over or passed over."""
     next_ms: int = 0
     """Due time of row `taken`; of the last row once all are taken."""
+    index: str
+    """Name of the index that has its keys, with those of other files maybe."""
+    index_number: int = 0
+    """Which of them it is."""
 
     @property
     def left(self) -> int:

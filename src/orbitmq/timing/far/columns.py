@@ -146,10 +146,16 @@ KEY_SCHEMA: Final = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("deliver", pa.int64(), nullable=False),
         pa.field("source", pa.int64(), nullable=False),
+        pa.field("file", pa.int32(), nullable=False),
         pa.field("row", pa.int32(), nullable=False),
     ]
 )
-"""The index of a file by key. A name is `k` and a key, or `u` and the unique key, then a tab and the topic."""
+"""The index by key of files that were written together; `file` counts them from 0. A name is `k` and a key, or `u` and the unique
+key, then a tab and the topic."""
+
+KEY_ORDER: Final = [("name", "ascending"), ("deliver", "ascending"), ("source", "ascending")]
+INDEX_COLUMNS: Final = ["deliverTimestamp", "commitLogOffset", "topic", "keys", "msgId"]
+"""What an index is made of."""
 
 
 def key_name(key: str, topic: str) -> str:
@@ -164,8 +170,8 @@ def key_prefix(beginning: str) -> str:
     return f"k{beginning}"
 
 
-def keys_of(table: pa.Table) -> pa.Table:
-    """The index by key of a sorted table of messages."""
+def keys_of(table: pa.Table, number: int) -> pa.Table:
+    """The entries of a sorted table of messages, the file `number` in an index; in any order."""
     names: list[str] = []
     rows: list[int] = []
     columns = (table.column(name).to_pylist() for name in ("topic", "keys", "msgId"))
@@ -179,5 +185,5 @@ def keys_of(table: pa.Table) -> pa.Table:
     numbers = pa.array(rows, pa.int32())
     deliver = table.column("deliverTimestamp").cast(pa.int64()).take(numbers)
     source = pc.add(table.column("commitLogOffset"), 1).take(numbers)
-    index = pa.Table.from_arrays([pa.array(names, pa.string()), deliver, source, numbers], schema=KEY_SCHEMA)
-    return index.sort_by([("name", "ascending"), ("deliver", "ascending"), ("source", "ascending")])
+    files = pa.array([number] * len(rows), pa.int32())
+    return pa.Table.from_arrays([pa.array(names, pa.string()), deliver, source, files, numbers], schema=KEY_SCHEMA)

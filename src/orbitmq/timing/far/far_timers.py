@@ -39,6 +39,7 @@ from orbitmq.timing.far.changes import decode_change, far_facts, finish_of, sour
 from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.queries import FarPage, FarQueries
+from orbitmq.timing.far.spare import SpareHelper
 from orbitmq.timing.far.state import DAY_MS, STATE_FILE, FarState, SavedState, decode_state, encode_state
 from orbitmq.timing.far.tier import FarQuery, Tier
 from orbitmq.timing.far.unlanded import FarUnit
@@ -91,10 +92,11 @@ class FarTimers:
         horizon_ms: int = DEFAULT_HORIZON_MS,
         precision_ms: int = 1_000,
         takes: bool = True,
+        spare: SpareHelper | None = None,
     ) -> None:
         """`tier` is None where what reads and writes its files is not installed: then nothing is taken in. `worker`
         belongs to the tier alone, whose calls may last seconds. With `takes` false nothing new is taken in, what is
-        there comes back in its time."""
+        there comes back in its time. `spare` answers questions while `worker` writes files."""
         self._takes = takes and tier is not None
         self.held = FarState()
         """What is pending, and where."""
@@ -117,8 +119,8 @@ class FarTimers:
         self.keeper: FarKeeper | None = None
         self.queries: FarQueries | None = None
         if tier is not None:
-            self.keeper = FarKeeper(self, clock, tier, worker, self._horizon, precision_ms)
-            self.queries = FarQueries(self.held, self.keeper, tier, worker)
+            self.keeper = FarKeeper(self, clock, tier, worker, self._horizon, precision_ms, spare)
+            self.queries = FarQueries(self.held, self.keeper)
 
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
@@ -390,7 +392,7 @@ class FarTimers:
     def next_due_ms(self) -> int | None:
         """When the next message is promoted; None when none waits, or the tier is out of reach."""
         deliver_ms = self.held.next_deliver_ms
-        if deliver_ms is None or self.keeper is None or self.keeper.is_waiting or self.keeper.damaged:
+        if deliver_ms is None or self.keeper is None or self.keeper.is_waiting or self.keeper.damage.files:
             return None
         return self._horizon.promotion_ms(deliver_ms)
 

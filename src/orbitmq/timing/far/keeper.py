@@ -50,16 +50,17 @@ from orbitmq.timing.far.changes import (
     quarantined_message,
     source_of_far,
 )
+from orbitmq.timing.far.damage import Damage
 from orbitmq.timing.far.plan import Horizon, compaction, landing_is_due, landing_name, next_promotion
+from orbitmq.timing.far.spare import SpareHelper
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.tier import (
     Compaction,
     FarFileDamagedError,
-    FarUnreachableError,
-    FileView,
-    Opened,
     Rows,
     Tier,
+    refuse_foreign,
+    view_of,
 )
 from orbitmq.timing.far.unlanded import FarUnit
 
@@ -117,13 +118,22 @@ class FarKeeper:
     """The moving part of the far tier of one store."""
 
     def __init__(
-        self, owner: Owner, clock: Clock, tier: Tier, worker: Worker, horizon: Horizon, precision_ms: int
+        self,
+        owner: Owner,
+        clock: Clock,
+        tier: Tier,
+        worker: Worker,
+        horizon: Horizon,
+        precision_ms: int,
+        spare: SpareHelper | None,
     ) -> None:
         self._owner = owner
         self._state = owner.held
         self._clock = clock
         self._tier = tier
         self._worker = worker
+        self._spare = spare
+        self._is_writing = False
         self.horizon = horizon
         self._precision_ms = precision_ms
         self._store: MessageStore | None = None
@@ -149,8 +159,7 @@ class FarKeeper:
         """Source numbers of messages whose timer record is appended and has not come back through the log."""
         self.changing: set[int] = set()
         """Source numbers of messages that are being recalled or rescheduled."""
-        self.damaged: dict[str, str] = {}
-        """Files that are left out, and why."""
+        self.damage = Damage(owner.held)
         self.trouble: str | None = None
         """Why the tier does not work at the moment."""
         self.landed_count = 0
@@ -171,6 +180,8 @@ class FarKeeper:
         self._tier.stop()
         self._worker.close()
         self._tier.stop()
+        if self._spare is not None:
+            self._spare.close()
 
     @property
     def is_moving(self) -> bool:
@@ -229,7 +240,7 @@ class FarKeeper:
             return True
         if self.is_waiting:
             return False
-        sound = [file for file in state.files.values() if file.name not in self.damaged]
+        sound = [file for file in state.files.values() if file.name not in self.damage.known]
         step = self._file_step(store, sound, until_ms, now_ms)
         if step is None:
             return False
@@ -257,10 +268,11 @@ class FarKeeper:
         if manifest is not None and self._published != self._owner.serial and self._is_time_to_publish(now_ns):
             serial = self._owner.serial
             return lambda: self._publish(manifest, serial)
+        self.damage.forget_removed()
         if self._compacted_ns is None or now_ns - self._compacted_ns >= COMPACTION_PAUSE_MS * NS_PER_MS:
             self._compacted_ns = now_ns
             asked, self._compaction_asked = self._compaction_asked, False
-            chosen = compaction(sound, state.tombstones.items(), asked=asked)
+            chosen = compaction(sound, state.tombstones.items(), asked=asked, lost_indexes=self.damage.known)
             if chosen:
                 return lambda: self._compact(chosen)
         return None
@@ -284,6 +296,8 @@ class FarKeeper:
                 self._in_use = False
                 self._worker.submit(self._tier.stop, _report_failure)
         waits = [FAR_IDLE_MS] if self._in_use else []
+        if self._spare is not None and (spare_ms := self._spare.rest(_report_failure)) is not None:
+            waits.append(spare_ms)
         if (next_ms := state.next_deliver_ms) is not None:
             waits.append(min(max(self.horizon.promotion_ms(next_ms) - now_ms, 1), SLEEP_MAX_MS))
         if state.waiting_since_ms is not None and state.unlanded.pending_count:
@@ -301,19 +315,20 @@ class FarKeeper:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def _call(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Run `job`, a call to the tier, elsewhere, then `done` with what it gave."""
+    def _call(self, job: Callable[[], T], done: Callable[[T], None], *, writes: bool = False) -> None:
+        """Run `job`, a call to the tier, elsewhere, then `done` with what it gave. One that `writes` a file takes long."""
         self._busy = self._in_use = True
+        self._is_writing = writes
         self._worker.submit(job, lambda result: self._called(result, done))
 
     def _called(self, result: Any, done: Callable[[Any], None]) -> None:
-        self._busy = False
+        self._busy = self._is_writing = False
         self._used_ns = self._clock.monotonic_ns()
         store = self._store
         if self._closed or store is None:
             return
         if isinstance(result, FarFileDamagedError):
-            self._leave_out(result.name, str(result))
+            self.damage.note(result.name, str(result))
         elif isinstance(result, BaseException):
             self._failed(result)
         else:
@@ -322,19 +337,6 @@ class FarKeeper:
             done(result)
         self.arm()
         store.commit()
-
-    def _leave_out(self, name: str, reason: str) -> None:
-        file = self._state.files.get(name)
-        if file is not None and name not in self.damaged:
-            self.damaged[name] = reason
-            logger.error(
-                "%s; %d far messages in it wait until it is repaired and the broker started again", reason, file.left
-            )
-
-    def leave_out(self, damaged: Sequence[tuple[str, str]]) -> None:
-        """Somebody who read files found these damaged."""
-        for name, reason in damaged:
-            self._leave_out(name, reason)
 
     def _failed(self, error: BaseException) -> None:
         self.failure_count += 1
@@ -346,20 +348,11 @@ class FarKeeper:
 
     def _open_tier(self) -> None:
         """Runs on the worker, which touches nothing of the state but what cannot change while this step runs."""
-        opened: Opened = self._tier.open()
+        opened = self._tier.open()
         serial, store_id = self._owner.serial, self._owner.store_id
-        if opened.store and opened.store != store_id:
-            raise FarUnreachableError(
-                "the far tier's directory belongs to another store",
-                remedy="give every broker a directory of its own (timerFarUrl)",
-            )
-        if opened.serial is not None and opened.serial > serial:
-            raise FarUnreachableError(
-                f"the far tier is ahead of this store: its manifest has number {opened.serial}, the state file {serial}",
-                remedy="stop the broker and copy the tier's manifest.json over orbitmq.far in the store directory",
-            )
+        refuse_foreign(opened, serial, store_id)
         if serial:
-            removed = self._tier.sweep(list(self._state.files))
+            removed = self._tier.sweep([*self._state.files, *self._state.index_uses])
             if removed:
                 logger.info("removed %d files of the far tier that steps without an end had left", len(removed))
         self._opened = True
@@ -368,11 +361,15 @@ class FarKeeper:
     def is_closed(self) -> bool:
         return self._closed
 
-    def used(self) -> None:
-        """Somebody asks the tier: its process is needed."""
+    def ask(self, job: Callable[[Tier], T], done: Callable[[T | BaseException], None]) -> None:
+        """Put a question to the tier: to the spare helper while the other one writes a file."""
+        self.arm()
+        if self._is_writing and self._spare is not None:
+            self._spare.ask(job, done)
+            return
         self._in_use = True
         self._used_ns = self._clock.monotonic_ns()
-        self.arm()
+        self._worker.submit(lambda: job(self._tier), done)
 
     def read_units(
         self, store: MessageStore, units: list[FarUnit], done: ReadUnits, failed: Callable[[], None]
@@ -551,6 +548,7 @@ class FarKeeper:
             self._call(
                 lambda: self._tier.land(landing_name(first, following), blob),
                 lambda file: self._landed(Landed(first, following, seen, file, self._clock.now_ms())),
+                writes=True,
             )
 
         self.read_units(store, units, land, self._give_up)
@@ -560,22 +558,24 @@ class FarKeeper:
         self._note(change)
 
     def _compact(self, chosen: list[FarFile]) -> None:
-        views = [FileView(file.name, file.taken) for file in chosen]
+        views = [view_of(file) for file in chosen]
         dead = [*self._state.tombstones, *self._state.handed]
         number = self._owner.position
 
         def noted(result: Compaction) -> None:
             self._note(Compacted([view.name for view in views], result.added, result.dropped))
 
-        self._call(lambda: self._tier.compact(views, dead, number), noted)
+        self._call(lambda: self._tier.compact(views, dead, number), noted, writes=True)
 
     def _remove(self, names: list[str]) -> None:
         def removed(_: None) -> None:
             self._owner.removed(names)
+            if self._spare is not None:
+                self._spare.forget(names, _report_failure)
 
         self._call(lambda: self._tier.remove(names), removed)
 
 
 def _report_failure(result: object) -> None:
     if isinstance(result, OrbitError):
-        logger.error("the process for the far tier could not be ended: %s", result)
+        logger.error("a process for the far tier could not be tidied up: %s", result)

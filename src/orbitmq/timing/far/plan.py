@@ -9,7 +9,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 from orbitmq.limits.far import (
@@ -72,7 +73,7 @@ def day_directory(day: int) -> str:
 
 
 def keys_name(name: str) -> str:
-    """The index by key that belongs to a file."""
+    """The index by key of the files that are written together with this one, the first of them."""
     return f"{KEYS}/{name.replace('/', '~')}"
 
 
@@ -87,38 +88,60 @@ def next_promotion(files: Iterable[FarFile], until_ms: int) -> FarFile | None:
 
 
 def compaction(
-    files: Iterable[FarFile], tombstones: Iterable[tuple[int, int]], *, asked: bool = False
+    files: Iterable[FarFile],
+    tombstones: Iterable[tuple[int, int]],
+    *,
+    asked: bool = False,
+    lost_indexes: Container[str] = (),
 ) -> list[FarFile]:
-    """Files to write anew now, oldest first; empty when it is not worth it. With `asked` a single landing file is.
+    """Files to write anew now; empty when it is not worth it. With `asked` a single landing file is.
 
     Landing files go into the files of their days when there are many of them; the small files of a day into one when
-    there are many of those; whatever holds finished rows when these have become many. Bounded by what a process may hold in memory.
+    there are many of those; whatever holds finished rows when these have become many; and whatever has no index. Bounded by what a
+    process may hold in memory; what is left over is for the next time, which finds less of it.
     """
-    known = sorted(files, key=lambda file: (file.first_source, file.name))
+    known = _by_age(files)
     landing = [file for file in known if is_landing(file.name)]
-    chosen: dict[str, FarFile] = {}
-    if len(landing) >= FAR_LANDING_FILES_MAX or (asked and landing):
-        chosen |= {file.name: file for file in landing}
+    groups = [landing] if len(landing) >= FAR_LANDING_FILES_MAX or (asked and landing) else []
     by_day: dict[str, list[FarFile]] = {}
     for file in known:
         if not is_landing(file.name) and file.payload_bytes <= FAR_COMPACT_BYTES_MAX // 4:  # others are large enough
             by_day.setdefault(file.name.rpartition("/")[0], []).append(file)
-    for group in by_day.values():
-        if len(group) >= FAR_DAY_FILES_MAX or (asked and len(group) > 1):
-            chosen |= {file.name: file for file in group}
+    groups += [
+        group for _, group in sorted(by_day.items()) if len(group) >= FAR_DAY_FILES_MAX or (asked and len(group) > 1)
+    ]
+    groups += [[file] for file in known if file.index in lost_indexes]
     dead = list(tombstones)
     if len(dead) >= FAR_TOMBSTONES_MAX or (asked and dead):
-        for file in known:
-            if any(
-                file.first_source <= source <= file.last_source and file.next_ms <= due_ms <= file.max_ms
-                for source, due_ms in dead[: FAR_TOMBSTONES_MAX * 2]
-            ):
-                chosen[file.name] = file
-    taken: list[FarFile] = []
+        groups += [[file] for file in _with_dead(known, dead[: FAR_TOMBSTONES_MAX * 2])]
+    return _within(groups)
+
+
+def _with_dead(known: list[FarFile], dead: list[tuple[int, int]]) -> list[FarFile]:
+    """Files that may hold one of these rows."""
+    by_time = sorted((due_ms, source) for source, due_ms in dead)
+    found = []
+    for file in known:
+        start, end = bisect_left(by_time, (file.next_ms, 0)), bisect_left(by_time, (file.max_ms + 1, 0))
+        if any(file.first_source <= by_time[at][1] <= file.last_source for at in range(start, end)):
+            found.append(file)
+    return found
+
+
+def _within(groups: list[list[FarFile]]) -> list[FarFile]:
+    """The first of these files that are taken together, oldest first. Group by group: files become one only within a group."""
+    taken: dict[str, FarFile] = {}
     room = FAR_COMPACT_BYTES_MAX
-    for file in sorted(chosen.values(), key=lambda file: (file.first_source, file.name)):
-        if file.payload_bytes > room and taken:
-            break
-        room -= file.payload_bytes
-        taken.append(file)
-    return taken
+    for group in groups:
+        for file in group:
+            if file.name in taken:
+                continue
+            if file.payload_bytes > room and taken:
+                return _by_age(taken.values())
+            room -= file.payload_bytes
+            taken[file.name] = file
+    return _by_age(taken.values())
+
+
+def _by_age(files: Iterable[FarFile]) -> list[FarFile]:
+    return sorted(files, key=lambda file: (file.first_source, file.name))

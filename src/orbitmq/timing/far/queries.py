@@ -18,11 +18,10 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.store import MessageStore
-from orbitmq.store.worker import Worker
 from orbitmq.timing.far.changes import source_of_far
 from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.state import FarState
-from orbitmq.timing.far.tier import FarBusyError, FarQuery, FileView, Found, Tier
+from orbitmq.timing.far.tier import FarBusyError, FarQuery, FileView, Found, view_of
 from orbitmq.timing.far.unlanded import FarUnit
 
 INSTANT_MS_MAX = 1 << 62
@@ -83,11 +82,9 @@ def matches(message: FarRecord, query: FarQuery) -> bool:
 class FarQueries:
     """Answers questions about one store's far tier."""
 
-    def __init__(self, state: FarState, keeper: FarKeeper, tier: Tier, worker: Worker) -> None:
+    def __init__(self, state: FarState, keeper: FarKeeper) -> None:
         self._state = state
         self._keeper = keeper
-        self._tier = tier
-        self._worker = worker
         self._store: MessageStore | None = None
 
     def attach(self, store: MessageStore) -> None:
@@ -134,10 +131,10 @@ class FarQueries:
         """Files that may hold what is wanted."""
         since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
         views = [
-            FileView(file.name, file.taken, file.next_ms)
+            view_of(file)
             for file in self._state.files.values()
             if file.left
-            and file.name not in self._keeper.damaged
+            and file.name not in self._keeper.damage.known
             and file.max_ms >= since_ms
             and (query.until_ms is None or file.next_ms < query.until_ms)
         ]
@@ -145,8 +142,7 @@ class FarQueries:
         return views
 
     def ask(self, views: list[FileView], query: FarQuery, done: Callable[[Found | BaseException], None]) -> None:
-        self._keeper.used()
-        self._worker.submit(lambda: self._tier.find(views, query), done)
+        self._keeper.ask(lambda tier: tier.find(views, query), done)
 
     def is_pending(self, source: int) -> bool:
         return self._state.is_pending(source)
@@ -157,8 +153,9 @@ class FarQueries:
 
         self._keeper.read_units(store, units, decoded, lambda: done([]))
 
-    def note_damaged(self, damaged: list[tuple[str, str]]) -> None:
-        self._keeper.leave_out(damaged)
+    def note_damaged(self, damaged: list[tuple[str, str]]) -> bool:
+        """False when one of them was only removed while it was asked: its rows are elsewhere now."""
+        return self._keeper.damage.note_all(damaged)
 
 
 class _Search:
@@ -194,7 +191,9 @@ class _Search:
             self._done(found)
             return
         assert isinstance(found, Found)
-        self._queries.note_damaged(found.damaged)
+        if not self._queries.note_damaged(found.damaged):
+            self._ask(query)
+            return
         last: FarRecord | None = None
         count = 0
         for record, size in zip(iter_records(found.records), found.sizes, strict=True):

@@ -16,6 +16,7 @@ Rules of this file
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from typing import Final, TypeVar
 
 import msgspec
@@ -88,6 +89,8 @@ class FarState:
     def __init__(self) -> None:
         self.unlanded = Unlanded()
         self.files: dict[str, FarFile] = {}
+        self.index_uses: Counter[str] = Counter()
+        """Indexes, and how many of the files each one has."""
         self.tombstones: dict[int, int] = {}
         """Source number -> due time of messages that have a row and were finished by something else than promotion."""
         self.handed: set[int] = set()
@@ -97,7 +100,7 @@ class FarState:
         self._finished: set[int] = set()
         """Those of them finished since the last one."""
         self.garbage: list[str] = []
-        """Files that nothing speaks of any more; to be removed once that is durable."""
+        """Files and indexes that nothing speaks of any more; to be removed once that is durable."""
         self.pending_count = 0
         self.by_topic: dict[str, int] = {}
         self.by_day: dict[int, int] = {}
@@ -186,7 +189,7 @@ class FarState:
         if change.next <= unlanded.first:
             return
         if change.file is not None:
-            self.files[change.file.name] = change.file
+            self._hold(change.file)
             for offset in range(change.first, change.next):
                 if unlanded.done.get(offset, -1) >= change.seen:
                     unit = unlanded.unit(offset)
@@ -206,7 +209,7 @@ class FarState:
 
     def _compacted(self, change: Compacted) -> None:
         for file in change.added:  # first: what was finished meanwhile has its row in one of these
-            self.files[file.name] = file
+            self._hold(file)
         for name in change.removed:
             if name in self.files:
                 self._forget(name)
@@ -215,9 +218,18 @@ class FarState:
             self.handed.discard(source)
         self._remember(*change.dropped)
 
+    def _hold(self, file: FarFile) -> None:
+        if file.name not in self.files:
+            self.index_uses[file.index] += 1
+        self.files[file.name] = file
+
     def _forget(self, name: str) -> None:
         file = self.files.pop(name)
         self.garbage.append(name)
+        self.index_uses[file.index] -= 1
+        if not self.index_uses[file.index]:
+            del self.index_uses[file.index]
+            self.garbage.append(file.index)
         if file.rows <= file.taken and self.tombstones:
             lowest = min((other.next_ms for other in self.files.values()), default=None)
             passed = [source for source, due_ms in self.tombstones.items() if lowest is None or due_ms < lowest]
@@ -265,6 +277,7 @@ class FarState:
         """Everything but the messages that no file holds; those are read from the log."""
         self.unlanded = Unlanded(saved.landed_to)
         self.files = {file.name: file for file in saved.files}
+        self.index_uses = Counter(file.index for file in saved.files)
         self.tombstones = dict(saved.tombstones)
         self.handed = set(saved.handed)
         self.pending_count = saved.pending

@@ -68,6 +68,13 @@ class FileView(msgspec.Struct):
     taken: int
     next_ms: int = 0
     """No row that counts is due earlier."""
+    index: str = ""
+    """Where its keys stand, and under which number; only look-ups by them need it."""
+    index_number: int = 0
+
+
+def view_of(file: FarFile) -> FileView:
+    return FileView(file.name, file.taken, file.next_ms, file.index, file.index_number)
 
 
 class Opened(msgspec.Struct):
@@ -94,12 +101,26 @@ class Found(msgspec.Struct):
     sizes: list[int]
     more: bool
     damaged: list[tuple[str, str]]
-    """Files that could not be asked, and why."""
+    """Files that could not be asked, and why; indexes too, though what they would say was found in their files."""
 
 
 class Compaction(msgspec.Struct):
     added: list[FarFile]
     dropped: list[int]
+
+
+def refuse_foreign(opened: Opened, serial: int, store: str) -> None:
+    """Raises FarUnreachableError when the files are not those of the state with this number of this store."""
+    if opened.store and opened.store != store:
+        raise FarUnreachableError(
+            "the far tier's directory belongs to another store",
+            remedy="give every broker a directory of its own (timerFarUrl)",
+        )
+    if opened.serial is not None and opened.serial > serial:
+        raise FarUnreachableError(
+            f"the far tier is ahead of this store: its manifest has number {opened.serial}, the state file {serial}",
+            remedy="stop the broker and copy the tier's manifest.json over orbitmq.far in the store directory",
+        )
 
 
 class Tier(Protocol):
@@ -127,11 +148,11 @@ class Tier(Protocol):
         ...
 
     def remove(self, names: list[str]) -> None:
-        """Remove files that may be there."""
+        """Remove files and indexes that may be there."""
         ...
 
     def sweep(self, known: list[str]) -> list[str]:
-        """Remove every file but these, which steps without an end left behind. Answers their names."""
+        """Remove every file and index but these, which steps without an end left behind. Answers their names."""
         ...
 
     def publish(self, manifest: bytes) -> None:

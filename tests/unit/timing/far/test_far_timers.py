@@ -14,7 +14,8 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import FarFile
-from orbitmq.timing.far.tier import Compaction, FileView
+from orbitmq.timing.far.queries import FarPage
+from orbitmq.timing.far.tier import Compaction, FarQuery, FileView
 from orbitmq.timing.restoring import rewritten_message
 from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timers.delivering import deliver_record, stored_due_ms
@@ -172,7 +173,9 @@ def test_a_recall_is_found_by_the_message_id_that_its_record_carries(open_far: O
     far.send(far.clock.now_ms() + 30 * DAY_MS, b"x", UNIQ_KEY="U")
     assert far.recall(far.find(message_id="U")[0]) is PutStatus.PUT_OK
     [change] = far.records(TIMER_CHANGES_TOPIC)
-    assert decode_properties(change.properties)[Property.UNIQ_KEY] == "U", "a key index made from the log has it from here"
+    assert decode_properties(change.properties)[Property.UNIQ_KEY] == "U", (
+        "a key index made from the log has it from here"
+    )
 
 
 def test_a_message_recalled_while_its_file_is_written_does_not_come_back(open_far: OpenFar, tmp_path: Path) -> None:
@@ -450,7 +453,7 @@ def test_a_damaged_file_is_left_out_and_the_rest_goes_on(open_far: OpenFar, tmp_
     again.advance(10 * DAY_MS)
     assert [body for _, body in again.wheel()] == [b"kept"]
     assert again.far.keeper is not None
-    assert list(again.far.keeper.damaged) == [bad]
+    assert list(again.far.keeper.damage.known) == [bad]
     assert again.far.counts().pending == 1, "it still waits"
     again.close()
     path.write_bytes(whole)
@@ -471,3 +474,128 @@ def test_a_tier_out_of_reach_keeps_messages_in_the_log(open_far: OpenFar, tmp_pa
     far.advance(HOUR_MS)
     assert far.far.keeper.trouble is None
     assert len(files(far)) == 1
+
+
+def test_look_ups_by_key_open_one_index_of_many_days(
+    open_far: OpenFar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.arrow_tier.FAR_DAY_ROWS_MIN", 1)
+    far = open_far()
+    start = far.clock.now_ms()
+    for day in range(30):
+        far.send(start + (10 + day) * DAY_MS, UNIQ_KEY=f"U{day}", KEYS=f"order-{day} all")
+    land(far)
+    far.far.compact()
+    far.advance(5 * HOUR_MS)
+    assert len(files(far)) == 30
+    [index] = (tmp_path / "far" / "keys").iterdir()
+    assert index.name == files(far)[0].replace("/", "~")
+    assert [found.message_id for found in far.find(message_id="U7")] == ["U7"]
+    assert [found.message_id for found in far.find(key="all", limit=3, from_ms=start + 12 * DAY_MS)] == [
+        "U2",
+        "U3",
+        "U4",
+    ]
+    assert [found.message_id for found in far.find(key_prefix="order-2", limit=2)] == ["U2", "U20"]
+    far.advance(20 * DAY_MS)
+    assert index.exists(), "some of its files are still there"
+    assert [found.message_id for found in far.find(key="all")] == [f"U{day}" for day in range(14, 30)]
+    far.advance(30 * DAY_MS)
+    assert not index.exists()
+
+
+def test_few_messages_of_many_days_do_not_stay_together_for_ever(
+    open_far: OpenFar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.timing.far.arrow_tier.FAR_LANDING_REST_BYTES_MAX", 1_000)
+    far = open_far()
+    for day in range(8):
+        for _ in range(3 if day % 2 else 1):
+            far.send(far.clock.now_ms() + (10 + day) * DAY_MS)
+    land(far)
+    far.far.compact()
+    far.advance(5 * HOUR_MS)
+    assert [name.partition("/")[0] for name in files(far)] == ["days"] * 4 + ["landing"]
+
+
+def test_a_damaged_index_costs_time_and_is_written_anew(
+    open_far: OpenFar, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = open_far()
+    start = far.clock.now_ms()
+    for number in range(4):
+        far.send(start + (10 + number) * DAY_MS, b"%d" % number, UNIQ_KEY=f"U{number}", KEYS="all")
+    land(far)
+    [index] = (tmp_path / "far" / "keys").iterdir()
+    index.write_bytes(b"PAR1 no index PAR1")
+    assert [found.message_id for found in far.find(message_id="U2")] == ["U2"]
+    assert [found.message_id for found in far.find(key="all", limit=2)] == ["U0", "U1"]
+    assert caplog.text.count("look-ups by key read its files") == 1
+    for _ in range(5):
+        far.advance(60_000)
+    assert far.far.keeper is not None
+    assert far.far.keeper.damage.known == {}
+    assert not index.exists()
+    assert [found.message_id for found in far.find(key_prefix="a")] == ["U0", "U1", "U2", "U3"]
+    far.advance(20 * DAY_MS)
+    assert len(far.wheel()) == 4
+
+
+def test_a_key_that_is_too_long_for_the_bounds_of_an_index_is_found(open_far: OpenFar) -> None:
+    far = open_far()
+    long = "k" * 9_000
+    far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="A", KEYS=long)
+    far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="B", KEYS="short")
+    land(far)
+    assert [found.message_id for found in far.find(key=long)] == ["A"]
+    assert [found.message_id for found in far.find(key="short")] == ["B"]
+
+
+# --- questions while files are written ----------------------------------------------------------------------------------
+
+
+def test_a_page_does_not_wait_for_a_compaction(open_far: OpenFar, tmp_path: Path) -> None:
+    spare = ArrowTier(str(tmp_path / "far"))
+    far = open_far(spare_tier=spare)
+    for key in "AB":
+        far.send(far.clock.now_ms() + 10 * DAY_MS, key.encode(), UNIQ_KEY=key)
+    land(far)
+    far.far.compact()
+    while not far.far_worker.jobs:
+        far.store.run_due(far.clock.monotonic_ns())
+    answers: list[object] = []
+    far.far.find(FarQuery(key=None, message_id="A"), answers.append)
+    while far.spare_worker.step() or far.worker.step():
+        pass
+    assert far.far_worker.jobs, "the files are still being written"
+    (page,) = answers
+    assert isinstance(page, FarPage)
+    assert [record.message_id for record in page.records] == ["A"]
+    far.advance(HOUR_MS)
+    assert [found.message_id for found in far.find(message_id="B")] == ["B"], "and afterwards the first one answers"
+
+
+def test_a_file_that_goes_while_it_is_read_is_not_missed(open_far: OpenFar, tmp_path: Path) -> None:
+    """The spare helper is asked about files that are written anew and removed before it looks."""
+    far = open_far(spare_tier=ArrowTier(str(tmp_path / "far")))
+    for number in range(3):
+        far.send(far.clock.now_ms() + (10 + number) * DAY_MS, UNIQ_KEY=f"U{number}")
+    land(far)
+    before = files(far)
+    far.far.compact()
+    while not far.far_worker.jobs:
+        far.store.run_due(far.clock.monotonic_ns())
+    answers: list[object] = []
+    far.far.find(FarQuery(), answers.append)
+    (job,), far.spare_worker.jobs = far.spare_worker.jobs, []
+    for _ in range(5):
+        far.advance(60_000)
+    assert not set(before) & set(files(far))
+    assert not (tmp_path / "far" / before[0]).exists()
+    far.spare_worker.jobs.append(job)
+    far.work()
+    (page,) = answers
+    assert isinstance(page, FarPage)
+    assert [record.message_id for record in page.records] == ["U0", "U1", "U2"]
+    assert far.far.keeper is not None
+    assert far.far.keeper.damage.known == {}

@@ -13,7 +13,7 @@ THREE_DAYS = Horizon(3 * DAY_MS)
 def file(name: str, source: int, *, due_ms: int = 0, size: int = 1) -> FarFile:
     return FarFile(
         name=name, rows=2, min_ms=due_ms, max_ms=due_ms + 9, first_source=source, last_source=source + 9,
-        payload_bytes=size, next_ms=due_ms,
+        payload_bytes=size, next_ms=due_ms, index=f"keys/{name}",
     )  # fmt: skip
 
 
@@ -67,6 +67,28 @@ def test_what_is_written_anew_together_fits_in_memory() -> None:
     assert compaction(landing, []) == landing[:1]
     day = [file(f"days/dueDay=2030-01-01/{n:03d}", n * 10, size=100 << 20) for n in range(FAR_DAY_FILES_MAX)]
     assert compaction(day, []) == [], "a large file gains nothing"
+
+
+def test_a_day_becomes_one_file_though_all_days_are_too_much_at_once() -> None:
+    days = [
+        file(f"days/dueDay=2030-01-{day:02d}/{n:03d}", n * 10, size=2 << 20)
+        for n in range(FAR_DAY_FILES_MAX)
+        for day in range(1, 11)
+    ]
+    chosen = compaction(days, [])
+    directories = [found.name.rpartition("/")[0] for found in chosen]
+    assert sorted(set(directories)) == ["days/dueDay=2030-01-01", "days/dueDay=2030-01-02", "days/dueDay=2030-01-03"]
+    assert [directories.count(name) for name in sorted(set(directories))] == [8, 8, 8]
+
+
+def test_files_with_finished_rows_are_found_by_due_time_and_number() -> None:
+    files = [file(f"days/dueDay=2030-01-{day:02d}/000", 100, due_ms=day * 10) for day in range(1, 6)]
+    assert compaction(files, [(105, 22), (105, 41), (99, 31)], asked=True) == [files[1], files[3]]
+
+
+def test_files_without_their_index_are_written_anew() -> None:
+    files = [file(f"days/dueDay=2030-01-{day:02d}/000", day * 10) for day in range(1, 4)]
+    assert compaction(files, [], lost_indexes={files[1].index}) == [files[1]]
 
 
 def test_days_have_the_names_that_readers_of_partitions_know() -> None:

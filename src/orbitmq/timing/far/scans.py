@@ -1,0 +1,192 @@
+"""What one file of the far tier is asked: rows by number, rows by due time, places by name.
+
+Rules of this file
+1. A row group is read only where its bounds say that it may hold something; of an index first the names alone.
+2. What cannot be understood raises what pyarrow raises, or RecordError; the caller knows the file's name.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from orbitmq.errors import RecordError
+from orbitmq.timing.far.columns import SCHEMA, WITHOUT_BODY, id_name, key_name, key_prefix, records_of
+from orbitmq.timing.far.tier import FarQuery, Rows
+
+MATCH: Final = pa.schema([("deliver", pa.int64()), ("source", pa.int64()), ("file", pa.int32()), ("row", pa.int32())])
+"""Due time, source and place of a row that matches."""
+
+BY_TIME: Final = [("deliver", "ascending"), ("source", "ascending")]
+
+Bounds = tuple[Any, Any]
+
+_known_bounds: WeakKeyDictionary[pq.ParquetFile, list[Bounds | None]] = WeakKeyDictionary()
+"""Of the one column by which a file is searched."""
+
+
+def _bounds(parquet: pq.ParquetFile, column: str) -> list[Bounds | None]:
+    """Lowest and highest value of a column in every row group; none for a file without rows."""
+    if not parquet.metadata.num_rows:
+        return []
+    if (known := _known_bounds.get(parquet)) is not None:
+        return known
+    metadata = parquet.metadata
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    at = names.index(column)
+    found: list[Bounds | None] = []
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(at).statistics
+        # None where a value is too long to be kept: anything may be there
+        found.append((statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None)
+    _known_bounds[parquet] = found
+    return found
+
+
+def _group_starts(parquet: pq.ParquetFile) -> list[int]:
+    starts = [0]
+    for group in range(parquet.metadata.num_row_groups):
+        starts.append(starts[-1] + parquet.metadata.row_group(group).num_rows)
+    return starts
+
+
+def due_rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
+    starts = _group_starts(parquet)
+    total = starts[-1]
+    if not 0 <= start < total:
+        raise RecordError(f"row {start} of a file with {total} rows")
+    parts: list[bytes] = []
+    size = 0
+    at = start
+    for group in range(parquet.metadata.num_row_groups):
+        if starts[group + 1] <= at:
+            continue
+        table = parquet.read_row_group(group).slice(at - starts[group], rows_max - len(parts) + 1)
+        times = table.column("deliverTimestamp").cast(pa.int64()).to_pylist()
+        due = bisect_left(times, until_ms + 1)
+        for time_ms, data in zip(times, records_of(table.slice(0, due)), strict=False):
+            if parts and (len(parts) >= rows_max or size + len(data) > bytes_max):
+                return Rows(b"".join(parts), at, time_ms)
+            parts.append(data)
+            size += len(data)
+            at += 1
+        if due < len(times):
+            return Rows(b"".join(parts), at, times[due])
+    if at < total:  # the slice ended with the last row wanted
+        group = next(number for number, first in enumerate(starts[1:]) if at < first)
+        column = parquet.read_row_group(group, columns=["deliverTimestamp"]).column(0).cast(pa.int64())
+        return Rows(b"".join(parts), at, column[at - starts[group]].as_py())
+    return Rows(b"".join(parts), at, times[-1])
+
+
+def rows_at(parquet: pq.ParquetFile, rows: list[int], bodies: bool) -> pa.Table:
+    """The rows with these numbers, which are sorted."""
+    columns = SCHEMA.names if bodies else WITHOUT_BODY
+    starts = _group_starts(parquet)
+    parts = []
+    at = 0
+    for group in range(len(starts) - 1):
+        last = bisect_left(rows, starts[group + 1])
+        if last > at:
+            table = parquet.read_row_group(group, columns=columns)
+            parts.append(table.take(pa.array([row - starts[group] for row in rows[at:last]])))
+            at = last
+    return pa.concat_tables(parts)
+
+
+def _ending(table: pa.Table, query: FarQuery) -> pa.Table:
+    """What a table of matches holds within the query's times and behind its start; one more than wanted at most."""
+    deliver, source = table.column("deliver"), table.column("source")
+    keep = pa.array([True] * table.num_rows) if table.num_rows else pa.array([], pa.bool_())
+    if query.from_ms is not None:
+        keep = pc.and_(keep, pc.greater_equal(deliver, query.from_ms))
+    if query.until_ms is not None:
+        keep = pc.and_(keep, pc.less(deliver, query.until_ms))
+    if query.after is not None:
+        due_ms, last = query.after
+        behind = pc.or_(pc.greater(deliver, due_ms), pc.and_(pc.equal(deliver, due_ms), pc.greater(source, last)))
+        keep = pc.and_(keep, behind)
+    return table.filter(keep)
+
+
+def by_time(parquet: pq.ParquetFile, number: int, taken: int, query: FarQuery) -> pa.Table:
+    """The first rows of a file, `number` in what is found, that match by due time and topic; one more than wanted at most."""
+    first_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
+    starts = _group_starts(parquet)
+    parts: list[pa.Table] = []
+    count = 0
+    for group, bounds in enumerate(_bounds(parquet, "deliverTimestamp")):
+        if bounds is None:
+            raise RecordError(f"row group {group} has no bounds")
+        low_ms, high_ms = int(bounds[0].timestamp() * 1000), int(bounds[1].timestamp() * 1000) + 1
+        if starts[group + 1] <= taken or high_ms < first_ms:
+            continue
+        if count > query.limit or (query.until_ms is not None and low_ms > query.until_ms):
+            break
+        table = parquet.read_row_group(group, columns=["deliverTimestamp", "commitLogOffset", "topic"])
+        matches = pa.Table.from_arrays(
+            [
+                table.column("deliverTimestamp").cast(pa.int64()),
+                pc.add(table.column("commitLogOffset"), 1),
+                pa.array([number] * table.num_rows, pa.int32()),
+                pa.array(range(starts[group], starts[group + 1]), pa.int32()),
+            ],
+            schema=MATCH,
+        )
+        if query.topic is not None:
+            matches = matches.filter(pc.equal(table.column("topic"), query.topic))
+        matches = _ending(matches.filter(pc.greater_equal(matches.column("row"), taken)), query)
+        parts.append(matches)
+        count += matches.num_rows
+    return (pa.concat_tables(parts) if parts else MATCH.empty_table()).slice(0, query.limit + 1)
+
+
+def by_name(parquet: pq.ParquetFile, taken: Mapping[int, int], query: FarQuery) -> pa.Table:
+    """The first entries of an index that match by key, unique key or the beginning of a key. `taken` has the files that are
+    asked for, by their numbers in the index, and how many of their rows do not count."""
+    prefix = _prefix(query)
+    parts: list[pa.Table] = []
+    for group, bounds in enumerate(_bounds(parquet, "name")):
+        if bounds is not None and (bounds[1] < prefix or (bounds[0] > prefix and not bounds[0].startswith(prefix))):
+            continue
+        names = parquet.read_row_group(group, columns=["name"], use_threads=False).column("name")
+        if not pc.any(pc.starts_with(names, prefix)).as_py():  # nothing of most indexes is read but this
+            continue
+        entries = parquet.read_row_group(group, columns=MATCH.names, use_threads=False)
+        parts.append(_named(names, entries, query))
+    return _counting(parts, taken, query)
+
+
+def in_index(index: pa.Table, taken: Mapping[int, int], query: FarQuery) -> pa.Table:
+    """The same of an index in memory."""
+    return _counting([_named(index.column("name"), index.select(MATCH.names), query)], taken, query)
+
+
+def _prefix(query: FarQuery) -> str:
+    if query.key_prefix is not None:
+        return key_prefix(query.key_prefix)
+    return key_name(query.key, "") if query.key is not None else id_name(query.message_id or "", "")
+
+
+def _named(names: pa.ChunkedArray, entries: pa.Table, query: FarQuery) -> pa.Table:
+    keep = pc.starts_with(names, _prefix(query))
+    if query.topic is not None:
+        keep = pc.and_(keep, pc.ends_with(names, "\t" + query.topic))
+    return entries.filter(keep).cast(MATCH)
+
+
+def _counting(parts: list[pa.Table], taken: Mapping[int, int], query: FarQuery) -> pa.Table:
+    """The first of these entries whose rows count and are within the query's times; one more than wanted at most."""
+    matches = pa.concat_tables([MATCH.empty_table(), *parts])
+    files = pc.index_in(matches.column("file"), value_set=pa.array(taken, pa.int32()))
+    first = pc.take(pa.array(taken.values(), pa.int32()), files)  # null for other files, whose entries are left out
+    matches = _ending(matches.filter(pc.greater_equal(matches.column("row"), first)), query)
+    if query.key_prefix is not None:  # a message may have several keys that begin alike
+        matches = matches.group_by(MATCH.names).aggregate([]).select(MATCH.names)
+    return matches.sort_by(BY_TIME).slice(0, query.limit + 1)
