@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.client._async.runtime import all_of
+from orbitmq.client._async.timers.own_requests import ask
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.recurring import (
     RecurringChange,
@@ -217,13 +218,13 @@ class Recurring:
     async def _ask_all(self, query: wire.RecurringQuery, doing: str) -> Sequence[_Found | ClientError]:
         """What every master says; a broker that cannot be asked is no reason to ask no other."""
 
-        async def ask(broker: Broker) -> _Found | ClientError:
+        async def found(broker: Broker) -> _Found | ClientError:
             try:
                 return _Found(broker, await self._page(broker, query, doing))
             except ClientError as error:
                 return error
 
-        return await all_of([ask(broker) for broker in await self._masters()])
+        return await all_of([found(broker) for broker in await self._masters()])
 
     async def _masters(self) -> Sequence[Broker]:
         from orbitmq.client._async.administration.admin_calls import AdminCalls
@@ -249,28 +250,16 @@ class Recurring:
         body: wire.RecurringDefinition | wire.RecurringChange | wire.RecurringQuery,
         doing: str,
     ) -> Command:
-        answer = await self._client.network.request(
-            broker.address,
+        return await ask(
+            self._client,
+            (broker.name, broker.address),
             code,
-            {},
-            body.encode(),
-            timeout_ms=self._client.options.admin_timeout_ms,
+            body,
             doing=doing,
-            accept=(
-                ResponseCode.SUCCESS,
-                ResponseCode.QUERY_NOT_FOUND,
-                ResponseCode.FLUSH_DISK_TIMEOUT,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            ),
+            lacks=f"recurring messages ({doing})",
+            remedy=_ONLY_HERE,
+            accept=(ResponseCode.QUERY_NOT_FOUND,),
         )
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise RemoteError(
-                answer.code,
-                f"broker {broker.name} has no recurring messages ({doing})",
-                address=broker.address,
-                remedy=_ONLY_HERE,
-            )
-        return answer
 
 
 def _missing(name: str) -> NotFoundError:

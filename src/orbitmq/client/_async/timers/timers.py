@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import msgspec
 
 from orbitmq.client._async.runtime import all_of, log, offload
+from orbitmq.client._async.timers.own_requests import ask
 from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.timers import (
@@ -373,26 +374,8 @@ class Timers:
             stream.ended = page.cursor is None
 
     async def _ask(self, master: _Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
-        answer = await self._client.network.request(
-            master.address,
-            code,
-            {},
-            body.encode(),
-            timeout_ms=self._client.options.admin_timeout_ms,
-            doing=doing,
-            accept=(
-                ResponseCode.SUCCESS,
-                ResponseCode.FLUSH_DISK_TIMEOUT,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            ),
-        )
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise RemoteError(
-                answer.code,
-                f"broker {master.broker_name} has no request for {doing}",
-                address=master.address,
-                remedy=_ONLY_HERE,
-            )
+        lacks = f"request for {doing}"
+        answer = await ask(self._client, master, code, body, doing=doing, lacks=lacks, remedy=_ONLY_HERE)
         if answer.code == ResponseCode.FLUSH_DISK_TIMEOUT:
             log.warning("%s: done, but broker %s has not flushed it to disk in time", doing, master.broker_name)
         return kind.decode(answer.body)

@@ -1,0 +1,48 @@
+"""Requests that orbitmq's broker answers and RocketMQ's does not: what is missing there is said with the broker's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.errors import RemoteError
+from orbitmq.protocol.remoting.bodies.json_body import JsonBody
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+
+if TYPE_CHECKING:
+    from orbitmq.client._async.parts import Context
+
+
+async def ask(
+    client: Context,
+    broker: tuple[str, str],
+    code: RequestCode,
+    body: JsonBody,
+    *,
+    doing: str,
+    lacks: str,
+    remedy: str,
+    accept: tuple[ResponseCode, ...] = (),
+) -> Command:
+    """The answer of a broker, given as name and address: success, done but not flushed in time, or one of `accept`.
+
+    Raises RemoteError: for a broker that does not know the request it says that it `lacks` something, and the `remedy`.
+    """
+    name, address = broker
+    answer = await client.network.request(
+        address,
+        code,
+        {},
+        body.encode(),
+        timeout_ms=client.options.admin_timeout_ms,
+        doing=doing,
+        accept=(
+            ResponseCode.SUCCESS,
+            ResponseCode.FLUSH_DISK_TIMEOUT,
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            *accept,
+        ),
+    )
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise RemoteError(answer.code, f"broker {name} has no {lacks}", address=address, remedy=remedy)
+    return answer
