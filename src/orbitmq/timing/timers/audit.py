@@ -61,7 +61,7 @@ class Audit:
             self._until_ms = now_ms - GRACE_MS
             self._is_clean = True
         self._looked_ms = now_ms
-        if first_held_ms is not None and first_held_ms < self._until_ms:  # those that wait in order are late as well
+        if first_held_ms is not None and first_held_ms <= self._until_ms:  # those that wait in order are late as well
             self._cursor = None
             return []
         if self._until_ms < self._clean_ms:  # the clock was set back
