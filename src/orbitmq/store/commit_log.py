@@ -156,6 +156,11 @@ class CommitLog:
         (size,) = _SIZE.unpack(head)
         return self.view(offset, size) if size > BLANK_BYTES_MIN else None
 
+    def claimed_size(self, offset: int) -> int:
+        """What the first bytes at `offset`, read from the file, say is the size of a record there; 0 when there are none."""
+        head = self.sequence.read(offset, _SIZE.size)
+        return int(_SIZE.unpack(head)[0]) if len(head) == _SIZE.size else 0
+
     def claims_record(self, offset: int, size: int) -> bool:
         """Whether the files hold a record of that size which says that it lies at `offset`; not checked any further."""
         head = self.sequence.read(offset, _HEAD.size)

@@ -202,6 +202,19 @@ def read_and_verify(log: CommitLog, ranges: list[tuple[int, int, int]]) -> ColdR
     return ColdRead(records)
 
 
+def read_sound(log: CommitLog, physical: int, size: int) -> bytes | None:
+    """The record at a log position, from the files and checked; None when there is none. Blocks.
+
+    `size` is what its consume queue says; a consume queue has no checksums, and where it errs the size in the record counts.
+    """
+    for claimed in (size, 0):
+        data = log.sequence.read(physical, claimed or log.claimed_size(physical))
+        outcome = check_record(data, 0, len(data), expect_physical_offset=physical)
+        if outcome.status is CheckStatus.VALID and outcome.size == len(data):
+            return data
+    return None
+
+
 def settle_cold(result: GetResult, read: ColdRead) -> GetResult:
     """The answer made of a finished cold read: what fails its check is never served, and what follows it waits."""
     if read.damaged_at is None:

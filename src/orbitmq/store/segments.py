@@ -214,9 +214,11 @@ class SegmentSequence:
             self._files.sync_dir(self.directory)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Copy of a range inside one file, by a file read (no mapping); shorter beyond the end."""
+        """Copy of a range inside one file, by a file read (no mapping); shorter beyond the end. Any two numbers may be asked for."""
         segment = self.find(offset)
-        return b"" if segment is None else segment.file.pread(size, offset - segment.base)
+        if segment is None or size <= 0 or offset < segment.base:
+            return b""
+        return segment.file.pread(min(size, segment.end - offset), offset - segment.base)
 
     def close(self) -> None:
         for segment in self.segments:

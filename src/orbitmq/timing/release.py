@@ -22,7 +22,7 @@ from orbitmq.protocol.records import decode_record
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
-from orbitmq.store.reading import ColdRead, read_and_verify
+from orbitmq.store.reading import read_sound
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.restoring import Undeliverable, quarantine_message
 
@@ -135,11 +135,7 @@ def read_cold(
     order, or why nothing could be read."""
 
     def job() -> list[tuple[int, bytes | None]]:
-        found: list[tuple[int, bytes | None]] = []
-        for physical, size in units:
-            read: ColdRead = read_and_verify(store.log, [(physical, size, 0)])
-            found.append((physical, read.records[0] if read.records else None))
-        return found
+        return [(physical, read_sound(store.log, physical, size)) for physical, size in units]
 
     store.run_blocking(job, done)
 

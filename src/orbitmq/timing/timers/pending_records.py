@@ -51,8 +51,8 @@ class PendingRecords:
         unit = self.unit(queue_offset)
         if unit is None or not ledger.pending.is_pending(queue_offset) or ledger.log is None:
             return None
-        physical_offset, size = unit
-        data = ledger.log.view(physical_offset, size)
+        physical_offset = unit[0]
+        data = ledger.log.record_view(physical_offset)  # by its own size: a consume queue has no checksums
         record = None if data is None else sound_record(bytes(data), physical_offset)
         if record is None:
             return None
@@ -63,7 +63,7 @@ class PendingRecords:
         return TimerRecord(
             queue_offset,
             physical_offset,
-            size,
+            record.total_size,
             facts.deliver_ms,
             facts.topic,
             facts.queue_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,6 +247,24 @@ def test_a_slow_disk_holds_up_nobody_whose_record_is_in_memory(
     assert little.bodies("Cold") != []
 
 
+@pytest.mark.parametrize("size", [-5, 0, 3, 2**30])
+def test_a_consume_queue_that_errs_about_a_size_costs_no_message(
+    little: LittleStore, open_again: Reopen, clock: ManualClock, size: int
+) -> None:
+    for name in (b"one", b"two", b"three"):
+        little.send("Topic", 0, name, after_ms=1_000)
+    little.close()
+    path = little.root / "consumequeue" / TIMER_TOPIC / "0" / "00000000000000000000"
+    units = bytearray(path.read_bytes())
+    struct.pack_into(">i", units, 20 + 8, size)  # of the second one
+    path.write_bytes(units)
+    little = open_again()
+    assert little.timers.read(1) is not None
+    clock.advance(1_000)
+    settle(little)
+    assert little.bodies() == [b"one", b"two", b"three"]
+
+
 def test_a_record_that_cannot_be_read_is_tried_again(
     little: LittleStore, open_again: Reopen, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +276,7 @@ def test_a_record_that_cannot_be_read_is_tried_again(
         def fails(*args: object) -> object:
             raise OSError(5, "the disk does not answer")
 
-        patch.setattr("orbitmq.timing.release.read_and_verify", fails)
+        patch.setattr("orbitmq.timing.release.read_sound", fails)
         pass_time(little, 3_000)
         assert little.bodies() == []
     for _ in range(5):
