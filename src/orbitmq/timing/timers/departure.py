@@ -63,6 +63,11 @@ class Departure:
         self._held_until_ms = 0
         self.release = Release("timer message", self._restored)
 
+    @property
+    def held_due_ms(self) -> int | None:
+        """Due time of the first unit that the wheel has no place for."""
+        return min((unit.due_ms for unit in self._held), default=None)
+
     def leave(
         self,
         store: MessageStore,

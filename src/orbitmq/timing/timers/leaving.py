@@ -42,6 +42,11 @@ class LeavingTimers:
     def get(self, physical_offset: int) -> Leaving | None:
         return self._by_position.get(physical_offset)
 
+    @property
+    def first_due_ms(self) -> int | None:
+        """Of those whose due time is known."""
+        return min((one.due_ms for one in self._by_position.values() if one.due_ms is not None), default=None)
+
     def add(self, physical_offset: int, leaving: Leaving) -> None:
         self._by_position[physical_offset] = leaving
         self._offsets.add(leaving.queue_offset)

@@ -5,7 +5,8 @@ has, so that nothing has to be found when they fall due. What fell due while the
 
 Rules of this file
 1. Work comes in slices of about a millisecond; between two slices the loop serves others.
-2. Slots become complete in the order of their times, as long as each is opened in its time.
+2. Slots become complete in the order of their times: before one is opened, those before it are. So what leaves after a step
+   of the clock leaves in order.
 3. A chain that is damaged is reported and what is missing in it is found in the log; nothing of it is believed that contradicts
    its slot.
 """
@@ -28,6 +29,10 @@ logger = logging.getLogger("orbitmq.timing")
 
 SLICE_UNITS: Final = 1_000
 """Units walked or put in order in one turn of the loop: about a millisecond."""
+
+PIECE_UNITS: Final = 50
+"""As many units cost what each walk costs, and each putting in order, beside its units. After a step of the clock, or a stop, a
+turn opens so many slots with a few units."""
 
 LEAD_MS: Final = 3_000
 """How long before its beginning a slot is opened at the latest."""
@@ -72,6 +77,8 @@ class Opening:
         self._current: OpenSlot | None = None
         self._look_ms: int | None = None
         """When the next closed slot is to be opened, as far as is known."""
+        self._opened_ms = 0
+        """The latest slot that was opened."""
 
     def restored(self, slots: list[tuple[int, int]], now_ms: int) -> None:
         """Slots with units at the start of the process, as (slot time, end of its chain), in order of time."""
@@ -86,8 +93,9 @@ class Opening:
         """A unit was linked into a slot that is not open; True when the slot was empty."""
         if not self._map.add(slot_ms // self._precision_ms):
             return False
-        if self._look_ms is None or slot_ms - LEAD_MS < self._look_ms:
-            self._look_ms = slot_ms - LEAD_MS
+        look_ms = slot_ms - (LEAD_MS_MAX if slot_ms < self._opened_ms else LEAD_MS)
+        if self._look_ms is None or look_ms < self._look_ms:
+            self._look_ms = look_ms
         return True
 
     # --- looking at what is closed --------------------------------------------------------------------------------------
@@ -111,23 +119,30 @@ class Opening:
 
     def step(self, now_ms: int, warm_from: int) -> bool:
         """One slice of work; False when there is none at the moment."""
+        left, cost = SLICE_UNITS, 0
+        while left > 0 and (cost := self._piece(now_ms, warm_from)):
+            left -= cost
+        return left < SLICE_UNITS
+
+    def _piece(self, now_ms: int, warm_from: int) -> int:
+        """A part of a slice, and its cost in units; 0 when nothing can be done."""
         slot = self._current
         if slot is None:
             slot = self._current = self._next(now_ms)
             if slot is None:
-                return False
+                return 0
         if self._searching:
-            return False
+            return 0
         if slot.walk_from >= 0:
-            self._walk(slot)
-            return True
+            return PIECE_UNITS + self._walk(slot)
         if slot.unread:
             self._read_cancels(slot)
-            return not slot.unread
+            return 0 if slot.unread else PIECE_UNITS
+        unit_count = min(slot.left_count, SLICE_UNITS)
         if self._near.order(slot, SLICE_UNITS, warm_from):
             self._current = None
             self._look_ms = now_ms  # the next one may be overdue as well
-        return True
+        return PIECE_UNITS + unit_count
 
     def _next(self, now_ms: int) -> OpenSlot | None:
         self._look_ms = None
@@ -140,6 +155,8 @@ class Opening:
         if self._overdue:
             slot_ms, last = self._overdue.pop(), self._overdue.pop()
             return self._near.open(slot_ms, last)
+        if first_ms < self._opened_ms and first_ms - LEAD_MS_MAX <= now_ms:
+            return self._open(first_ms)
         number = self._map.lowest
         while number is not None:
             slot_ms = number * self._precision_ms
@@ -149,8 +166,8 @@ class Opening:
                 lead_ms = LEAD_MS + max(stored.unit_count, 0) * LEAD_US_PER_UNIT // 1000
                 open_ms = slot_ms - min(lead_ms, LEAD_MS_MAX)
                 if open_ms <= now_ms:
-                    self._map.remove(number)
-                    return self._near.open(slot_ms, stored.last)
+                    self._opened_ms = slot_ms
+                    return self._open(first_ms)
             if self._look_ms is None or open_ms < self._look_ms:
                 self._look_ms = open_ms
             if slot_ms - LEAD_MS_MAX > now_ms:
@@ -158,7 +175,12 @@ class Opening:
             number = self._map.next(number + 1)
         return None
 
-    def _walk(self, slot: OpenSlot) -> None:
+    def _open(self, slot_ms: int) -> OpenSlot:
+        self._map.remove(slot_ms // self._precision_ms)
+        return self._near.open(slot_ms, self._files.slot(slot_ms).last)
+
+    def _walk(self, slot: OpenSlot) -> int:
+        """How many units were walked."""
         walk = self._files.walk(slot.walk_from, slot.slot_ms, SLICE_UNITS)
         self._take_in(slot, walk.units)
         slot.walk_from = walk.next if walk.end is ChainEnd.MORE else NO_POSITION
@@ -168,6 +190,7 @@ class Opening:
             )
             self._searching = True
             self._find_units(slot.slot_ms, lambda units: self._found(slot, units))
+        return len(walk.units)
 
     def _found(self, slot: OpenSlot, units: Sequence[TimerUnit]) -> None:
         """Those that the chain led to are among them: what is taken twice leaves once."""

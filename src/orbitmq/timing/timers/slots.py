@@ -162,6 +162,11 @@ class NearSlots:
     def get(self, slot_ms: int) -> OpenSlot | None:
         return self._slots.get(slot_ms)
 
+    def has_cancels(self, slot_ms: int) -> bool:
+        """Whether cancel records of the slot name somebody."""
+        slot = self._slots.get(slot_ms)
+        return slot is not None and bool(slot.cancel_keys)
+
     def open(self, slot_ms: int, walk_from: int) -> OpenSlot:
         """Begin with a slot. Its chain ends at `walk_from`: units that are linked from now on are told by `link`."""
         slot = self._slots[slot_ms] = OpenSlot(slot_ms, walk_from)
@@ -360,7 +365,8 @@ class NearSlots:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When something can be taken; None when nothing is here, or all of it has to be read first."""
+        """When something can be taken; None when nothing is here, or all of it has to be read first. Once that time has come it is
+        due, but others may have been due before it."""
         heap = self._heap
         while heap:
             topic = self._topics.get(heap[0][1])
@@ -373,9 +379,10 @@ class NearSlots:
         return first
 
     @property
-    def waiting_due_ms(self) -> int | None:
-        """Due time of the first unit that has to be read first."""
-        return min((due_ms for topic in self._waiting if (due_ms := topic.due_ms()) is not None), default=None)
+    def first_due_ms(self) -> int | None:
+        """Due time of the first unit here that was not taken, whatever it waits for. 0.5 us for each topic whose turn has come."""
+        times = [topic.due_ms() for topics in (self._turn, self._waiting) for topic in topics]
+        return min((time for time in (self.next_due_ms, *times) if time is not None), default=None)
 
     # --- reading ahead --------------------------------------------------------------------------------------------------
 

@@ -343,12 +343,13 @@ class Timers:
 
     @property
     def next_due_ms(self) -> int | None:
-        """A time at or before the next due time; None when nothing is pending. It is exact for slots that are open."""
+        """A time at or before the due time of everything that is pending; None when nothing is. Exact for slots that are open. What
+        was linked into a slot after its time counts as due then."""
         if not self._ledger.pending.count:
             return None
         near = self._near
         closed_ms, incomplete = self._opening.first_closed_ms, near.first_incomplete()
-        times = [near.next_due_ms, near.waiting_due_ms]
+        times = [near.first_due_ms, self._leaving.first_due_ms, self._departure.held_due_ms]
         times.append(None if closed_ms is None else closed_ms + 1)
         times.append(None if incomplete is None else incomplete.slot_ms + 1)
         return min((time for time in times if time is not None), default=None)

@@ -106,7 +106,7 @@ def test_topics_that_wait_for_their_records_let_others_pass() -> None:
     opened(near, [(1, 5, 10), (1, 6, 100), (2, 7, 200)])
     warm = near.take(SLOT_MS + 10, 10, lambda physical: physical >= 100)
     assert [unit.physical_offset for unit in warm] == [200]  # 100 waits behind 10: the order within a topic stands
-    assert near.waiting_due_ms == SLOT_MS + 5
+    assert near.first_due_ms == SLOT_MS + 5
     assert near.next_due_ms is None
     assert near.to_read(SLOT_MS, 10, 0) == ([10], [])
     near.read()
