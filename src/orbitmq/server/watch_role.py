@@ -31,6 +31,7 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.store import MessageStore
 from orbitmq.telemetry.broker_metrics import BrokerMetrics
 from orbitmq.telemetry.consumer_lag import ConsumerLag
+from orbitmq.telemetry.far_metrics import FarMetrics
 from orbitmq.telemetry.logs import BoundedHandler
 from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
 from orbitmq.telemetry.recurring_metrics import RecurringMetrics
@@ -120,6 +121,8 @@ class WatchRole:
         registry.add(lag.families)
         if broker.timers is not None:
             registry.add(TimerMetrics(broker.timers, store, clock))
+            if broker.timers.far is not None:
+                registry.add(FarMetrics(broker.timers.far, clock))
         if broker.recurrences is not None:
             registry.add(RecurringMetrics(broker.recurrences))
         failed = broker.statistics

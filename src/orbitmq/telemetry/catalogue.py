@@ -200,6 +200,33 @@ TIMER_CROWDED: Final = _counter(
 TIMER_INDEX_READY: Final = _gauge(
     "orbitmq_timer_index_ready", "1 when pending timer messages can be searched, 0 while their index is made ready."
 )
+FAR_IN_LOG: Final = _gauge(
+    "orbitmq_far_in_log_messages", "Far timer messages that lie in the log alone, in no file yet."
+)
+FAR_FILES: Final = _gauge("orbitmq_far_files", "Files of the far tier.")
+FAR_LANDED: Final = _counter("orbitmq_far_landed_total", "Far timer messages written to files.")
+FAR_PROMOTED: Final = _counter(
+    "orbitmq_far_promoted_total", "Messages that came from files of the far tier into the timer wheel."
+)
+FAR_LANDING_AGE: Final = _gauge(
+    "orbitmq_far_landing_age_seconds", "Age of the oldest far message that no file holds; it should stay below 600."
+)
+FAR_PROMOTION_LAG: Final = _gauge(
+    "orbitmq_far_promotion_lag_seconds",
+    "How long the earliest far message should have been in the timer wheel; it is late when this reaches timerFarHorizonSec.",
+)
+FAR_QUARANTINED: Final = _counter(
+    "orbitmq_far_quarantined_total",
+    "Far timer messages that could not come into the timer wheel and went to quarantine.",
+)
+FAR_DAMAGED: Final = _gauge(
+    "orbitmq_far_damaged_files", "Files of the far tier that are left out because they cannot be read."
+)
+FAR_TROUBLE: Final = _gauge(
+    "orbitmq_far_trouble",
+    "1 while the far tier cannot be reached and is tried again, else 0; `orbitmq timer far status` says why.",
+)
+FAR_FAILURES: Final = _counter("orbitmq_far_failures_total", "Steps of the far tier that failed and were tried again.")
 
 # --- the store --------------------------------------------------------------------------------------------------------
 STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")

@@ -54,7 +54,3 @@ class Damage:
     def files(self) -> list[str]:
         """Those of them that hold messages."""
         return [name for name in self.known if name in self._state.files]
-
-    @property
-    def has_indexes(self) -> bool:
-        return any(name in self._state.index_uses for name in self.known)

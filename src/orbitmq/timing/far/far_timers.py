@@ -391,10 +391,15 @@ class FarTimers:
     @property
     def next_due_ms(self) -> int | None:
         """When the next message is promoted; None when none waits, or the tier is out of reach."""
-        deliver_ms = self.held.next_deliver_ms
-        if deliver_ms is None or self.keeper is None or self.keeper.is_waiting or self.keeper.damage.files:
+        if self.keeper is None or self.keeper.is_waiting or self.keeper.damage.files:
             return None
-        return self._horizon.promotion_ms(deliver_ms)
+        return self.promotion_ms
+
+    @property
+    def promotion_ms(self) -> int | None:
+        """When the earliest message that waits here belongs into the wheel, whether that is possible or not."""
+        deliver_ms = self.held.next_deliver_ms
+        return None if deliver_ms is None else self._horizon.promotion_ms(deliver_ms)
 
     @property
     def is_releasing(self) -> bool:
