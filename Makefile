@@ -85,6 +85,7 @@ chaos: $(STAMP) ## Clients behind a bad network for five minutes (CHAOS_SECONDS=
 	  tests/chaos/test_leaving.py
 
 leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
+	@rm -f src/orbitmq/leaf/*.so  # a library that is written over in place ends every process that runs it
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	@ORBITMQ_LEAF=required $(BIN)/python -c 'import orbitmq.leaf; print("leaf:", orbitmq.leaf.DESCRIPTION)'
 
