@@ -42,6 +42,12 @@ TIMER_CHANGES_PER_REQUEST_MAX: Final = 256
 TIMER_MATCHES_READ_MAX: Final = 1_024
 """Records read for one request to find out which timers it means, those that only look alike included."""
 
+TIMER_SLOT_WALKED_MAX: Final = 4_000
+"""Units of a slot looked at for one recall handle while the index is being made ready: two milliseconds, and of these"""
+
+TIMER_SLOT_READ_MAX: Final = 200
+"""records of its topic read: two more."""
+
 TIMER_PAST_READ_MAX: Final = 32
 """Records with one unique key or key that are looked at to tell what became of a message; the newest of them."""
 

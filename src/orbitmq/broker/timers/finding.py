@@ -15,11 +15,11 @@ from typing import Final, NamedTuple, Protocol
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.timers.views import Pending, delivered_view, is_far_recall_of, is_recall_of, pending_view, was_timed
 from orbitmq.broker.topics import TopicTable
-from orbitmq.errors import ProtocolError
+from orbitmq.errors import ProtocolError, TimerIndexIncompleteError
 from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
 from orbitmq.protocol.names import TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.recall_handles import decode_handle
+from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerView, Verdict
@@ -62,6 +62,8 @@ class Wanted(NamedTuple):
     topic: str
     message_id: str | None
     key: str | None
+    slot_ms: int | None = None
+    """The slot that a recall handle names: where the message was to wait when it was sent."""
 
     def means(self, message_id: str, keys: str) -> bool:
         if self.message_id is not None:
@@ -76,6 +78,10 @@ class Meant(NamedTuple):
     leaving: list[Pending]
     is_all: bool
     """False when there are more than were looked at."""
+
+
+def wanted_of_handle(handle: RecallHandle) -> Wanted:
+    return Wanted(handle.topic, handle.message_id, None, handle.timestamp_ms - 1)
 
 
 def wanted_of(selector: TimerSelector, broker_name: str) -> Wanted:
@@ -94,7 +100,7 @@ def wanted_of(selector: TimerSelector, broker_name: str) -> Wanted:
             raise _wrong(f"the recall handle is of broker {handle.broker_name!r}; this is {broker_name!r}")
         if selector.topic not in (None, handle.topic):
             raise _wrong(f"the recall handle is of topic {handle.topic!r}, not of {selector.topic!r}")
-        return Wanted(handle.topic, handle.message_id, None)
+        return wanted_of_handle(handle)
     if not selector.topic:
         raise _wrong(
             f"a timer is found by {'message id' if selector.key is None else 'key'} in its topic: name the topic"
@@ -132,14 +138,20 @@ class TimerFinder:
             raise topic_missing(wanted.topic)
         return wanted
 
+    def meant_at_once(self, wanted: Wanted, limit: int) -> Meant | None:
+        """At most `limit` messages that wait, when the far tier need not be asked for that. Raises OrbitError."""
+        near, far = self.near(wanted, limit), self._far
+        is_known = wanted.message_id is not None and (near.pending or near.leaving)
+        return near if far is None or not far.is_needed or is_known else None
+
     def meant(
         self, wanted: Wanted, limit: int, done: Callable[[Meant], None], failed: Callable[[Exception], None]
     ) -> None:
         """Find at most `limit` messages that wait, in both tiers, for `done`: at once when the far tier need not be asked, else
         in a later turn; `failed` hears then why that was not possible."""
-        near, far = self.near(wanted, limit), self._far
-        is_known = wanted.message_id is not None and (near.pending or near.leaving)
-        if far is None or not far.is_needed or is_known:
+        near, far = self.meant_at_once(wanted, limit), self._far
+        if near is not None or far is None:
+            assert near is not None  # nothing is far
             done(near)
             return
 
@@ -162,11 +174,20 @@ class TimerFinder:
         far.find(FarQuery(topic=wanted.topic, message_id=wanted.message_id, key=key, limit=limit, bodies=True), found)
 
     def near(self, wanted: Wanted, limit: int) -> Meant:
-        """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index."""
-        if wanted.message_id is None:
-            candidates = self._index.find_key(wanted.topic, wanted.key or "", TIMER_MATCHES_READ_MAX)
-        else:
-            candidates = self._index.find_id(wanted.topic, wanted.message_id, TIMER_MATCHES_READ_MAX)
+        """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index.
+
+        Raises TimerIndexIncompleteError; not where a recall handle says enough.
+        """
+        try:
+            if wanted.message_id is None:
+                candidates = self._index.find_key(wanted.topic, wanted.key or "", TIMER_MATCHES_READ_MAX)
+            else:
+                candidates = self._index.find_id(wanted.topic, wanted.message_id, TIMER_MATCHES_READ_MAX)
+        except TimerIndexIncompleteError:
+            found = self._in_its_slot(wanted)
+            if found is None:
+                raise
+            return found
         found = Meant([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
         for queue_offset, _ in candidates:
             if len(found.pending) + len(found.leaving) >= limit:
@@ -181,6 +202,17 @@ class TimerFinder:
             is_leaving = self._timers.state_of(queue_offset) is TimerState.LEAVING
             (found.leaving if is_leaving else found.pending).append(timer)
         return found
+
+    def _in_its_slot(self, wanted: Wanted) -> Meant | None:
+        """The message that a handle names, where it still waits in the slot that the handle names; None where that is not seen."""
+        if wanted.slot_ms is None:
+            return None
+        for queue_offset in self._timers.in_slot(wanted.slot_ms, wanted.topic):
+            timer = self._timers.read(queue_offset)
+            if timer is not None and timer.topic == wanted.topic and timer.unique_key == wanted.message_id:
+                is_leaving = self._timers.state_of(queue_offset) is TimerState.LEAVING
+                return Meant([], [timer], True) if is_leaving else Meant([timer], [], True)
+        return None
 
     def view(self, timer: Pending) -> TimerView:
         """A message that waits."""

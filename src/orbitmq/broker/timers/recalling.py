@@ -15,7 +15,7 @@ from __future__ import annotations
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.timers.answering import Question
 from orbitmq.broker.timers.changing import TimerChanges
-from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted
+from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted, wanted_of_handle
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
@@ -49,7 +49,7 @@ class RecallProcessor:
     def recall(self, command: Command, peer: Peer) -> Command | None:
         """RECALL_MESSAGE (370). Cost: about 35 us."""
         handle = self._checked(command)
-        wanted = Wanted(handle.topic, handle.message_id, None)
+        wanted = wanted_of_handle(handle)
         question = Question[Meant](command, peer, lambda meant: self._recall(command, peer, handle, wanted, meant))
         return question.ask(lambda done, failed: self._finder.meant(wanted, 1, done, failed))
 

@@ -19,7 +19,7 @@ from orbitmq.broker.timers.answering import Question
 from orbitmq.broker.timers.changing import TimerChanges, Told
 from orbitmq.broker.timers.finding import Meant, PendingIndex, TimerFinder, Wanted
 from orbitmq.broker.timers.views import Pending
-from orbitmq.errors import ProtocolError
+from orbitmq.errors import ProtocolError, TimerIndexIncompleteError
 from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
@@ -44,6 +44,7 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
+from orbitmq.timing.index.entries import first_key
 from orbitmq.timing.index.search import IndexQuery
 from orbitmq.timing.timers.pending_records import TimerRecord
 from orbitmq.timing.timers.timers import Timers
@@ -114,6 +115,12 @@ class TimerRequests:
     ) -> Command | None:  # fmt: skip
         """Answer with what is selected, now or when the far tier has been asked."""
         wanted = self._finder.wanted(change.selector)
+        try:
+            meant = self._finder.meant_at_once(wanted, limit)
+            if meant is not None:
+                return answer(wanted, meant)
+        except TimerIndexIncompleteError as error:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, str(error)) from error
         question = Question[Meant](command, peer, lambda meant: answer(wanted, meant))
         return question.ask(lambda done, failed: self._finder.meant(wanted, limit, done, failed))
 
@@ -215,9 +222,12 @@ class TimerRequests:
         except ValueError as error:
             raise _wrong(str(error)) from error
         timers: list[TimerView] = []
-        for queue_offset, _ in page.candidates:
+        prefix = query.key_prefix
+        for place, (queue_offset, _) in enumerate(page.candidates):
             timer = self._timers.read(queue_offset)
-            if timer is not None and _fits(timer, query):
+            if timer is None or not _fits(timer, query):
+                continue
+            if prefix is None or page.keys[place] == first_key(timer.keys, prefix):  # a message is listed once
                 timers.append(self._finder.view(timer))
         if page.cursor is not None:
             return TimerPage(timers, _NEAR_CURSOR + page.cursor)

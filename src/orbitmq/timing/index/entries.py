@@ -70,6 +70,12 @@ def split_keys(keys: str | None) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(key_bytes(word) for word in keys.split(" ") if word))
 
 
+def first_key(keys: str | None, prefix: str) -> bytes | None:
+    """The first, in the order of a page by key prefix, of a message's keys that begin with it; None when none does."""
+    begin = key_bytes(prefix)
+    return min((key for key in split_keys(keys) if key.startswith(begin)), default=None)
+
+
 def entry_of(facts: TimerFacts) -> IndexEntry:
     unique_key = facts.unique_key
     return IndexEntry(

@@ -14,7 +14,7 @@ import binascii
 import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -47,6 +47,8 @@ class IndexPage(NamedTuple):
     candidates: list[Candidate]
     cursor: str | None
     """For the next page; None when this is the last one. A page may be short, even empty, and have one."""
+    keys: Sequence[bytes] = ()
+    """Of a page by key: under which key each candidate was found, as `key_bytes` makes them."""
 
 
 class _DueCursor(msgspec.Struct, frozen=True, array_like=True, tag="d"):
@@ -90,9 +92,15 @@ def find_key(
     """Pending timers of a topic one of whose keys may be this; at most `limit`, earliest due first."""
     key = key_bytes(key_text)
     wanted = key_hash(topic_seed(topic), key)
-    few = [source.by_key(topic, key, None, exact=True) for source in sources if source.may_have_key(wanted)]
+    several: list[Iterator[FoundKey]] = []
+    for source in sources:
+        if source.may_have_key(wanted):
+            matches = source.by_key(topic, key, None, exact=True)
+            first = next(matches, None)
+            if first is not None:
+                several.append(chain((first,), matches))
     found: list[Found] = []
-    for _, due_ms, queue_offset in islice(heapq.merge(*few), TIMER_SCAN_MAX):
+    for _, due_ms, queue_offset in islice(several[0] if len(several) == 1 else heapq.merge(*several), TIMER_SCAN_MAX):
         if len(found) >= limit:
             break
         if is_pending(queue_offset):
@@ -101,7 +109,8 @@ def find_key(
 
 
 def _earliest(found: list[Found], limit: int) -> list[Candidate]:
-    found.sort()
+    if len(found) > 1:
+        found.sort()
     return [Candidate(queue_offset, due_ms) for due_ms, queue_offset in found[:limit]]
 
 
@@ -147,10 +156,12 @@ def _page_by_due(found: Iterator[Found], is_pending: IsPending, query: IndexQuer
 
 def _page_by_key(found: Iterator[FoundKey], is_pending: IsPending, query: IndexQuery, from_ms: int) -> IndexPage:
     candidates: list[Candidate] = []
+    keys: list[bytes] = []
     until_ms = query.until_ms
     for looked_at, (key, due_ms, queue_offset) in enumerate(found, 1):
         if due_ms >= from_ms and (until_ms is None or due_ms < until_ms) and is_pending(queue_offset):
             candidates.append(Candidate(queue_offset, due_ms))
+            keys.append(key)
         if len(candidates) >= query.limit or looked_at >= TIMER_SCAN_MAX:
-            return IndexPage(candidates, _encode_cursor(_KeyCursor(key, due_ms, queue_offset)))
-    return IndexPage(candidates, None)
+            return IndexPage(candidates, _encode_cursor(_KeyCursor(key, due_ms, queue_offset)), keys)
+    return IndexPage(candidates, None, keys)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from orbitmq.limits.timers import TIMER_SLOT_READ_MAX, TIMER_SLOT_WALKED_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record, sound_record
+from orbitmq.timing.timer_files.wheel import NO_POSITION
 from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.ledger import TimerLedger
 
@@ -72,6 +74,22 @@ class PendingRecords:
             record,
             values,
         )
+
+    def in_slot(self, slot_ms: int, topic_hash: int) -> list[int]:
+        """Queue offsets of some messages that are pending in a slot of the wheel, newest first, without an index.
+
+        At most `TIMER_SLOT_WALKED_MAX` units are looked at and `TIMER_SLOT_READ_MAX` messages told; a message that waits elsewhere
+        on its way to the slot is not among them.
+        """
+        files, found = self._ledger.files, list[int]()
+        last = files.slot(slot_ms).last if files.is_open else NO_POSITION
+        units = files.walk(last, slot_ms, TIMER_SLOT_WALKED_MAX).units if last != NO_POSITION else []
+        for unit in units:
+            if unit.topic_hash == topic_hash and len(found) < TIMER_SLOT_READ_MAX:
+                queue_offset = self._ledger.offset_of_source(unit.physical_offset)
+                if queue_offset is not None and self._ledger.pending.is_pending(queue_offset):
+                    found.append(queue_offset)
+        return found
 
     def unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Log position and size of a record of the timer topic."""

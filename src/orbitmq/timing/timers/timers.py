@@ -298,6 +298,10 @@ class Timers:
         quarantine). May touch the disk for an old record."""
         return self._records.read(queue_offset)
 
+    def in_slot(self, slot_ms: int, topic: str) -> list[int]:
+        """Queue offsets of some messages to a topic that are pending in a slot, newest first; see `PendingRecords.in_slot`."""
+        return self._records.in_slot(slot_ms, self._hash_of(topic))
+
     @property
     def pending(self) -> PendingTimers:
         """Which queue offsets are pending, for looking only."""

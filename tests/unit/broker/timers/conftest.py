@@ -31,7 +31,7 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import StoreSettings
 from orbitmq.timing.index.counts import Counted
-from orbitmq.timing.index.entries import Candidate
+from orbitmq.timing.index.entries import Candidate, split_keys
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.restoring import restore_message, source_offset
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
@@ -109,6 +109,9 @@ class ListedTimers:
             queue_offset, facts.physical_offset, facts.size, facts.deliver_ms, facts.topic, queue_id, facts.unique_key,
             facts.keys, record, decode_properties(record.properties),
         )  # fmt: skip
+
+    def in_slot(self, slot_ms: int, topic: str) -> list[int]:
+        return [offset for offset, one in self.facts.items() if (one.slot_ms, one.topic) == (slot_ms, topic)]
 
     def record(self, facts: TimerFacts) -> Record:
         data = self.store.record_at(facts.physical_offset)
@@ -192,8 +195,12 @@ class ListedIndex:
             for facts in self._all()
             if low <= facts.deliver_ms < high and query.topic in (None, facts.topic)
         ]
+        words = [b""] * len(fitting)
+        if query.key_prefix is not None:  # once for each key, whatever it is
+            several = [(word, one) for one in fitting for word in split_keys(self._timers.facts[one.queue_offset].keys)]
+            words, fitting = [word for word, _ in several], [one for _, one in several]
         end = begin + query.limit
-        return IndexPage(fitting[begin:end], str(end) if end < len(fitting) else None)
+        return IndexPage(fitting[begin:end], str(end) if end < len(fitting) else None, words[begin:end])
 
     def counts(self, topic: str | None, from_ms: int | None, until_ms: int | None, bucket_ms: int) -> Counted:
         by_topic: dict[str, int] = {}

@@ -345,6 +345,19 @@ class TestLooking:
         assert [one.message_id for one in self.page(rig, topic="U").timers] == ["A3"]
         assert self.page(rig, tier="far").timers == []
 
+    @pytest.mark.parametrize("limit", [1, 2, 50])
+    def test_a_message_with_several_keys_that_fit_is_listed_once(self, rig, limit: int) -> None:
+        rig.send_at("A1", NOW + 5_000, KEYS="order-2 x order-1 order-12")
+        rig.send_at("A2", NOW + 6_000, KEYS="order-3")
+        found, cursor = [], None
+        while True:
+            page = self.page(rig, topic="T", key_prefix="order-", limit=limit, cursor=cursor)
+            found += [one.message_id for one in page.timers]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        assert found == ["A1", "A2"]
+
     @pytest.mark.parametrize(
         "query",
         [

@@ -8,6 +8,7 @@ from unittest import mock
 
 from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.timers import opening
+from orbitmq.timing.timers.changes import recall
 
 TOPICS = ("a", "b", "c")
 
@@ -58,4 +59,25 @@ def test_slots_before_a_crowded_one_are_opened_before_it(tmp_path: Path) -> None
         little.timers.finished.append(lambda batch: left.extend(one.queue_offset for one in batch))
         little.advance(30_000)
     assert left == [late.queue_offset, early.queue_offset, *range(15)]
+    little.close()
+
+
+def test_a_slot_names_what_is_pending_in_it(tmp_path: Path) -> None:
+    little = LittleStore(tmp_path)
+    slot_ms = (little.clock.now_ms() // 1_000 + 20) * 1_000
+    after_ms = slot_ms + 500 - little.clock.now_ms()
+    assert little.timers.in_slot(slot_ms, "a") == []
+    for topic in ("a", "b", "a", "a"):
+        little.append(topic, after_ms=after_ms)
+    little.append("a", after_ms=after_ms + 1_000)
+    little.turn()
+    gone = little.timers.read(2)
+    assert gone is not None
+    little.timers.change(gone, recall(gone.record, little.clock.now_ms()), wait=False, told=lambda status: None)
+    little.turn()
+    assert little.timers.in_slot(slot_ms, "a") == [3, 0]
+    little.advance(after_ms - 2_000)  # the slot is open now
+    assert little.timers.in_slot(slot_ms, "a") == [3, 0]
+    little.advance(2_000)
+    assert little.timers.in_slot(slot_ms, "a") == []
     little.close()
