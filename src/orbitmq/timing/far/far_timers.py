@@ -298,8 +298,12 @@ class FarTimers:
             unit = (
                 queue.kept_unit(queue.min_offset) if queue is not None and queue.max_offset > queue.min_offset else None
             )
+            if unit is None and position is None:
+                # Nothing is asked for; but where consume queues are being made from the log, the far one has yet to come.
+                self._position = log.start
+                return log.end_of_files
             if unit is None:
-                self._position = log.end_of_files if position is None else position
+                self._position = position or 0
             else:
                 self._position = self._first_seen = unit[0]
                 self.held.unlanded.first = queue.min_offset if queue is not None else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +167,21 @@ class InterruptedTier(ArrowTier):
     def _interrupt(self) -> None:
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
+
+
+def test_a_store_of_which_only_the_log_is_left_knows_its_far_messages(open_far: OpenFar, tmp_path: Path) -> None:
+    far = open_far()
+    far.send(far.clock.now_ms() + 30 * DAY_MS, b"gone", UNIQ_KEY="A")
+    far.send(far.clock.now_ms() + 30 * DAY_MS, b"kept", UNIQ_KEY="B")
+    far.recall(far.find(message_id="A")[0])
+    far.close()
+    for path in (tmp_path / "store").iterdir():
+        if path.name != "commitlog":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    far = open_far(clock=far.clock)
+    assert [found.record.body for found in far.find(topic="Topic", bodies=True)] == [b"kept"]
+    far.advance(31 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [b"kept"]
 
 
 def test_a_recall_is_found_by_the_message_id_that_its_record_carries(open_far: OpenFar) -> None:
