@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError
 from orbitmq.protocol.schedule import DelayLevels
@@ -121,6 +123,9 @@ class _Opening:
         abort_exists = files.exists(root / ABORT_FILE)
         mark_file = MarkFile(files, root)
         mark = mark_file.load(files.boot_id())
+        if mark is not None and mark.clean and abort_exists:
+            # A process began after that stop, and what it said of itself was lost with the machine's power.
+            mark = msgspec.structs.replace(mark, clean=False)
         page = read_checkpoint(files, root / CHECKPOINT_FILE) or Checkpoint()
         log.sequence.load()
         trusted = mark is not None and page.digest() in mark.checkpoints
