@@ -370,16 +370,35 @@ def _broken(rows: list[Any], at: int, problem: str) -> RecordError:
     return RecordError(f"message {len(rows) + 1} of the batch, at byte {at}: {problem}")
 
 
-def delayed_values(record: bytes | memoryview, due_name: str) -> tuple[Any, ...] | None:
+# Where the fields of a record stand whose hosts are IPv4.
+PREPARED_AT = 76
+BODY_SIZE_AT = 84
+BODY_AT = 88
+
+
+def restored_rows(
+    records: list[Any], positions: list[int], due_name: str, needed: str, shy: tuple[str, ...]
+) -> list[tuple[Any, ...] | None]:
+    return [
+        _restored_row(record, position, due_name, needed, shy)
+        for record, position in zip(records, positions, strict=True)
+    ]
+
+
+def _restored_row(
+    record: Any, position: int, due_name: str, needed: str, shy: tuple[str, ...]
+) -> tuple[Any, ...] | None:
+    if record is None:
+        return None
     data = bytes(record)
     end = len(data)
     if end < 91:
         return None
     magic = _get32(data, 4)
-    if _signed32(_get32(data, 0)) != end or magic != MAGIC_V1 or data[39] & 0x30:
+    if _signed32(_get32(data, 0)) != end or magic != MAGIC_V1 or data[39] & 0x30 or _get64(data, 28) != position:
         return None
-    body_size = _signed32(_get32(data, 84))
-    length_at = 88 + body_size
+    body_size = _signed32(_get32(data, BODY_SIZE_AT))
+    length_at = BODY_AT + body_size
     if body_size < 0 or length_at + 3 > end:
         return None
     topic_size = data[length_at]
@@ -396,37 +415,61 @@ def delayed_values(record: bytes | memoryview, due_name: str) -> tuple[Any, ...]
         return None
     if values is None:
         return None
+    for name in shy:
+        if name in values:
+            return None
     topic = values.get("REAL_TOPIC")
     queue_text = values.get("REAL_QID")
-    if topic is None or queue_text is None or len(queue_text) > 9:
-        return None
-    queue_id = 0
-    for character in queue_text:
-        digit = ord(character) - 48
-        if not 0 <= digit <= 9:
-            return None
-        queue_id = queue_id * 10 + digit
     due = values.get(due_name)
-    if due is not None:
-        entry = f"{due_name}\x01{due}\x02".encode()
-        if not properties.endswith(entry):
-            return None
-        properties = properties[: len(properties) - len(entry)]
+    if topic is None or queue_text is None or due is None or (needed and needed not in values):
+        return None
+    queue_id = _number(queue_text)
+    due_ms = _number(due)
+    if not 0 <= queue_id <= INT32_MAX or due_ms < 0:
+        return None
+    entry = f"{due_name}\x01{due}\x02".encode()
+    if not properties.endswith(entry):
+        return None
+    properties = properties[: len(properties) - len(entry)]
+    if "\0" in topic:
+        return None
+    topic_bytes = topic.encode()
+    topic_size = len(topic_bytes)
+    if topic_size > 127:
+        return None
+    properties_size = len(properties)
+    head = bytearray(data[:BODY_AT])
+    _put32(head, 0, BODY_AT + body_size + 3 + topic_size + properties_size)
+    _put32(head, 12, queue_id)
+    _put64(head, PREPARED_AT, position + 1)
+    middle = bytearray(topic_size + 3)
+    middle[0] = topic_size
+    _copy(middle, 1, topic_bytes)
+    middle[topic_size + 1] = properties_size >> 8
+    middle[topic_size + 2] = properties_size & 0xFF
     tags = values.get("TAGS")
-    return (
+    message = (
+        bytearray().join((head, data[BODY_AT:length_at], middle, properties)),
         topic,
         queue_id,
-        data[88:length_at],
-        properties,
-        _signed32(_get32(data, 16)),
-        _signed32(_get32(data, 36)),
-        _get64(data, 40),
-        data[48:56],
-        data[64:72],
-        _signed32(_get32(data, 72)),
-        _get64(data, 28) + 1,
         0 if tags is None else java_hash(tags),
         values.get("UNIQ_KEY"),
         values.get("KEYS"),
-        _signed32(_get32(data, 8)),
+        _signed32(_get32(data, 36)),
+        position + 1,
+        properties,
     )
+    return message, _get64(data, 20), due_ms
+
+
+def _number(text: str) -> int:
+    """What plain decimal digits say; -1 for anything else, and for more digits than a due time has."""
+    if not 0 < len(text) <= 15:
+        return -1
+    value = 0
+    for character in text:
+        digit = ord(character) - 48
+        if not 0 <= digit <= 9:
+            return -1
+        value = value * 10 + digit
+    return value

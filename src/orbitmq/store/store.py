@@ -17,22 +17,21 @@ import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from struct import Struct
 from typing import TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.checksum import crc32
-from orbitmq.protocol.records import encode_stored, stored_size
-from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.protocol.records import QUEUE_OFFSET_AT, STORE_TIMESTAMP_AT, encode_stored, stored_size
 from orbitmq.store import reading
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
 from orbitmq.store.durability import PutStatus, Told
 from orbitmq.store.flushing import Flushing
 from orbitmq.store.index import IndexService
-from orbitmq.store.message import NewMessage
+from orbitmq.store.message import EncodedMessage, NewMessage, checked_size
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
 from orbitmq.store.recovery import LogScan, Origin, Report
@@ -46,6 +45,10 @@ T = TypeVar("T")
 
 CRC_MASK = 0x7FFFFFFF
 NS_PER_MS = 1_000_000
+
+_PLACE = Struct(">qq")
+"""Queue offset and log position."""
+_TIME = Struct(">q")
 
 WARM_WINDOW_BYTES = 512 * 1024 * 1024
 """The newest part of the log is taken to be in the page cache when this process wrote it; what is older is read cold."""
@@ -155,7 +158,7 @@ class MessageStore:
         if accepted:
             size = stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
         else:
-            size = self._checked_size(topic, message)
+            size = checked_size(topic, message, self.settings.max_message_size)
         at = self._place(size)
         return self._append_at(at, topic, message, self.log.stamp(self._clock.now_ms()))
 
@@ -164,7 +167,8 @@ class MessageStore:
         if not self.writable:
             raise StoreUnwritableError(self.unwritable_reason)
         topics = [self._encode_topic(message.topic) for message in messages]
-        sizes = [self._checked_size(topic, message) for topic, message in zip(topics, messages, strict=True)]
+        limit = self.settings.max_message_size
+        sizes = [checked_size(topic, message, limit) for topic, message in zip(topics, messages, strict=True)]
         at = self._place(sum(sizes))
         stamp = self.log.stamp(self._clock.now_ms())
         placed = []
@@ -180,22 +184,6 @@ class MessageStore:
                 raise RecordError("a topic contains no zero character: recovery would take the record for a torn one")
             known = self._topic_bytes[topic] = topic.encode()
         return known
-
-    def _checked_size(self, topic: bytes, message: NewMessage) -> int:
-        if message.sys_flag & TRANSACTION_MASK:
-            raise RecordError("records with transaction bits are not written by this store")
-        body_size, properties_size = len(message.body), len(message.properties)
-        limit = self.settings.max_message_size
-        if body_size > limit:
-            raise RecordError(f"the body has {body_size} bytes, the limit is {limit}")
-        if properties_size > PROPERTIES_BYTES_MAX:
-            raise RecordError(f"the properties have {properties_size} bytes, the limit is {PROPERTIES_BYTES_MAX}")
-        if properties_size and not message.properties[-1]:
-            raise RecordError("properties do not end in a zero byte: recovery would take the record for a torn one")
-        size = stored_size(topic, body_size, properties_size, message.sys_flag)
-        if size > limit + RECORD_OVERHEAD_BYTES_MAX:
-            raise RecordError(f"the record has {size} bytes, the limit is {limit + RECORD_OVERHEAD_BYTES_MAX}")
-        return size
 
     def _place(self, size: int) -> int:
         try:
@@ -240,6 +228,25 @@ class MessageStore:
             message.sys_flag,
             message.prepared_transaction_offset,
             message.properties,
+        )
+        self._appended.append(entry)
+        return entry
+
+    def append_encoded(self, message: EncodedMessage) -> Appended:
+        """`append` of a message that was taken in before and is encoded already. Cost: about 1.5 us."""
+        if self._writability.stops:
+            raise StoreUnwritableError(self.unwritable_reason)
+        record, topic, queue_id, code, unique_key, keys, flags, prepared, properties = message
+        at, stamp = self._place(len(record)), self.log.stamp(self._clock.now_ms())
+        queue = self.queues.for_append(topic, queue_id)
+        number = queue.next_offset
+        _PLACE.pack_into(record, QUEUE_OFFSET_AT, number, at)
+        _TIME.pack_into(record, STORE_TIMESTAMP_AT, stamp)
+        self.log.add(record)
+        queue.next_offset = number + 1
+        size = len(record)
+        entry = Dispatched(
+            at, size, topic, queue_id, number, code, stamp, unique_key, keys, flags, prepared, properties
         )
         self._appended.append(entry)
         return entry

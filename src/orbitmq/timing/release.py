@@ -21,7 +21,7 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.message import NewMessage
+from orbitmq.store.message import EncodedMessage, NewMessage
 from orbitmq.store.reading import read_sound
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.restoring import Undeliverable, quarantine_message
@@ -66,17 +66,20 @@ class Release:
         taken: Sequence[tuple[int, Data]],
         written: Callable[[], None],
         untake: Callable[[Sequence[int]], None],
+        encoded: Sequence[EncodedMessage | None] | None = None,
     ) -> None:
         """Append the messages of `taken`, (log position, record), in order; the store's next commit writes them.
 
+        `encoded` has for each of them what its owner made of it already, or None for one that is to be restored here, as all
+        are without it.
         `untake` is told, at once or after that commit, of the positions whose messages are not in the log. `written` comes after a
         commit that wrote what was appended.
         """
         last_end = 0
         appended: list[int] = []
-        for physical, data in taken:
+        for (physical, data), message in zip(taken, encoded or [None] * len(taken), strict=True):
             try:
-                last_end = self._append(store, physical, data)
+                last_end = self._append(store, physical, data, message)
             except StoreUnwritableError:
                 break
             appended.append(physical)
@@ -92,11 +95,14 @@ class Release:
         if appended:
             store.wait_durable(last_end, False, committed)
 
-    def _append(self, store: MessageStore, physical: int, data: Data) -> int:
+    def _append(self, store: MessageStore, physical: int, data: Data, encoded: EncodedMessage | None) -> int:
         try:
-            if data is None:
+            if encoded is not None:
+                end = store.append_encoded(encoded).end_offset
+            elif data is None:
                 raise Undeliverable("its record in the commit log is damaged or gone")
-            end = store.append(self._restore(data), accepted=True).end_offset
+            else:
+                end = store.append(self._restore(data), accepted=True).end_offset
             self.released_count += 1
         except StoreUnwritableError:
             raise

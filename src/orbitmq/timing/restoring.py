@@ -10,7 +10,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import Any, Final
+import logging
+from typing import Final
 
 from orbitmq.leaf import twin
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
@@ -20,7 +21,9 @@ from orbitmq.protocol.properties import Property, append_property, decode_proper
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.message import NewMessage
+from orbitmq.store.message import EncodedMessage, NewMessage
+
+logger = logging.getLogger("orbitmq.timing")
 
 QUARANTINE_REASON: Final = "ORBITMQ_QUARANTINE_REASON"
 QUARANTINE_SOURCE: Final = "ORBITMQ_QUARANTINE_SOURCE"
@@ -47,18 +50,41 @@ def source_offset(entry: Dispatched) -> int | None:
 
 
 @twin
-def delayed_values(record: bytes | memoryview, due_name: str) -> tuple[Any, ...] | None:
-    """The arguments of the restored `NewMessage`, straight from the bytes of a stored record whose due time stands in the
-    property `due_name`; or None for whoever reads the record with more thought. Plain Python always leaves it to them."""
-    return None
+def restored_rows(
+    records: list[bytes | memoryview | None],
+    positions: list[int],
+    due_name: str,
+    needed: str,
+    shy: tuple[str, ...],
+) -> list[tuple[EncodedMessage, int, int] | None]:
+    """For each record, which is to lie at its position: the restored message, its queue offset and its due time, straight from
+    the bytes. None leaves a record to whoever reads it with more thought: damaged, not of this position, without the due time
+    at its end under `due_name`, without the property `needed`, with one of `shy`. Plain Python leaves all of them."""
+    return [None] * len(records)
+
+
+def encoded_rows(
+    records: list[bytes | memoryview | None], positions: list[int], needed: str, shy: tuple[str, ...]
+) -> list[tuple[EncodedMessage, int, int] | None]:
+    """`restored_rows` of records that carry our due time. Whatever it raises for one of them: then it has understood none, and
+    who restores them one by one finds out which."""
+    try:
+        return restored_rows(records, positions, Property.DUE_MS, needed, shy)
+    except Exception:
+        logger.exception("%d records could not be read together, they are read one by one", len(records))
+        return [None] * len(records)
+
+
+def encoded_messages(records: list[bytes | memoryview | None], positions: list[int]) -> list[EncodedMessage | None]:
+    """What `restore_stored` makes of the record of a delayed message at each position, encoded; None for records that only
+    `restore_stored` understands."""
+    rows = encoded_rows(records, positions, Property.DELAY, ())
+    return [None if row is None or row[0][1] in UNDELIVERABLE_TOPICS else row[0] for row in rows]
 
 
 def restore_stored(record: bytes | memoryview) -> NewMessage:
     """As `restore_message`, from the bytes of the record. Raises RecordError when they are none."""
-    values = delayed_values(record, Property.DUE_MS)
-    if values is None or values[0] in UNDELIVERABLE_TOPICS:
-        return restore_message(decode_record(record))
-    return NewMessage(*values)
+    return restore_message(decode_record(record))
 
 
 def restore_message(record: Record) -> NewMessage:

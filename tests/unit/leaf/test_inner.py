@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 
-import msgspec
 import pytest
 
 from orbitmq.errors import RecordError
@@ -186,27 +185,49 @@ def test_choose_spans(way) -> None:
         assert way.choose_spans(form, 9, 1_000, 10, 100, None) == every
 
 
-def test_delayed_values_are_those_of_the_restored_message_or_none(way) -> None:
-    text = b"UNIQ_KEY\x01k\x02KEYS\x01a b\x02TAGS\x01t\x02REAL_TOPIC\x01Real\x02REAL_QID\x017\x02"
-    data = encode(way, topic=b"SCHEDULE_TOPIC_XXXX", properties=text + b"ORBITMQ_DUE_MS\x0117\x02")
-    values = way.delayed_values(memoryview(data), "ORBITMQ_DUE_MS")
+def rows(way, *records: bytes | None, position: int = RECORD["physical_offset"], due: str = "ORBITMQ_DUE_MS") -> list:
+    return way.restored_rows(list(records), [position] * len(records), due, "TIMER_OUT_MS", ("SHY",))
+
+
+def test_a_restored_row_is_the_record_of_the_restored_message_or_none(way) -> None:
+    text = b"UNIQ_KEY\x01k\x02KEYS\x01a b\x02TAGS\x01t\x02TIMER_OUT_MS\x0116\x02REAL_TOPIC\x01Real\x02REAL_QID\x017\x02"
+    due = b"ORBITMQ_DUE_MS\x0117\x02"
+    data = encode(way, topic=b"rmq_sys_wheel_timer", properties=text + due)
     if way.name == "reference":
-        assert values is None
+        assert rows(way, data, None) == [None, None]
         return
-    assert values == msgspec.structs.astuple(restore_message(decode_record(data)))
-    assert values[3] == text
+    ((message, queue_offset, due_ms),) = rows(way, memoryview(data))
+    assert (queue_offset, due_ms) == (12, 17)
+    restored = restore_message(decode_record(data))
+    assert bytes(message[0]) == encode(
+        way, topic=b"Real", queue_id=7, properties=text, prepared_transaction_offset=(1 << 40) + 1
+    )
+    assert message[1:] == (
+        "Real", 7, restored.tags_code, "k", "a b", 0, restored.prepared_transaction_offset, restored.properties
+    )  # fmt: skip
     unusual = [
-        text + b"ORBITMQ_DUE_MS\x0117\x02A\x01b\x02",
-        text + b"TAGS\x01twice\x02",
-        text.replace(b"REAL_QID\x017", b"REAL_QID\x01-7"),
-        text.replace(b"REAL_QID\x017", "REAL_QID\x01٣".encode()),
-        text.replace(b"REAL_QID\x017", b"REAL_QID\x01" + b"9" * 10),
-        text.replace(b"REAL_TOPIC", b"REEL_TOPIC"),
-        text + b"a\x01\xff\x02",
+        text + due + b"A\x01b\x02",
+        text + b"TAGS\x01twice\x02" + due,
+        text + b"SHY\x011\x02" + due,
+        text + due[:-1],
+        text + b"ORBITMQ_DUE_MS\x01x\x02",
+        text + b"ORBITMQ_DUE_MS\x01" + b"9" * 16 + b"\x02",
+        text.replace(b"REAL_QID\x017", b"REAL_QID\x01-7") + due,
+        text.replace(b"REAL_QID\x017", "REAL_QID\x01٣".encode()) + due,
+        text.replace(b"REAL_QID\x017", b"REAL_QID\x01" + b"9" * 10) + due,
+        text.replace(b"REAL_TOPIC", b"REEL_TOPIC") + due,
+        text.replace(b"Real", b"Re\0al") + due,
+        text.replace(b"Real", b"R" * 128) + due,
+        text.replace(b"TIMER_OUT_MS", b"TIMER_OWT_MS") + due,
+        text + b"a\x01\xff\x02" + due,
+        text,
         b"",
     ]
     for properties in unusual:
-        data = encode(way, properties=properties)
-        assert way.delayed_values(data, "ORBITMQ_DUE_MS") is None, properties
-    assert way.delayed_values(encode(way, sys_flag=0x10, born_host=HOST_V6, properties=text), "x") is None
-    assert way.delayed_values(encode(way, topic=b"t" * 128, properties=text), "x") is None
+        assert rows(way, encode(way, properties=properties)) == [None], properties
+    good = encode(way, properties=text + due)
+    assert rows(way, encode(way, sys_flag=0x10, born_host=HOST_V6, properties=text + due)) == [None]
+    assert rows(way, encode(way, topic=b"t" * 128, properties=text + due)) == [None]
+    assert rows(way, good[:-1], good + b"x", b"", None) == [None] * 4
+    assert rows(way, good, position=5) == [None], "a record that says it lies elsewhere"
+    assert rows(way, good)[0] is not None

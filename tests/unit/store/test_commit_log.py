@@ -124,6 +124,15 @@ def test_raw_bytes_continue_the_log_across_files(tmp_path: Path) -> None:
     assert found.record_view(4_999) is None, "a size field that leaves the file"
 
 
+def test_records_looked_at_together_are_those_looked_at_one_by_one(tmp_path: Path) -> None:
+    found = log(tmp_path)
+    found.write_raw(0, ((100).to_bytes(4, "big") + bytes(96)) * 60)
+    found.write_raw(6_000, bytes(2_180) + (50).to_bytes(4, "big") * 30)
+    places = [0, 100, 5_900, 200, 8_180, 8_184, 8_188, 8_191, 8_192, 8_200, 8_296, 8_300, 99_999, -1, 0]
+    assert found.record_views(places) == [found.record_view(place) for place in places]
+    assert found.record_views([0])[0] is not None
+
+
 def test_a_log_that_begins_later(tmp_path: Path) -> None:
     tmp_path.joinpath("00000000000000008192").write_bytes(bytes(SIZE))
     found = log(tmp_path)

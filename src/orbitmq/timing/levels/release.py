@@ -35,11 +35,12 @@ from orbitmq.timing.release import (
     RELEASE_BATCH_MAX,
     RETRY_MS,
     SLEEP_MAX_MS,
+    Data,
     Release,
     may_be_of_level,
     read_cold,
 )
-from orbitmq.timing.restoring import restore_stored, source_offset
+from orbitmq.timing.restoring import encoded_messages, restore_stored, source_offset
 from orbitmq.timing.rewriting import Taken
 
 logger = logging.getLogger("orbitmq.timing")
@@ -357,8 +358,11 @@ class LevelRelease:
         if min(taken)[0] < store.warm_from:
             self._read_cold(store, taken)
             return
-        found = [(physical, store.log.view(physical, size)) for physical, size, _ in taken]
-        self._release.put(store, found, self._arm, self._untake)
+        self._put(store, [(physical, store.log.view(physical, size)) for physical, size, _ in taken])
+
+    def _put(self, store: MessageStore, found: Sequence[tuple[int, Data]]) -> None:
+        positions, records = [physical for physical, _ in found], [data for _, data in found]
+        self._release.put(store, found, self._arm, self._untake, encoded_messages(records, positions))
 
     def _take_due(self, now_ms: int) -> list[tuple[int, int, int]]:
         """(physical offset, size, due) of units that are due, in order of their due times, equal ones in log order."""
@@ -392,7 +396,7 @@ class LevelRelease:
                 logger.error("delayed messages could not be read, trying again: %s", found)
                 self._untake([unit[0] for unit in taken])
             elif store.writes_accepted:
-                self._release.put(store, found, self._arm, self._untake)
+                self._put(store, found)
                 store.commit()
             else:
                 self._untake([unit[0] for unit in taken])

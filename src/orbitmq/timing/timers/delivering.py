@@ -16,19 +16,19 @@ from typing import Final
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
 from orbitmq.protocol.records import Record, decode_record
-from orbitmq.store.message import NewMessage
+from orbitmq.store.message import EncodedMessage, NewMessage
+from orbitmq.timing.release import Data
 from orbitmq.timing.restoring import (
     UNDELIVERABLE_TOPICS,
     Undeliverable,
-    delayed_values,
+    encoded_rows,
     restore_message,
     rewritten_message,
 )
 
-_RESCHEDULED: Final = f"{Property.LEFT_MS}\x01".encode()
+_CHANGED: Final = (Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.FAR)
+"""Marks of messages that were rescheduled or far away."""
 _FAR: Final = Property.FAR.encode()
-_WAS_FAR: Final = _FAR + b"\x01"
-_TIMED: Final = f"{Property.TIMER_OUT_MS}\x01".encode()
 _ROLL_TIMES: Final = Property.TIMER_ROLL_TIMES.encode()
 _LEFT_MS: Final = Property.LEFT_MS.encode()
 _UNIQ_KEY: Final = Property.UNIQ_KEY.encode()
@@ -47,13 +47,15 @@ def stored_due_ms(record: memoryview | bytes) -> int | None:
     return int(text) if at >= 0 and text.isdigit() and tail[-1] == 2 else None
 
 
+def encoded_deliveries(records: list[Data], positions: list[int]) -> list[tuple[EncodedMessage, int, int] | None]:
+    """What `deliver` makes of each record at its position, encoded, with queue offset and due time of the record; None for
+    records that only `deliver` understands. 1.5 us each."""
+    rows = encoded_rows(records, positions, Property.TIMER_OUT_MS, _CHANGED)
+    return [None if row is None or row[0][1] in _TOPICS else row for row in rows]
+
+
 def deliver(data: memoryview | bytes) -> NewMessage:
     """The message of a timer record. Raises RecordError and Undeliverable."""
-    values = delayed_values(data, Property.DUE_MS)
-    if values is not None and values[0] not in _TOPICS and _TIMED in values[3]:
-        properties = values[3]
-        if _RESCHEDULED not in properties and _WAS_FAR not in properties:
-            return NewMessage(*values)
     return deliver_record(decode_record(data))
 
 

@@ -16,12 +16,12 @@ from orbitmq.clock import Clock
 from orbitmq.errors import RecordError
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record
-from orbitmq.store.message import NewMessage
+from orbitmq.store.message import EncodedMessage, NewMessage
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import Data, Release
 from orbitmq.timing.timers.cancels import is_cancelled
 from orbitmq.timing.timers.changes import recall
-from orbitmq.timing.timers.delivering import deliver, roll, stored_due_ms
+from orbitmq.timing.timers.delivering import deliver, encoded_deliveries, roll, stored_due_ms
 from orbitmq.timing.timers.facts import TimerFacts, facts_of_record
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
@@ -81,13 +81,37 @@ class Departure:
             held, self._held = self._held, []
             for unit in held:
                 self._near.give_back(unit)
+        units = self._near.take(now_ms, limit, self._read_ahead.is_ready)
         taken: list[tuple[int, Data]] = []
-        for unit in self._near.take(now_ms, limit, self._read_ahead.is_ready):
-            data = self._read_ahead.data(store, unit.physical_offset)
-            if self._may_leave(unit, data, now_ms):
-                taken.append((unit.physical_offset, data))
+        rows: list[EncodedMessage | None] = []
+        if units:
+            positions = [unit.physical_offset for unit in units]
+            records = self._read_ahead.take(store, positions)
+            is_pending, leaving = self._ledger.pending.is_pending, self._leaving
+            slot_known, cancels = -1, False
+            for unit, data, found in zip(units, records, encoded_deliveries(records, positions), strict=True):
+                due_ms, physical_offset, slot_ms, _ = unit
+                row = None
+                if found is not None:
+                    row, queue_offset, due_ms = found
+                if slot_ms != slot_known:
+                    slot_known, cancels = slot_ms, self._near.has_cancels(slot_ms)
+                if (
+                    row is not None
+                    and due_ms <= now_ms
+                    and not cancels
+                    and is_pending(queue_offset)
+                    and leaving.get(physical_offset) is None
+                ):
+                    leaving.add(physical_offset, Leaving(queue_offset, due_ms, unit))
+                elif self._may_leave(unit, data, now_ms):
+                    row = None
+                else:
+                    continue
+                taken.append((physical_offset, data))
+                rows.append(row)
         if taken:
-            self.release.put(store, taken, written, untake)
+            self.release.put(store, taken, written, untake, rows)
             self._hops.clear()
             self._cancelled.clear()
         return len(taken)

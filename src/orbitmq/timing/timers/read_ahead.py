@@ -47,8 +47,13 @@ class ReadAhead:
         """Whether `data` answers without the disk."""
         return physical_offset >= self.warm_from or physical_offset in self._found
 
-    def data(self, store: MessageStore, physical_offset: int) -> Data:
-        """The record at a log position that is ready."""
+    def take(self, store: MessageStore, positions: list[int]) -> list[Data]:
+        """The records at log positions that are ready."""
+        if not self._found:
+            return list(store.log.record_views(positions))
+        return [self._take_one(store, physical_offset) for physical_offset in positions]
+
+    def _take_one(self, store: MessageStore, physical_offset: int) -> Data:
         if physical_offset in self._found:
             data = self._found.pop(physical_offset)
             self._found_bytes -= 0 if data is None else len(data)

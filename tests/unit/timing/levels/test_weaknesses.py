@@ -25,12 +25,18 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing import release as shared_release
+from orbitmq.timing.levels import release as levels_release
 from orbitmq.timing.levels.offsets import LevelOffsets
 from orbitmq.timing.levels.release import WAKEUP
 from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
 from orbitmq.timing.restoring import QUARANTINE_REASON, QUARANTINE_SOURCE, restore_stored
 
 Reopen = Callable[..., LittleStore]
+
+
+def one_by_one(records: list[object], positions: list[int]) -> list[None]:
+    """No record is restored together with others."""
+    return [None] * len(records)
 
 
 def released_at(little: LittleStore, ms: int, step_ms: int = 1) -> dict[int, list[bytes]]:
@@ -164,6 +170,7 @@ def test_a04_a_record_that_fits_nowhere_leaves_its_reason(little: LittleStore, m
         return message
 
     quarantine = shared_release.quarantine_message
+    monkeypatch.setattr(levels_release, "encoded_messages", one_by_one)
     monkeypatch.setattr(little.release._release, "_restore", too_large)
     monkeypatch.setattr(shared_release, "quarantine_message", huge)
     little.advance(1_000)
@@ -198,6 +205,7 @@ def test_a05_an_exception_in_one_record_neither_drops_it_nor_blocks_its_level(
             raise ZeroDivisionError("nobody thought of this")
         return restore(data)
 
+    monkeypatch.setattr(levels_release, "encoded_messages", one_by_one)
     monkeypatch.setattr(little.release._release, "_restore", breaks)
     little.advance(1_000)
     assert little.bodies() == [b"one", b"two"]

@@ -22,6 +22,7 @@ from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
 from orbitmq.timing.restoring import QUARANTINE_REASON
+from orbitmq.timing.timers import departure
 from orbitmq.timing.timers.opening import LEAD_MS, SLICE_UNITS
 from orbitmq.timing.timers.slots import NearSlots
 from orbitmq.timing.timers.timers import WAKEUP
@@ -181,6 +182,7 @@ def test_t06_a_record_that_cannot_be_restored_is_not_in_the_way(
             raise ZeroDivisionError("nobody thought of this")
         return restore(data)
 
+    monkeypatch.setattr(departure, "encoded_deliveries", lambda records, positions: [None] * len(records))
     monkeypatch.setattr(little.timers._departure.release, "_restore", breaks)
     pass_time(little, 1_000)
     assert little.bodies() == [b"0", b"2"]
@@ -440,15 +442,19 @@ def test_t29_half_a_batch_that_was_refused_is_delivered_once(
 ) -> None:
     crowd(little, 10, after_ms=1_000)
     settle(little)
-    append, calls = little.store.append, []
+    calls: list[object] = []
 
-    def refuses(message: object, **options: object) -> object:
-        calls.append(message)
-        if len(calls) == 5:
-            little.store._writability.stop("space", "the disk is full")
-        return append(message, **options)  # type: ignore[arg-type]
+    def refusing(append: Callable[..., object]) -> Callable[..., object]:
+        def refuses(message: object, **options: object) -> object:
+            calls.append(message)
+            if len(calls) == 5:
+                little.store._writability.stop("space", "the disk is full")
+            return append(message, **options)
 
-    monkeypatch.setattr(little.store, "append", refuses)
+        return refuses
+
+    monkeypatch.setattr(little.store, "append", refusing(little.store.append))
+    monkeypatch.setattr(little.store, "append_encoded", refusing(little.store.append_encoded))
     little.clock.advance(1_000)
     little.turn()
     assert little.timers.pending_count == 6
