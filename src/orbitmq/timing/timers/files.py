@@ -36,6 +36,7 @@ from orbitmq.timing.timer_files.link import Link, relink
 from orbitmq.timing.timer_files.log import FILE_BYTES, LOG_DIRECTORY, ChainEnd, ChainWalk, TimerLog
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUnit
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_COUNT, WHEEL_FILE, Changes, Slot, TimerWheel
+from orbitmq.timing.timers.handing_over import kept_slots
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -144,16 +145,16 @@ class TimerFiles:
             write_ms = min(max(write_ms, self.read_ms), self.read_ms + self._slot_count // 2 * self.precision_ms)
         return write_ms
 
-    def link(self, now_ms: int, links: Iterable[Link]) -> list[int]:
+    def link(self, now_ms: int, links: Iterable[Link], *, again: bool = False) -> list[int]:
         """Give every record that has none its unit; returns the slot of each, in order, `NO_POSITION` for one that was
-        linked before. Records come in log order. Memory only, but for new files; raises OSError. 2 us each."""
+        linked before, unless it is linked `again`. In log order. Memory only, but for new files; raises OSError. 2 us each."""
         wheel, log = self._opened()
         if not self.read_ms:
             self.read_ms = self.floor(now_ms)
         write_ms = self._write_clock(now_ms)
         slots: list[int] = []
         new: list[tuple[int, ...]] = []
-        until = self.linked_until
+        until = 0 if again else self.linked_until
         for slot_ms, magic, physical, size, topic_hash, deliver_ms in links:
             if physical < until:
                 slots.append(NO_POSITION)
@@ -163,7 +164,7 @@ class TimerFiles:
             slots.append(slot_ms)
             new.append((slot_ms, magic | ROLL if nearer else magic, physical, size, topic_hash, deliver_ms))
         self._append(wheel, log, write_ms, new)
-        self.linked_until = until
+        self.linked_until = max(until, self.linked_until)
         return slots
 
     def link_again(self, now_ms: int, records: Sequence[tuple[int, int, int]], newest: tuple[int, int]) -> int:
@@ -341,32 +342,28 @@ class TimerFiles:
     # --- for a RocketMQ broker that takes over ------------------------------------------------------------------------
 
     def hand_over(self, now_ms: int, is_pending: Callable[[TimerUnit], bool], newest: tuple[int, int] | None) -> None:
-        """Leave slots that RocketMQ may walk: everything overdue that is pending, and nothing else, in the slot in progress.
+        """Leave slots that RocketMQ may walk; see `handing_over`.
 
         `newest`: log position and size of the newest record of the timer topic; the last unit names it, because RocketMQ goes on
-        linking behind the record of the last unit. Cancellations of slots that are moved go with them. The caller syncs
-        afterwards. 2 us for each unit of the slots up to the one in progress.
+        linking behind the record of the last unit. The caller syncs afterwards. 2 us for each unit of the slots that are over.
         """
         wheel, log = self._wheel, self._log
         if wheel is None or log is None or newest is None:
             return
         to_ms = max(self.floor(now_ms), self.read_ms)
-        units: list[TimerUnit] = []
-        for slot_ms in sorted(time_ms for time_ms, _ in self.slots() if time_ms <= to_ms):
-            units += (unit for unit in self._chain(slot_ms) if unit.is_delete or is_pending(unit))
-        last = log.last_unit()
-        if not units and wheel.get(to_ms).is_empty and last is not None and last.physical_offset == newest[0]:
-            self.read_until(to_ms)
+        over = sorted(time_ms for time_ms, _ in self.slots() if time_ms <= to_ms)
+        chains = ((slot_ms, self._chain(slot_ms)) for slot_ms in over)
+        kept = kept_slots(chains, is_pending, to_ms, to_ms - self._slot_count // 4 * self.precision_ms)
+        self.read_until(min(kept, default=to_ms))
+        last, over = log.last_unit(), [slot_ms for slot_ms in over if slot_ms >= self.read_ms]
+        if not over and not kept and last is not None and last.physical_offset == newest[0]:
             return
-        self.read_until(to_ms)
-        self._sum -= wheel.get(to_ms).unit_count
-        wheel.put(to_ms, NO_POSITION, NO_POSITION, 0)
-        units.sort(key=lambda unit: unit.position)
-        links: list[tuple[int, ...]] = [
-            (to_ms, unit.magic, unit.physical_offset, unit.size, unit.topic_hash, unit.deliver_ms) for unit in units
-        ]
-        links.append((to_ms, DEFAULT | DELETE | VOID, *newest, 0, 0))
-        self._append(wheel, log, to_ms, links)
+        for slot_ms in over:
+            self._sum -= wheel.get(slot_ms).unit_count
+            wheel.put(slot_ms, NO_POSITION, NO_POSITION, 0)
+        for slot_ms, links in kept.items():
+            self._append(wheel, log, slot_ms, links)
+        self._append(wheel, log, to_ms, [(to_ms, DEFAULT | DELETE | VOID, *newest, 0, 0)])
 
     def _chain(self, slot_ms: int) -> list[TimerUnit]:
         """The units of a slot without those that stand for nothing, oldest first; from the whole log when its chain is broken."""
@@ -458,15 +455,14 @@ class TimerFiles:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
             self._make_wheel_again()
-            if self._sum != expected_sum or self._is_beyond_lap(self._wheel_slots()):
+            if self._sum != expected_sum or self._is_beyond_lap(self._numbers()):
                 raise StoreDamagedError(
                     f"the units of {log.directory} make {self._sum} messages, there were {expected_sum}, or are of no time",
                     remedy="it is made again from the commit log",
                 )
 
-    def _wheel_slots(self) -> Collection[int]:
-        assert self._wheel is not None
-        return self._wheel.survey(self.read_ms).heads
+    def _numbers(self) -> Collection[int]:
+        return [slot_ms // self.precision_ms for slot_ms, _ in self.heads()]
 
     def _is_beyond_lap(self, numbers: Collection[int]) -> bool:
         """Whether slots in use are further ahead than anything is ever linked: half a lap before the write clock, which is half a

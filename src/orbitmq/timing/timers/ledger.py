@@ -43,6 +43,9 @@ from orbitmq.timing.timers.pending_journal import (
 
 logger = logging.getLogger("orbitmq.timing")
 
+NO_PRECISION: Final = 0
+"""In a position block: the timer files are incomplete, and to be made again."""
+
 SHORTEN_FROM_BYTES: Final = 4 << 20
 """The journal is made shorter when it has grown to twice its shortest size and this much."""
 
@@ -77,9 +80,14 @@ class TimerLedger:
         """Log position and store timestamp of the last record below `position`."""
         self.links_wait = False
         """During recovery, when records are linked at its end only."""
+        self.is_starting = True
+        """Until recovery has finished. What fell due while nobody ran is linked in its own slot then, so that it leaves in order."""
+        self.unlinked_from: int | None = None
+        """While records are linked anew, the queue offset of the first that has no unit."""
         self.made_again: list[str] = []
         """What the last start could not believe and made again, and why."""
         self.boot = boot_mark(files.boot_id())
+        self._slot_count = slot_count
         self.shorten_from_bytes = shorten_from_bytes
         self._finished: list[int] = []
         self._gaps: list[bytes] = []
@@ -118,7 +126,18 @@ class TimerLedger:
         linked before or will be at the end of recovery. Raises OSError."""
         if self.links_wait:
             return []
-        return self.files.link(self.clock.now_ms(), links)
+        now_ms = self.clock.now_ms()
+        if self.is_starting:
+            links = list(links)
+            now_ms = self._start_ms(now_ms, links)
+        return self.files.link(now_ms, links)
+
+    def _start_ms(self, now_ms: int, links: Sequence[Sequence[int]]) -> int:
+        """The write clock of a start: what fell due since then has its own slot still."""
+        if self.files.read_ms:
+            return min(self.files.read_ms, now_ms)
+        earliest_ms = now_ms - self._slot_count // 4 * self.files.precision_ms
+        return min((link[0] for link in links if earliest_ms <= link[0] < now_ms), default=now_ms)
 
     def link_again(self, records: Sequence[tuple[int, int, int]]) -> int:
         """See `TimerFiles.link_again`."""
@@ -154,6 +173,7 @@ class TimerLedger:
             return self.pending.next_offset > 0 or self.journal.exists
         return (
             self.position - noted.position >= step_bytes
+            or self._precision_ms() != noted.precision_ms
             or self.pending.next_offset != noted.next_offset
             or self.files.at().log_end != noted.log_end
         )
@@ -174,10 +194,13 @@ class TimerLedger:
             *self.witness,
             self.pending.next_offset,
             *self.files.at(),
-            self.files.precision_ms,
+            self._precision_ms(),
             self.boot,
             synced,
         )
+
+    def _precision_ms(self) -> int:
+        return self.files.precision_ms if self.unlinked_from is None else NO_PRECISION
 
     def noted(self, at: JournalPosition) -> None:
         """The journal ends in this position block."""
@@ -202,7 +225,8 @@ class TimerLedger:
         if not self.journal.exists:
             return
         assert self.log is not None
-        self.files.begin_sync(self.pending.next_offset, self.clock.now_ms(), self.log.start)
+        linked = self.pending.next_offset if self.unlinked_from is None else self.unlinked_from
+        self.files.begin_sync(linked, self.clock.now_ms(), self.log.start)
         if self._has_news(1):
             self._append()
         if self.journal.size_bytes > 2 * self.journal.shortened_bytes + self.shorten_from_bytes:

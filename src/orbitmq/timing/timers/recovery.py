@@ -39,13 +39,17 @@ from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION
 from orbitmq.timing.timers.files import FilesAt
-from orbitmq.timing.timers.ledger import TimerLedger
+from orbitmq.timing.timers.ledger import NO_PRECISION, TimerLedger
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, Loaded
+from orbitmq.timing.timers.relinking import Relinking
 
 logger = logging.getLogger("orbitmq.timing")
 
 LINK_BATCH: Final = 4_096
 """Records linked at a time."""
+
+LINK_AT_ONCE_MAX: Final = 20_000
+"""Pending records that are linked anew before the store serves, in a fifth of a second; more of them wait until it does."""
 
 LinkOf = Callable[[Dispatched], Link | None]
 """How a record of the timer topic is linked; None for one that does not say when it is due."""
@@ -85,6 +89,8 @@ class TimerRecovery:
         self._keep_bytes: int | None = None
         """What the journal is to be cut to; None when it stays as it is."""
         self._waiting: _Waiting | None = None
+        self.relinking: Relinking | None = None
+        """What is left to do when the store serves."""
 
     # --- before the entries -------------------------------------------------------------------------------------------
 
@@ -139,7 +145,10 @@ class TimerRecovery:
         at = loaded.at
         self._take(loaded, at)
         self._keep_bytes = loaded.keep_bytes
-        if at.precision_ms != ledger.files.precision_ms:
+        if at.precision_ms == NO_PRECISION:
+            logger.warning("timers were being linked again when the broker ended: that begins anew")
+            self._way = _Way.RELINK
+        elif at.precision_ms != ledger.files.precision_ms:
             logger.warning(
                 "the precision of timers was %d ms and is %d ms: all that are pending are linked again",
                 at.precision_ms, ledger.files.precision_ms,
@@ -293,7 +302,11 @@ class TimerRecovery:
             ledger.journal.cut(0)
         ledger.files.forget(read_ms)
         first = ledger.pending.first_pending
-        if first is not None:
+        if first is None:
+            return
+        if ledger.pending.count > LINK_AT_ONCE_MAX:
+            self.relinking = Relinking(ledger, first, ledger.pending.next_offset, self._unlinked)
+        else:
             count = self._link_from(first)
             logger.warning("%d timers were linked again from the commit log", count)
 
@@ -302,13 +315,8 @@ class TimerRecovery:
         ledger, count = self._ledger, 0
         batch: list[Link] = []
         for offset, entry in self._records(first):
-            link = self._link_of(entry)
-            if ledger.pending.is_pending(offset):
-                if link is None:  # it is taken at once, and goes to quarantine
-                    link = Link(0, DEFAULT, entry.physical_offset, entry.size, 0, 0)
-                elif link.magic & DELETE:
-                    ledger.pending.finish(offset)
-            elif link is None or not link.magic & DELETE or entry.prepared_transaction_offset:
+            link = self._new_link(offset, entry)
+            if link is None:
                 continue
             batch.append(link)
             if len(batch) >= LINK_BATCH:
@@ -320,30 +328,53 @@ class TimerRecovery:
             ledger.link(batch)
         return count + len(batch)
 
-    def _records(self, first: int) -> Iterator[tuple[int, Dispatched]]:
-        """(queue offset, entry without keys) of the records of the timer topic from `first` on. 3 us each."""
+    def _new_link(self, offset: int, entry: Dispatched) -> Link | None:
+        """None when the record needs no unit."""
+        link = self._link_of(entry)
+        if self._ledger.pending.is_pending(offset):
+            if link is None:  # it is taken at once, and goes to quarantine
+                return Link(0, DEFAULT, entry.physical_offset, entry.size, 0, 0)
+            if link.magic & DELETE:
+                self._ledger.pending.finish(offset)
+            return link
+        return link if link is not None and link.magic & DELETE and not entry.prepared_transaction_offset else None
+
+    def _unlinked(self, first: int, end: int) -> list[tuple[Dispatched, Link]]:
+        found: list[tuple[Dispatched, Link]] = []
+        for offset, entry in self._records(first, end):
+            link = self._new_link(offset, entry)
+            if link is not None:
+                found.append((entry, link))
+        return found
+
+    def _records(self, first: int, end: int | None = None) -> Iterator[tuple[int, Dispatched]]:
+        """(queue offset, entry without keys) of the records of the timer topic from `first` on, before `end`. 3 us each."""
         log, queue = self._ledger.log, self._queue()
         if log is None or queue is None:
             return
         first = max(first, queue.first_kept(first))
         is_pending = self._ledger.pending.is_pending
-        for offset, (physical, size, tags_code) in enumerate(queue.scan(first, queue.max_offset), first):
+        end = queue.max_offset if end is None else end
+        for offset, (physical, size, tags_code) in enumerate(queue.scan(first, end), first):
             view = log.view(physical, size)
             record = None if view is None else sound_record(bytes(view), physical)
             if record is not None:
-                yield offset, Dispatched(
-                    physical,
-                    size,
-                    TIMER_TOPIC,
-                    0,
+                yield (
                     offset,
-                    tags_code,
-                    record.store_timestamp,
-                    None,
-                    None,
-                    record.sys_flag,
-                    record.prepared_transaction_offset,
-                    record.properties,
+                    Dispatched(
+                        physical,
+                        size,
+                        TIMER_TOPIC,
+                        0,
+                        offset,
+                        tags_code,
+                        record.store_timestamp,
+                        None,
+                        None,
+                        record.sys_flag,
+                        record.prepared_transaction_offset,
+                        record.properties,
+                    ),
                 )
             elif is_pending(offset):
                 # Nothing is left of it but its place: it is taken at once, found damaged, and goes to quarantine.

@@ -63,6 +63,7 @@ from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_records import PendingRecords, TimerRecord
 from orbitmq.timing.timers.read_ahead import ReadAhead
 from orbitmq.timing.timers.recovery import TimerRecovery
+from orbitmq.timing.timers.relinking import Relinking
 from orbitmq.timing.timers.slot_counts import SlotCounts
 from orbitmq.timing.timers.slots import NearSlots, OpenSlot
 
@@ -446,22 +447,43 @@ class Timers:
             return
         now_ms = self._clock.now_ms()
         self._read_ahead.warm_from = store.warm_from
+        is_linking = True
+        if self._recovery.relinking is not None and store.writes_accepted:
+            is_linking = self._link_more(store, self._recovery.relinking)
         is_opening = self._opening.step(now_ms, store.warm_from)
         released = 0
         if not self.paused and store.writes_accepted:
             released = self._departure.leave(store, now_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
             self._find_lost(now_ms)
         self._read_ahead.look(store, now_ms)
-        if self._ledger.files.wants_sync and not self._saving:
-            self._saving = True
-            store.save_durably(self._saved)
+        if self._ledger.files.wants_sync:
+            self._save(store)
         if not released:
             self._move_read_clock(now_ms)
-            self._arm(soonest_ms=0 if store.writes_accepted or is_opening else RETRY_MS)
+            self._arm(soonest_ms=0 if is_linking and (store.writes_accepted or is_opening) else RETRY_MS)
+
+    def _link_more(self, store: MessageStore, relinking: Relinking) -> bool:
+        """False when it did not work."""
+        try:
+            if relinking.step(self._place_again):
+                self._recovery.relinking = None
+                self._save(store)
+        except OSError as error:
+            logger.error("timers could not be linked again, trying once more: %s", error)
+            return False
+        return True
+
+    def _place_again(self, entry: Dispatched, link: Link, slot_ms: int) -> None:
+        if not link.magic & DELETE and self._near.get(slot_ms) is None:
+            self._slot_counts.came(slot_ms)
+            self._opening.linked(slot_ms)
+            return
+        self.linked_count -= not link.magic & DELETE  # it began to wait long ago
+        self._place(link, slot_ms, timer_facts(entry, self._precision_ms))
 
     def _find_lost(self, now_ms: int) -> None:
         """What is overdue, although nothing that is held is: its unit must be damaged, so it gets another one."""
-        if not self.audit.is_due(now_ms):
+        if self._recovery.relinking is not None or not self.audit.is_due(now_ms):
             return
         suspects = self.audit.look(now_ms, self.next_due_ms)
         lost = [one for one in suspects if self.state_of(one) is TimerState.PENDING]
@@ -489,6 +511,11 @@ class Timers:
                 self._near.link(open_slot, topic_hash, slot_ms, physical_offset)
         if open_slot is None:
             self._opening.linked(slot_ms)
+
+    def _save(self, store: MessageStore) -> None:
+        if not self._saving:
+            self._saving = True
+            store.save_durably(self._saved)
 
     def _saved(self, durable: bool) -> None:
         """Whatever came of it, a store that cannot sync says so itself."""
@@ -541,7 +568,7 @@ class Timers:
         if store is None:
             return
         now_ms = self._clock.now_ms()
-        times = [self._opening.next_look_ms(now_ms)]
+        times = [self._opening.next_look_ms(now_ms), None if self._recovery.relinking is None else now_ms]
         if not self.paused:
             times.append(self._near.next_due_ms)
         next_ms = min((time for time in times if time is not None), default=None)
