@@ -1,4 +1,4 @@
-"""Which address a broker tells its clients.
+"""Which address a broker tells its clients, and how addresses are written.
 
 Rules of this file
 1. `brokerIP1` if given, else the address it listens on, else (when it listens everywhere) the first address of this
@@ -52,3 +52,13 @@ def reserved_port(host: str) -> socket.socket:
         held.close()
         raise ConfigurationError(f"no free port can be had on {host}: {error.strerror or error}") from error
     return held
+
+
+def endpoint(ip: str, port: int) -> str:
+    """`ip:port`, an IPv6 address in brackets."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def reachable(host: str) -> str:
+    """The address at which this machine reaches itself where it listens on `host`."""
+    return "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host

@@ -12,61 +12,27 @@ import asyncio
 import gc
 import logging
 import signal
-import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.memory import OnceBounds
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.deadlines import Deadlines
-from orbitmq.errors import ConfigurationError, StoreError
-from orbitmq.nameserver.server import NameServer
-from orbitmq.protocol.ids import pack_host
-from orbitmq.protocol.java_properties import read_properties
-from orbitmq.protocol.schedule import DelayLevels
-from orbitmq.server.addresses import advertised_address, reserved_port
+from orbitmq.errors import ConfigurationError
+from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
+from orbitmq.server.broker_role import BrokerRole
 from orbitmq.server.descriptors import ConnectionRoom, descriptor_limit, raise_descriptor_limit
-from orbitmq.server.far_tier import far_timers, refuse_far_without_extra
-from orbitmq.server.keys import nameserver_keys
 from orbitmq.server.line import Line
-from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
-from orbitmq.server.outbound import Notices
-from orbitmq.server.registration import BrokerIdentity, Registrar
-from orbitmq.server.runtime_settings import RuntimeSettings
+from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.settings import Role, ServerSettings
-from orbitmq.server.takeover import refuse_unfinished
+from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.turn import Turn, Wakeups
-from orbitmq.server.values import parse
 from orbitmq.server.watch_role import WatchRole
-from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files, OsFiles
-from orbitmq.store.housekeeping import Housekeeping
-from orbitmq.store.opening import open_store
-from orbitmq.store.worker import ThreadWorker
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
-from orbitmq.timing.due_work import DueWork
-from orbitmq.timing.index.timer_index import TimerIndex
-from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
-from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
-from orbitmq.timing.levels.release import LevelRelease
-from orbitmq.timing.recurrence.runner import Recurrences
-from orbitmq.timing.rewriting import Rewriting
-from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 logger = logging.getLogger("orbitmq.server")
-
-REGISTRATION_WAIT_MS: Final = 2_000
-"""How long the start waits for name servers; those that are down are tried again in the background."""
-
-HA_PORT_STEP: Final = 1
-"""The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
-
-SECOND_PORT_STEP: Final = 2
 
 WORKER_DONE: Final = "worker done"
 """Wake-up by a thread that has finished what it was given: a sync, a file, a cold read."""
@@ -145,6 +111,9 @@ class ServerProcess:
         self.wakeups = Wakeups(self.loop)
         self.room = ConnectionRoom(descriptor_limit() if descriptors is None else descriptors)
         self.second_port = second_port
+        self.surroundings = Surroundings(
+            settings, self.clock, self.files, self.turn, self.line, self.wakeups, self.room, self.notify
+        )
         self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, log, self.woken)
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
@@ -159,14 +128,14 @@ class ServerProcess:
             ticks: list[Callable[[], None]] = []
             own_name_server: str | None = None
             if Role.NAMESERVER in self.settings.roles:
-                self.nameserver = NameServerRole(self)
+                self.nameserver = NameServerRole(self.surroundings)
                 await self.nameserver.start()
                 self.watch.watch_nameserver(self.nameserver.server, self.nameserver.listener)
                 deadlines.append(self.nameserver.deadlines)
                 host, port = self.nameserver.listener.address
-                own_name_server = f"{_reachable(host)}:{port}"
+                own_name_server = f"{reachable(host)}:{port}"
             if Role.BROKER in self.settings.roles:
-                self.broker = BrokerRole(self, own_name_server)
+                self.broker = BrokerRole(self.surroundings, own_name_server, second_port=self.second_port)
                 self.broker.be_watched(self.watch)
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
                 ticks.append(self.broker.broker.tick)
@@ -187,11 +156,11 @@ class ServerProcess:
         parts = []
         if self.nameserver is not None:
             host, port = self.nameserver.listener.address
-            parts.append(f"name server {_endpoint(host, port)}")
+            parts.append(f"name server {endpoint(host, port)}")
         if self.broker is not None:
             parts.append(f"broker {self.settings.broker.broker_name} {self.broker.identity.address}")
         if self.watch.front.is_listening:
-            parts.append(f"http {_endpoint(*self.watch.front.address)}")
+            parts.append(f"http {endpoint(*self.watch.front.address)}")
         if self.broker is not None:
             parts.append(f"data {self.settings.data}")
         return "orbitmq serves " + ", ".join(parts)
@@ -260,286 +229,3 @@ class ServerProcess:
         self.wakeups.count(WORKER_DONE)
         call()
         self.turn.schedule()
-
-
-class NameServerRole:
-    """The name server and its port."""
-
-    def __init__(self, process: ServerProcess) -> None:
-        settings = process.settings
-        self.deadlines = Deadlines()
-        self._notices = Notices(process.clock)
-        self.server = NameServer(
-            settings.nameserver,
-            process.clock,
-            self.deadlines,
-            _KvFile(process.files, settings.kv_config_file),
-            notify=self._notices.post,
-            save_config=self._keep_changes,
-            changes=settings.nameserver_changes,
-        )
-        self._files, self._changes_file = process.files, settings.nameserver_runtime_file
-        self.listener = Listener(
-            "name server",
-            self.server,
-            process.turn,
-            process.wakeups,
-            process.clock,
-            settings.listener.limits(),
-            room=process.room,
-        )
-        self._address = (settings.host, settings.nameserver_port)
-
-    def _keep_changes(self, text: str) -> None:
-        """Keep changes made by request for the next start, which must be able to read them: raises ConfigurationError
-        for a value that a configuration file could not have."""
-        keys = nameserver_keys()
-        for name, value in read_properties(text.encode("ascii"), where="request").items():
-            key = keys.find(name)
-            if key is not None:
-                parse(key, value, "request")
-        self._files.make_dirs(self._changes_file.parent)
-        self._files.write_atomic(self._changes_file, text.encode("ascii"))
-
-    async def start(self) -> None:
-        await self.listener.start(*self._address)
-
-    async def stop(self) -> None:
-        await self.listener.stop()
-        await self._notices.close()
-
-    async def kill(self) -> None:
-        await self.listener.abort()
-        await self._notices.close()
-
-
-class _KvFile:
-    """The key-value table's file; content in, content out."""
-
-    def __init__(self, files: Files, path: Path) -> None:
-        self._files = files
-        self._path = path
-
-    def load(self) -> bytes | None:
-        return self._files.read_bytes(self._path) if self._files.exists(self._path) else None
-
-    def save(self, content: bytes) -> None:
-        self._files.make_dirs(self._path.parent)
-        self._files.write_atomic(self._path, content)
-
-
-class BrokerRole:
-    """The store, the delay levels, the timers, the broker, its two ports and its registration."""
-
-    def __init__(self, process: ServerProcess, own_name_server: str | None) -> None:
-        self._process = process
-        settings, files, clock = process.settings, process.files, process.clock
-        own, root = settings.broker, settings.data
-        config = root / "config"
-        levels = DelayLevels.parse(own.message_delay_level)
-        files.make_dirs(config)
-        history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
-        self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
-        self.release = LevelRelease(clock, history.due_time, self._level_offsets)
-        self.recurrences = Recurrences(clock)
-        self.timers = Timers(
-            files,
-            root,
-            clock,
-            TimerSettings(
-                precision_ms=own.timer_precision_ms,
-                roll_window_slots=own.timer_roll_window_slot,
-                log_file_bytes=own.mapped_file_size_timer_log,
-                stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
-            ),
-        )
-        self.timer_index: TimerIndex | None = None
-        if own.timer_index_enable:
-            self.timer_index = TimerIndex(files, root, clock, self.timers, own.timer_precision_ms)
-            self.timers.linked.append(self.timer_index.linked)
-            self.timers.finished.append(self.timer_index.finished)
-            self.timers.audit.find = self.timer_index.overdue
-        indexes = [] if self.timer_index is None else [self.timer_index]
-        self.far = far_timers(settings, files, clock, process.notify)
-        self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
-        """Everything that delivers at a time of the wall clock."""
-        bounds = OnceBounds(
-            memory_bytes=own.idempotence_memory_max_bytes,
-            lasting_idle_ms=own.idempotence_reserved_time_hours * 3_600_000,
-        )
-        self.idempotence = Idempotence(files, root, clock, bounds)
-        begun_ns = clock.monotonic_ns()
-        self.store = open_store(
-            root,
-            settings.store,
-            files,
-            clock,
-            notify=process.notify,
-            due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, *indexes, self.far, self.recurrences],
-        )
-        self._opened_in_ns = clock.monotonic_ns() - begun_ns
-        self._reserved: socket.socket | None = None
-        """Holds a free port that was asked for with port 0: the port is part of every message id."""
-        try:
-            history.keep()
-            refuse_unfinished(root, files, self.store.queues)
-            refuse_far_without_extra(root, self.far)
-            self._assemble(own_name_server)
-        except BaseException:
-            if self._reserved is not None:
-                self._reserved.close()
-            self.store.close()
-            raise
-
-    def _assemble(self, own_name_server: str | None) -> None:
-        """Everything that stands on the open store."""
-        process = self._process
-        settings, files, clock = process.settings, process.files, process.clock
-        own, root = settings.broker, settings.data
-        config = root / "config"
-        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.far, self.recurrences])
-        self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
-        self._worker = ThreadWorker("orbitmq-tables", process.notify)
-        self.runtime_settings = RuntimeSettings(
-            settings,
-            save=lambda text: files.write_atomic(settings.runtime_file, text.encode("ascii")),
-            changed=self._settings_changed,
-        )
-        ip = advertised_address(own.broker_ip1, settings.host)
-        self.port = own.listen_port
-        if not self.port:
-            self._reserved = reserved_port(settings.host)
-            self.port = int(self._reserved.getsockname()[1])
-        self.identity = BrokerIdentity(
-            own.broker_cluster_name,
-            own.broker_name,
-            own.broker_id,
-            _endpoint(ip, self.port),
-            _endpoint(ip, self.port + HA_PORT_STEP),
-        )
-        self.broker = Broker(
-            own,
-            self.store,
-            clock,
-            tables=lambda name: ConfigFile(files, config / name),
-            store_host=pack_host(ip, self.port),
-            worker=self._worker,
-            configuration=lambda: self.runtime_settings.shown(),
-            change_configuration=lambda body: self.runtime_settings.update(body),
-            disk_use=lambda: self.housekeeping.disk_use,
-            idempotence=self.idempotence,
-            timers=self.timers,
-            timer_index=self.timer_index,
-            far=self.far,
-            recurrences=self.recurrences,
-        )
-        name_servers = list(own.namesrv_addr)
-        if own_name_server is not None and own_name_server not in name_servers:
-            name_servers.append(own_name_server)
-        self.registrar = Registrar(
-            self.identity,
-            name_servers,
-            self.broker.topics,
-            clock,
-            process.wakeups,
-            period_ms=own.register_name_server_period_ms,
-            took_orders=self.broker.topics.take_orders,
-        )
-        self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
-        tools = self.broker.administration
-        tools.topics.after_registration = self.registrar.when_told
-        tools.broker.level_offsets = self.release.first_pending_by_level
-        tools.broker.level_version = lambda: self._level_offsets.version
-        tools.broker.room = lambda: self.housekeeping.room
-        tools.upkeep.request_retention = self.housekeeping.request
-        traffic = Traffic()
-        limits = settings.listener.limits()
-        self.listener = Listener(
-            "broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic, room=process.room
-        )
-        self.second = Listener(
-            "broker, second port",
-            self.broker,
-            process.turn,
-            process.wakeups,
-            clock,
-            limits,
-            refused_codes=SECOND_PORT_REFUSES,
-            traffic=traffic,
-            room=process.room,
-        )
-        process.line.others_waiting = lambda: self.broker.sends.unanswered_count
-        self._listening = False
-
-    def be_watched(self, watch: WatchRole) -> None:
-        """Say what can be watched; before the start, so that its failures are seen."""
-        watch.watch_broker(
-            self.broker,
-            self.release,
-            self.housekeeping,
-            self.registrar,
-            (self.listener, self.second),
-            opened_in_ns=self._opened_in_ns,
-        )
-
-    def _settings_changed(self, settings: ServerSettings) -> None:
-        # Every key that may change while running is one the store reads when it needs it.
-        self.store.settings = settings.store
-
-    async def start(self) -> None:
-        settings = self._process.settings
-        reserved, self._reserved = self._reserved, None
-        await self.listener.start(settings.host, self.port, reserved)
-        self._listening = True
-        if self._process.second_port:
-            try:
-                await self.second.start(settings.host, self.port - SECOND_PORT_STEP)
-            except ConfigurationError as error:
-                logger.warning("%s; only clients with vipChannelEnabled miss it", error)
-        self.release.attach(self.store)
-        self.timers.attach(self.store)
-        if self.timer_index is not None:
-            self.timer_index.attach(self.store)
-        self.far.attach(self.store)
-        await self.registrar.start(REGISTRATION_WAIT_MS)
-
-    async def stop(self) -> None:
-        """Raises StoreError when something could not be saved; everything is closed nevertheless."""
-        failures = []
-        await self.registrar.stop()
-        try:
-            self.broker.close()
-        except OSError as error:
-            failures.append(f"tables could not be saved: {error}")
-        for listener in (self.listener, self.second):
-            await listener.stop()
-        self._worker.close()
-        try:
-            self.timers.hand_over()
-            if self.timer_index is not None:
-                self.timer_index.hand_over()
-            self.store.close()
-        except OSError as error:
-            failures.append(f"the store could not be saved: {error}")
-        if failures:
-            raise StoreError(
-                "; ".join(failures),
-                remedy="look at the disk, then start again: the next start recovers what was written",
-            )
-
-    async def kill(self) -> None:
-        """Close everything as it is."""
-        await self.registrar.stop(leave=False)
-        for listener in (self.listener, self.second):
-            await listener.abort()
-        self._worker.close()
-        self.store.abandon()
-
-
-def _endpoint(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
-def _reachable(host: str) -> str:
-    return "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host

@@ -1,0 +1,81 @@
+"""The name server of a server process: its port, its notices, and what it keeps in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orbitmq.deadlines import Deadlines
+from orbitmq.nameserver.server import NameServer
+from orbitmq.protocol.java_properties import read_properties
+from orbitmq.server.keys import nameserver_keys
+from orbitmq.server.listener import Listener
+from orbitmq.server.outbound import Notices
+from orbitmq.server.surroundings import Surroundings
+from orbitmq.server.values import parse
+from orbitmq.store.files import Files
+
+
+class NameServerRole:
+    """The name server and its port."""
+
+    def __init__(self, process: Surroundings) -> None:
+        settings = process.settings
+        self.deadlines = Deadlines()
+        self._notices = Notices(process.clock)
+        self.server = NameServer(
+            settings.nameserver,
+            process.clock,
+            self.deadlines,
+            _KvFile(process.files, settings.kv_config_file),
+            notify=self._notices.post,
+            save_config=self._keep_changes,
+            changes=settings.nameserver_changes,
+        )
+        self._files, self._changes_file = process.files, settings.nameserver_runtime_file
+        self.listener = Listener(
+            "name server",
+            self.server,
+            process.turn,
+            process.wakeups,
+            process.clock,
+            settings.listener.limits(),
+            room=process.room,
+        )
+        self._address = (settings.host, settings.nameserver_port)
+
+    def _keep_changes(self, text: str) -> None:
+        """Keep changes made by request for the next start, which must be able to read them: raises ConfigurationError
+        for a value that a configuration file could not have."""
+        keys = nameserver_keys()
+        for name, value in read_properties(text.encode("ascii"), where="request").items():
+            key = keys.find(name)
+            if key is not None:
+                parse(key, value, "request")
+        self._files.make_dirs(self._changes_file.parent)
+        self._files.write_atomic(self._changes_file, text.encode("ascii"))
+
+    async def start(self) -> None:
+        await self.listener.start(*self._address)
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+        await self._notices.close()
+
+    async def kill(self) -> None:
+        await self.listener.abort()
+        await self._notices.close()
+
+
+class _KvFile:
+    """The key-value table's file; content in, content out."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+
+    def load(self) -> bytes | None:
+        return self._files.read_bytes(self._path) if self._files.exists(self._path) else None
+
+    def save(self, content: bytes) -> None:
+        self._files.make_dirs(self._path.parent)
+        self._files.write_atomic(self._path, content)

@@ -1,0 +1,25 @@
+"""What all roles of one server process share: settings, clock, files, the loop's turn, and room for connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from orbitmq.clock import Clock
+from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.line import Line
+from orbitmq.server.settings import ServerSettings
+from orbitmq.server.turn import Turn, Wakeups
+from orbitmq.store.files import Files
+
+
+class Surroundings(NamedTuple):
+    settings: ServerSettings
+    clock: Clock
+    files: Files
+    turn: Turn
+    line: Line
+    wakeups: Wakeups
+    room: ConnectionRoom
+    notify: Callable[[Callable[[], None]], None]
+    """Runs a call on the loop from another thread, as part of a turn."""
