@@ -116,6 +116,8 @@ class FarTimers:
         self._syncing: tuple[bytes, _Durable] | None = None
         self._manifest: bytes | None = None
         self._garbage: list[tuple[int, str]] = []
+        self._done_at_start: dict[int, int] = {}
+        """What the saved state says is finished of the messages that no file holds, until the log has been read."""
         self.keeper: FarKeeper | None = None
         self.queries: FarQueries | None = None
         if tier is not None:
@@ -130,6 +132,8 @@ class FarTimers:
         finished: list[int] = []
         for entry in entries:
             if entry.physical_offset < known:
+                if entry.topic == FAR_TIMER_TOPIC:
+                    self._load_again(entry)
                 continue
             is_finish = False
             if entry.prepared_transaction_offset > 0:
@@ -165,6 +169,21 @@ class FarTimers:
         self.held.stored(
             entry.queue_offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic, entry.store_timestamp
         )
+
+    def _load_again(self, entry: Dispatched) -> None:
+        """A far record that the saved state contains. Where the process ended between saving that and the topic's queue, the
+        queue did not lead to it when the others were loaded."""
+        held, offset = self.held, entry.queue_offset
+        if offset < held.unlanded.next_offset:
+            return
+        facts = far_facts(entry.properties)
+        if facts is None:
+            held.ignored(offset, entry.physical_offset)
+            return
+        held.waiting_since_ms = held.waiting_since_ms or entry.store_timestamp
+        held.unlanded.add(offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic)
+        if offset in self._done_at_start:
+            held.unlanded.finish(offset, self._done_at_start[offset])
 
     def _change(self, position: int) -> None:
         assert self._log is not None
@@ -317,6 +336,7 @@ class FarTimers:
         self._position = position if is_whole and position is not None else saved.position
         self._serial, self._store_id = saved.serial, saved.store
         self.held.restore(saved)
+        self._done_at_start = saved.done
         self._load_unlanded(log, queues, saved)
         self._durable = _Durable(saved.serial, self._first_needed())
         return self._position
@@ -372,6 +392,7 @@ class FarTimers:
 
     def finish_restore(self) -> None:
         """Everything is known."""
+        self._done_at_start = {}
 
     # --- what is due (DueWork) --------------------------------------------------------------------------------------
 
@@ -391,6 +412,11 @@ class FarTimers:
     def is_needed(self) -> bool:
         """Whether messages wait in the tier."""
         return self.held.pending_count > 0
+
+    @property
+    def damaged_files(self) -> list[str]:
+        """Files that could not be read: nothing is known of the messages in them but how many there are."""
+        return [] if self.keeper is None else self.keeper.damage.files
 
     @property
     def next_due_ms(self) -> int | None:

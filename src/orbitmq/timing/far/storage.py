@@ -67,11 +67,15 @@ class Storage:
     def _write_local(self, path: Path, content: bytes | memoryview | pa.Buffer) -> None:
         temporary = path.with_name(path.name + TEMPORARY)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # on a full disk its room is needed
+            raise
         for directory in (path.parent, path.parent.parent):  # the file's name, and that of a new directory
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
