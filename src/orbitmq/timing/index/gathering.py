@@ -131,7 +131,7 @@ class Order(Generic[Value]):
         return bool(self.fresh or self.lists)
 
     def ordered(self) -> Iterator[list[Value]]:
-        """All values in ascending order, in parts that take less than a millisecond each."""
+        """All values in ascending order, in parts, none empty, that take less than a millisecond each."""
         lists = self.settle()
         if not lists:
             return
@@ -217,7 +217,8 @@ class Gathering:
                 for word, topic, due in zip(words, known, dues, strict=True)
             ]
             self.new_keys += words
-            self.new_key_numbers.extend([due & NUMBER_MASK for due in dues])
+            first = dues[0] & NUMBER_MASK
+            self.new_key_numbers.extend(range(first, first + len(dues)))
             return
         for text, topic, due in zip(texts, known, dues, strict=True):
             for word in split_keys(text):

@@ -128,12 +128,13 @@ def write_run(files: Files, path: Path, gathering: Gathering) -> Generator[None,
     dues, offsets = array(due_code), array(offset_code)
     place = array("H", bytes(2 * count))
     by_topic = [array("H") for _ in gathering.topics]
+    number_of_topic = [numbers.append for numbers in by_topic]
     arrived, topic_numbers = gathering.offsets, gathering.topic_numbers
     for part in gathering.due_order.ordered():
         olds = [value & NUMBER_MASK for value in part]
         for number, old in enumerate(olds, len(dues)):
             place[old] = number
-            by_topic[topic_numbers[old]].append(number)
+            number_of_topic[topic_numbers[old]](number)
         dues.extend([(value >> NUMBER_BITS) - base_due for value in part])
         offsets.extend([arrived[old] - base_offset for old in olds])
         yield
@@ -150,13 +151,19 @@ def write_run(files: Files, path: Path, gathering: Gathering) -> Generator[None,
     seeds = {known[2]: known[1] for known in gathering.topics.values()}
     for texts in gathering.key_order.ordered():
         words = [text[PREFIX_BYTES:-SUFFIX_BYTES] for text in texts]
-        mark(key_marks, [crc32(word, seeds[text[:PREFIX_BYTES]]) for word, text in zip(words, texts, strict=True)])
+        prefix = texts[0][:PREFIX_BYTES]
+        if texts[-1].startswith(prefix):  # one topic, as in most parts
+            seed = seeds[prefix]
+            mark(key_marks, [crc32(word, seed) for word in words])
+            key_counts[int.from_bytes(prefix, "big")] += len(texts)
+        else:
+            mark(key_marks, [crc32(word, seeds[text[:PREFIX_BYTES]]) for word, text in zip(words, texts, strict=True)])
+            for topic, keyed in Counter(_numbers_at(texts, slice(PREFIX_BYTES))).items():
+                key_counts[topic] += keyed
         key_at.pop()
         key_at.extend(accumulate(map(len, words), initial=len(keys)))
         keys += b"".join(words)
         key_of.extend([place[old] for old in _numbers_at(texts, slice(-NUMBER_BYTES, None))])
-        for topic, keyed in Counter(_numbers_at(texts, slice(PREFIX_BYTES))).items():
-            key_counts[topic] += keyed
         yield
     topics = []
     topic_column = array("H")
