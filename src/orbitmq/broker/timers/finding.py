@@ -219,7 +219,8 @@ class TimerFinder:
         return pending_view(timer, self.broker_name, self.precision_ms)
 
     def past(self, wanted: Wanted) -> TimerAnswer:
-        """What became of a message that does not wait. Reads a few records through the key index."""
+        """What became of a message that does not wait. Reads a few records through the key index. Raises `Refusal` when it may
+        wait in a file of the far tier that cannot be read."""
         best: tuple[int, TimerAnswer] = (-1, TimerAnswer(Verdict.NOT_FOUND))
         for record in self._with_key(wanted.topic, wanted.message_id or wanted.key or ""):
             values = decode_properties(record.properties)
@@ -234,6 +235,13 @@ class TimerFinder:
             for record in self._with_key(TIMER_TOPIC, wanted.message_id):
                 if record.physical_offset > best[0] and is_recall_of(record, wanted.topic, wanted.message_id):
                     best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)
+        damaged = [] if self._far is None else self._far.damaged_files
+        if damaged and best[1].verdict is Verdict.NOT_FOUND:
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"nothing is known of this message, and it may wait in a damaged file of the far tier: {damaged[0]}"
+                f"{f' and {len(damaged) - 1} others' if damaged[1:] else ''}; repair them and start the broker again",
+            )
         return best[1]
 
     def _with_key(self, topic: str, key: str) -> list[Record]:

@@ -419,6 +419,11 @@ class FarTimers:
         return [] if self.keeper is None else self.keeper.damage.files
 
     @property
+    def damaged_files(self) -> list[str]:
+        """Files that could not be read: nothing is known of the messages in them but how many there are."""
+        return [] if self.keeper is None else self.keeper.damage.files
+
+    @property
     def next_due_ms(self) -> int | None:
         """When the next message is promoted; None when none waits, or the tier is out of reach."""
         if self.keeper is None or self.keeper.is_waiting or self.keeper.damage.files:

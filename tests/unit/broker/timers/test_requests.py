@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orbitmq.errors import RecordError, StoreUnwritableError
@@ -24,6 +26,8 @@ from orbitmq.protocol.remoting.timer_bodies import (
 )
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType, StoreSettings
+from orbitmq.timing.far.queries import FarPage
+from orbitmq.timing.far.tier import FarQuery
 
 NOW = 1_700_000_000_000
 RECALL, RESCHEDULE, STATUS = RequestCode.RECALL_TIMERS, RequestCode.RESCHEDULE_TIMERS, RequestCode.TIMER_STATUS
@@ -389,3 +393,28 @@ class TestLooking:
         counts = TimerCounts.decode(rig.ask(RequestCode.COUNT_TIMERS, CountQuery().encode()).body)
         assert counts == TimerCounts()
         assert self.page(rig) == TimerPage([])
+
+
+class DamagedFar:
+    """A far tier that cannot read two of its files."""
+
+    is_needed = True
+    damaged_files = ("far/a.parquet", "far/b.parquet")
+
+    def accepts(self, deliver_ms: int, now_ms: int) -> bool:
+        return False
+
+    def find(self, query: FarQuery, done: Any) -> None:
+        done(FarPage([], False))
+
+
+def test_what_may_lie_in_a_damaged_file_is_not_called_unknown(rig) -> None:
+    rig.send_at("A1", NOW + 5_000)
+    rig.admission_far(DamagedFar())
+    rig.send_at("A2", NOW + 5_000)
+    assert rig.verdicts(RECALL, topic="T", message_id="A2") == ["recalled"]
+    assert rig.verdicts(RECALL, topic="T", message_id="A2") == ["already_recalled"]
+    for code in (RECALL, STATUS):
+        answer = rig.ask(code, ChangeTimers(TimerSelector(topic="T", message_id="B")).encode())
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "far/a.parquet and 1 others" in answer.remark
