@@ -2,7 +2,7 @@
 cimport cython
 
 cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
-cdef long long INDEX_HEADER_BYTES, ROLLBACK, ITEM_BYTES_MIN, PROPERTIES_MAX
+cdef long long INDEX_HEADER_BYTES, ROLLBACK, ITEM_BYTES_MIN, PROPERTIES_MAX, PREPARED_AT, BODY_SIZE_AT, BODY_AT
 
 @cython.locals(character=cython.Py_UCS4, code=cython.ulonglong)
 cdef unsigned long long _hash_on(unsigned long long value, str text)
@@ -65,12 +65,18 @@ cdef long long _get64(bytes data, Py_ssize_t at) except? -1
 )
 cpdef list batch_rows(bytes body)
 
+cpdef list restored_rows(list records, list positions, str due_name, str needed, tuple shy)
+
 @cython.locals(
     magic=cython.longlong, data=bytes, properties=bytes, values=dict, end=cython.Py_ssize_t, body_size=cython.longlong,
-    length_at=cython.longlong, topic_size=cython.longlong, properties_at=cython.longlong, queue_text=str,
-    character=cython.Py_UCS4, digit=cython.longlong, queue_id=cython.longlong, entry=bytes, tags=str, due=str,
+    length_at=cython.longlong, topic_size=cython.longlong, properties_at=cython.longlong, queue_text=str, due=str,
+    queue_id=cython.longlong, due_ms=cython.longlong, entry=bytes, tags=str, topic=str, topic_bytes=bytes,
+    properties_size=cython.longlong, head=bytearray, middle=bytearray, name=str,
 )
-cpdef tuple delayed_values(record, str due_name)
+cdef tuple _restored_row(record, long long position, str due_name, str needed, tuple shy)
+
+@cython.locals(value=cython.longlong, character=cython.Py_UCS4, digit=cython.longlong)
+cdef long long _number(str text)
 
 @cython.locals(
     data="const unsigned char[::1]", spans=list, begin=cython.longlong, end=cython.longlong, examined=cython.longlong,
