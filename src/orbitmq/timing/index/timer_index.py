@@ -8,7 +8,8 @@ Rules of this file
 1. The index is a hint and a cache: `is_pending` decides, and everything here can be made again from the log. Nothing that goes
    wrong with it stops the store.
 2. It may answer too much, never too little: while something is missing it refuses to answer and says so.
-3. All work is done in steps of about a millisecond, a quarter of the time at most while others have something to do.
+3. All work is done in steps of about a millisecond, a quarter of the time at most while others have something to do; half of it
+   while questions are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ STEPS_NS: Final = 1_000_000
 """Work done in one turn of the loop."""
 
 PAUSE_NS: Final = 3_000_000
-"""Until the next turn that does some."""
+"""Until the next turn that does some; a third of it while there are questions that cannot be answered."""
 
 RETRY_NS: Final = 10_000_000_000
 """Pause after a file could not be written."""
@@ -174,6 +175,7 @@ class TimerIndex:
         """Observer of `Timers.finished`."""
         if self._counting.is_idle:
             return
+        gone: list[tuple[int, str, int]] = []
         for one in batch:
             topic, due_ms = one.real_topic or one.topic, one.deliver_ms
             if due_ms is None or topic == TIMER_TOPIC or topic.startswith("orbitmq_sys_"):
@@ -182,7 +184,8 @@ class TimerIndex:
                     self._counting.again()  # it was counted, and nobody knows under what
                     return
                 topic, due_ms = facts.topic, facts.deliver_ms
-            self._counting.finished(one.queue_offset, topic, due_ms)
+            gone.append((one.queue_offset, topic, due_ms))
+        self._counting.finished(gone)
 
     def _is_pending(self, queue_offset: int) -> bool:
         return self._timers.pending.is_pending(queue_offset)
@@ -258,7 +261,8 @@ class TimerIndex:
 
     def _work(self) -> None:
         self._work_for(STEPS_NS)
-        self._arm(PAUSE_NS)
+        is_ready = self.is_complete and self._counting.is_done
+        self._arm(PAUSE_NS if is_ready else PAUSE_NS // 3)
 
     def _work_for(self, length_ns: int) -> None:
         end_ns = self._clock.monotonic_ns() + length_ns
