@@ -136,8 +136,10 @@ class TimerFiles:
         slot_ms, write_ms = self.floor(slot_ms), self._write_clock(write_ms)
         if slot_ms < write_ms:
             return write_ms, False
-        last = write_ms + (self._slot_count // 2 - 1) * self.precision_ms
-        return (last, True) if slot_ms > last else (slot_ms, False)
+        return min(slot_ms, self._latest(write_ms)), slot_ms > self._latest(write_ms)
+
+    def _latest(self, write_ms: int) -> int:
+        return write_ms + (self._slot_count // 2 - 1) * self.precision_ms
 
     def _write_clock(self, now_ms: int) -> int:
         write_ms = self.floor(now_ms)
@@ -155,14 +157,18 @@ class TimerFiles:
         slots: list[int] = []
         new: list[tuple[int, ...]] = []
         until = 0 if again else self.linked_until
+        precision_ms, latest_ms = self.precision_ms, self._latest(write_ms)
         for slot_ms, magic, physical, size, topic_hash, deliver_ms in links:
             if physical < until:
                 slots.append(NO_POSITION)
                 continue
             until = physical + 1
-            slot_ms, nearer = self.place(slot_ms, write_ms)
+            slot_ms -= slot_ms % precision_ms
+            if not write_ms <= slot_ms <= latest_ms:
+                slot_ms, nearer = self.place(slot_ms, write_ms)
+                magic |= ROLL * nearer
             slots.append(slot_ms)
-            new.append((slot_ms, magic | ROLL if nearer else magic, physical, size, topic_hash, deliver_ms))
+            new.append((slot_ms, magic, physical, size, topic_hash, deliver_ms))
         self._append(wheel, log, write_ms, new)
         self.linked_until = max(until, self.linked_until)
         return slots
@@ -182,10 +188,9 @@ class TimerFiles:
     def _append(self, wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[tuple[int, ...]]) -> None:
         base = log.end - log.end % log.file_bytes
         linking.link(wheel, log, write_ms, links)
-        for _, magic, physical, _, _, _ in links:
-            self._sum += -1 if magic & DELETE else 1
-            if physical >= self.linked_until:
-                self.linked_until = physical + 1
+        if links:
+            self._sum += len(links) - 2 * sum([1 for link in links if link[1] & DELETE])
+            self.linked_until = max(self.linked_until, max([link[2] for link in links]) + 1)
         while base + log.file_bytes <= log.end:
             self.closed_files[base] = self.linked_until
             base += log.file_bytes
@@ -544,7 +549,7 @@ class TimerFiles:
         file.write(msgspec.structs.replace(checkpoint, last_timer_log_flush_pos=0))
         file.sync()
 
-    def forget(self, read_ms: int) -> None:
+    def forget(self) -> None:
         """Throw the files away, to link again what is pending. After a crash before that is done RocketMQ would link the whole
         timer topic: repeats, but no loss."""
         if self._log is not None:
@@ -560,8 +565,7 @@ class TimerFiles:
         directory = self._root / LOG_DIRECTORY
         if self._files.exists(directory):
             self._files.remove_tree(directory)
-        self._wheel_end = self._sum = self.linked_until = 0
-        self.read_ms = self.floor(read_ms)
+        self._wheel_end = self._sum = self.linked_until = self.read_ms = 0
         self.closed_files.clear()
 
     def unlink_beyond(self, log_end: int) -> int:

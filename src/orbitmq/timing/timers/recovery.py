@@ -291,16 +291,16 @@ class TimerRecovery:
         if self._way is _Way.TAKEN_OVER:
             self._finish_taken_over()
         else:
-            self._relink_all(ledger.clock.now_ms())
+            self._relink_all()
         ledger.rewrite()
 
-    def _relink_all(self, read_ms: int) -> None:
+    def _relink_all(self) -> None:
         """Make the files again, with everything that is pending."""
         ledger = self._ledger
         if self._keep_bytes is not None:
             # Until the new files are complete nothing may speak for the old ones.
             ledger.journal.cut(0)
-        ledger.files.forget(read_ms)
+        ledger.files.forget()
         first = ledger.pending.first_pending
         if first is None:
             return
@@ -384,7 +384,7 @@ class TimerRecovery:
         ledger, waiting = self._ledger, self._waiting
         if waiting is None:
             self._drop_read_ones(ledger.files.read_checkpoint())
-            self._relink_all(ledger.clock.now_ms())
+            self._relink_all()
             return
         checkpoint = waiting.checkpoint
         unlinked = min(checkpoint.last_timer_queue_offset, checkpoint.master_timer_queue_offset)
