@@ -11,6 +11,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 
 from orbitmq.errors import StoreDamagedError
@@ -73,15 +74,22 @@ class Counting:
             counts.add_all(topic, dues)
         self._new = {}
 
-    def finished(self, queue_offset: int, topic: str, deliver_ms: int) -> None:
-        if self._counts is None:
+    def finished(self, gone: Sequence[tuple[int, str, int]]) -> None:
+        """(queue offset, topic, due time) of timers that are pending no longer."""
+        counts = self._counts
+        if counts is None:
             return
-        self._add_new(self._counts)
-        if not self.is_done and queue_offset < self._bound:
-            self._left[queue_offset] = topic, deliver_ms
-        elif not self._counts.take_away(topic, deliver_ms):
-            logger.error("a timer of %s due at %d was not counted: counting all of them again", topic, deliver_ms)
-            self.again()
+        self._add_new(counts)
+        if not self.is_done:
+            for queue_offset, topic, deliver_ms in gone:
+                if queue_offset < self._bound:
+                    self._left[queue_offset] = topic, deliver_ms
+            gone = [one for one in gone if one[0] >= self._bound]
+        for (topic, deliver_ms), count in Counter([one[1:] for one in gone]).items():
+            if not counts.take_away(topic, deliver_ms, count):
+                logger.error("a timer of %s due at %d was not counted: counting all of them again", topic, deliver_ms)
+                self.again()
+                return
 
     def again(self) -> None:
         """Forget the counts; the next walk makes them."""

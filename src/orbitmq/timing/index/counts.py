@@ -97,12 +97,12 @@ class TimerCounts:
         if self._bucket_count > self._buckets_max:
             self._widen()
 
-    def take_away(self, topic: str, deliver_ms: int) -> bool:
-        """Of what was added before; False, and nothing changed, when there is no such timer."""
+    def take_away(self, topic: str, deliver_ms: int, count: int = 1) -> bool:
+        """Of what was added before; False, and nothing changed, when there are not so many such timers."""
         buckets = self._topics.get(topic)
-        if buckets is None or deliver_ms // WIDTHS_MS[buckets.width_index] not in buckets.counts:
+        if buckets is None or buckets.counts.get(deliver_ms // WIDTHS_MS[buckets.width_index], 0) < count:
             return False
-        self._bucket_count += buckets.change(deliver_ms, -1)
+        self._bucket_count += buckets.change(deliver_ms, -count)
         if not buckets.total:
             del self._topics[topic]
         return True
