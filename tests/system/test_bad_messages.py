@@ -92,10 +92,15 @@ CASES = {
     "delay no number": Case(message({"DELAY": "soon"}), b"x", ERROR, "'soon'"),
     "delay beyond int32": Case(message({"DELAY": "99999999999999"}), b"x", ERROR, "DELAY"),
     "delay with a blank": Case(message({"DELAY": "1 2"}), b"x", ERROR, "DELAY"),
+    # times
+    "timer in words": Case(message({"TIMER_DELAY_SEC": "soon"}), b"x", ILLEGAL, "TIMER_DELAY_SEC"),
+    "timer beyond int64": Case(message({"TIMER_DELAY_MS": "9" * 30}), b"x", ILLEGAL, "TIMER_DELAY_MS"),
+    "timer after the year 9999": Case(message({"TIMER_DELIVER_MS": "999999999999999"}), b"x", ILLEGAL, "9999"),
+    "timer with digits of another script": Case(message({"TIMER_DELAY_MS": "\u0663"}), b"x", ILLEGAL, "TIMER_DELAY_MS"),
+    "cancellation in the past": Case(
+        message({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "orders+A"}), b"x", ILLEGAL, "TIMER_DELIVER_MS"
+    ),
     # what is not built yet
-    "timer in seconds": Case(message({"TIMER_DELAY_SEC": "10"}), b"x", ERROR, "TIMER_DELAY_SEC"),
-    "timer in milliseconds": Case(message({"TIMER_DELAY_MS": "10"}), b"x", ERROR, "TIMER_DELAY_MS"),
-    "timer at an instant": Case(message({"TIMER_DELIVER_MS": "1"}), b"x", ERROR, "TIMER_DELIVER_MS"),
     "half message": Case(message({"TRAN_MSG": "true"}), b"x", DENIED, "transaction"),
     "half message by flag": Case(message(f=4), b"x", DENIED, "transaction"),
     "commit by flag": Case(message(f=8), b"x", DENIED, "transaction"),
@@ -123,8 +128,12 @@ CASES = {
         message(m="true"), batch(ITEM, BatchItem(0, b"x", b"DELAY\x013\x02")), ILLEGAL, "DELAY", SEND_BATCH
     ),
     "batch delayed as a whole": Case(message({"DELAY": "3"}, m="true"), batch(ITEM), ILLEGAL, "DELAY", SEND_BATCH),
-    "batch with a timer": Case(
-        message(m="true"), batch(BatchItem(0, b"x", b"TIMER_DELAY_MS\x013\x02")), ERROR, "TIMER_DELAY_MS", SEND_BATCH
+    "batch with two times": Case(
+        message(m="true"),
+        batch(BatchItem(0, b"x", b"TIMER_DELAY_MS\x0160000\x02"), BatchItem(0, b"x", b"TIMER_DELAY_MS\x0170000\x02")),
+        ILLEGAL,
+        "time",
+        SEND_BATCH,
     ),
     "batch with a half message": Case(
         message(m="true"), batch(BatchItem(0, b"x", b"TRAN_MSG\x01true\x02")), ILLEGAL, "TRAN_MSG", SEND_BATCH

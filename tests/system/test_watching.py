@@ -106,6 +106,9 @@ def use_everything(server: ServedProcess, client: RawClient) -> None:
         assert client.call(SEND, send_fields(), b"x" * (2_000 if number % 10 == 0 else 100)).code == 0
     assert client.call(SEND, send_fields(properties={"UNIQ_KEY": "d" * 32, "DELAY": "1"}), b"later").code == 0
     assert client.call(SEND, send_fields(properties={"UNIQ_KEY": "e" * 32, "DELAY": "18"}), b"much later").code == 0
+    soon, far = {"UNIQ_KEY": "f" * 32, "TIMER_DELAY_MS": "300"}, {"UNIQ_KEY": "0" * 32, "TIMER_DELAY_SEC": "7200"}
+    assert client.call(SEND, send_fields(properties=soon), b"on time").code == 0
+    assert client.call(SEND, send_fields(properties=far), b"in two hours").code == 0
     answer = client.call(PULL, pull_fields(maxMsgNums=20, sysFlag=5))
     assert answer.code == 0
     commit = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": "10"}
@@ -127,6 +130,9 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     until(
         lambda: value(samples(server), "orbitmq_delay_released_total") == 1, 10, "the delivery of the delayed message"
     )
+    until(
+        lambda: value(samples(server), "rocketmq_timer_dequeue_total", topic="orders") == 1, 10, "that of the timed one"
+    )
 
     time.sleep(0.2)  # a scrape right after another one waits
     began = time.monotonic()
@@ -141,23 +147,25 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
 
     orders = {"topic": "orders", "is_system": "false"}
     assert value(found, "rocketmq_messages_in_total", message_type="normal", **orders) == 40
-    assert value(found, "rocketmq_messages_in_total", message_type="delay", **orders) == 2
+    assert value(found, "rocketmq_messages_in_total", message_type="delay", **orders) == 4
     assert value(found, "rocketmq_message_size_bucket", message_type="normal", le="1024.0", **orders) == 36
     assert value(found, "rocketmq_message_size_bucket", message_type="normal", le="4096.0", **orders) == 40
-    assert value(found, "rocketmq_message_size_count", message_type="delay", **orders) == 2
+    assert value(found, "rocketmq_message_size_count", message_type="delay", **orders) == 4
     assert value(found, "rocketmq_messages_out_total", consumer_group="readers", **orders) == 20
     assert value(found, "rocketmq_throughput_out_total", consumer_group="readers", **orders) > 20 * 100
     assert value(found, "rocketmq_send_to_dlq_messages_total", consumer_group="readers") == 1
     lag = {"consumer_group": "readers", "topic": "orders", "is_retry": "false"}
-    assert value(found, "rocketmq_consumer_lag_messages", **lag) == 31, "40 and the delivered one, 10 committed"
+    assert value(found, "rocketmq_consumer_lag_messages", **lag) == 32, "40 and the two delivered ones, 10 committed"
     assert value(found, "rocketmq_consumer_inflight_messages", **lag) == 10
-    assert value(found, "rocketmq_consumer_ready_messages", **lag) == 21
+    assert value(found, "rocketmq_consumer_ready_messages", **lag) == 22
     assert 0 < value(found, "rocketmq_consumer_lag_latency", **lag) < 60_000
     assert value(found, "rocketmq_consumer_connections", consumer_group="readers", consume_mode="push") == 1
     assert value(found, "orbitmq_delay_pending_messages", level="18") == 1
     assert value(found, "orbitmq_delay_lateness_seconds_count") == 1
     assert 0 <= value(found, "orbitmq_delay_lateness_seconds_sum") < 30
-    assert value(found, "orbitmq_requests_total", role="broker", request="SEND_MESSAGE_V2") == 43
+    assert value(found, "rocketmq_timer_enqueue_total", topic="orders") == 2
+    assert value(found, "rocketmq_timing_messages", topic="orders") == 1
+    assert value(found, "orbitmq_requests_total", role="broker", request="SEND_MESSAGE_V2") == 45
     assert value(found, "orbitmq_request_failures_total", role="broker", request="SEND_MESSAGE_V2") == 1
     assert value(found, "orbitmq_unsupported_requests_total", role="broker") == 1
     assert value(found, "orbitmq_store_writable") == 1
