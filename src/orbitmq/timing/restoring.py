@@ -98,12 +98,33 @@ def restore_message(record: Record) -> NewMessage:
         raise Undeliverable(f"its real topic is the system topic {topic}")
     if not (queue_text.isascii() and queue_text.isdigit()) or int(queue_text) > 0x7FFFFFFF:
         raise Undeliverable(f"its property REAL_QID is {queue_text!r}, not the number of a queue")
-    tags = properties.get(Property.TAGS)
-    return NewMessage(
+    return message_again(
+        record,
         topic,
         int(queue_text),
-        record.body,
         without_property(record.properties, _DUE_NAME),
+        tags_code(properties.get(Property.TAGS)),
+        properties.get(Property.UNIQ_KEY),
+        properties.get(Property.KEYS),
+    )
+
+
+def message_again(
+    record: Record,
+    topic: str,
+    queue_id: int,
+    properties: bytes,
+    code: int,
+    unique_key: str | None,
+    keys: str | None,
+) -> NewMessage:
+    """The message of a record once more, in this place and with these properties; all else is as it was, and the record is its
+    source. `code`, `unique_key` and `keys` are what the properties say."""
+    return NewMessage(
+        topic,
+        queue_id,
+        record.body,
+        properties,
         record.flag,
         record.sys_flag,
         record.born_timestamp,
@@ -111,9 +132,9 @@ def restore_message(record: Record) -> NewMessage:
         record.store_host,
         record.reconsume_times,
         source_of(record.physical_offset),
-        tags_code(tags) if tags else 0,
-        properties.get(Property.UNIQ_KEY),
-        properties.get(Property.KEYS),
+        code,
+        unique_key,
+        keys,
         record.body_crc,
     )
 
@@ -126,30 +147,21 @@ def rewritten_message(record: Record, due_ms: int) -> NewMessage:
     """
     properties = decode_properties(record.properties)
     encoded = bytes(record.properties)
-    tags = properties.get(Property.TAGS)
-    code = tags_code(tags) if tags else 0
+    code = tags_code(properties.get(Property.TAGS))
     if record.topic == SCHEDULE_TOPIC:
         code = due_ms
         if Property.DUE_MS not in properties:
             encoded = append_property(encoded, Property.DUE_MS, str(due_ms))
             if len(encoded) > PROPERTIES_BYTES_MAX:
                 raise Undeliverable("its properties leave no room for its due time")
-    return NewMessage(
+    return message_again(
+        record,
         record.topic,
         record.queue_id,
-        record.body,
         encoded,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.store_host,
-        record.reconsume_times,
-        source_of(record.physical_offset),
         code,
         properties.get(Property.UNIQ_KEY),
         properties.get(Property.KEYS),
-        record.body_crc,
     )
 
 

@@ -33,7 +33,7 @@ from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.message import NewMessage
-from orbitmq.timing.restoring import quarantine_message
+from orbitmq.timing.restoring import message_again, quarantine_message, source_of
 from orbitmq.timing.timer_times import slot_time
 
 _FAR: Final = Property.FAR.encode()
@@ -179,7 +179,7 @@ def _noted(properties: bytes, source: int, deliver_ms: int, why: Why) -> bytes:
 
 
 def source_of_far(record: Record) -> int:
-    return record.physical_offset + 1
+    return source_of(record.physical_offset)
 
 
 def deliver_ms_of(record: Record) -> int:
@@ -191,23 +191,14 @@ def deliver_ms_of(record: Record) -> int:
 
 
 def _again(record: Record, topic: str, properties: bytes) -> NewMessage:
-    tags = find_property(properties, Property.TAGS.encode())
-    return NewMessage(
+    return message_again(
+        record,
         topic,
         0,
-        record.body,
         properties,
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.store_host,
-        record.reconsume_times,
-        source_of_far(record),
-        tags_code(tags) if tags else 0,
+        tags_code(find_property(properties, Property.TAGS.encode())),
         find_property(properties, Property.UNIQ_KEY.encode()),
         find_property(properties, Property.KEYS.encode()),
-        record.body_crc,
     )
 
 

@@ -29,7 +29,7 @@ from orbitmq.protocol.properties import (
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import HOSTS_MASK
 from orbitmq.store.message import NewMessage
-from orbitmq.timing.restoring import source_of
+from orbitmq.timing.restoring import message_again, source_of
 from orbitmq.timing.timer_times import cancel_key, slot_time
 
 RECALL_TAG: Final = "_RECALL_TAG_"
@@ -107,22 +107,14 @@ def reschedule(
         f"TIMER_OUT_MS\x01{slot_ms}\x02REAL_TOPIC\x01{values.get(Property.REAL_TOPIC, '')}\x02"
         f"REAL_QID\x01{values.get(Property.REAL_QID, '0')}\x02ORBITMQ_DUE_MS\x01{deliver_ms}\x02"
     )
-    moved = NewMessage(
+    moved = message_again(
+        record,
         topic,
         0,
-        record.body,
         properties + own.encode("utf-8", "replace"),
-        record.flag,
-        record.sys_flag,
-        record.born_timestamp,
-        record.born_host,
-        record.store_host,
-        record.reconsume_times,
-        source_of(record.physical_offset),
         tags_code(values.get(Property.TAGS)),
         waiting_key or None,
         values.get(Property.KEYS),
-        record.body_crc,
     )
     return (moved, _cancel(record, values, now_ms, source=0, left_ms=left_ms)) if was_near else (moved,)
 
