@@ -6,6 +6,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,13 +33,20 @@ LOOK_S = 0.5
 WaitOption = Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait for the end; 0 only begins it.")]
 
 
-def _states(action: str) -> dict[str, FarTierState]:
+def _until(action: str, wait_s: int, is_done: Callable[[FarTierState], bool]) -> dict[str, FarTierState]:
+    """Begin an action, and look again until it is done on all brokers or the time has passed."""
+    import asyncio
+
     from orbitmq.protocol.remoting.timer_bodies import FarTierAction
 
-    chosen = FarTierAction(action)
-
     async def ask(mq: Client) -> dict[str, FarTierState]:
-        return await mq.timers.far_tier(chosen)
+        states = await mq.timers.far_tier(FarTierAction(action))
+        looks = int(wait_s / LOOK_S)
+        while looks > 0 and not all(map(is_done, states.values())):
+            looks -= 1
+            await asyncio.sleep(LOOK_S)
+            states = await mq.timers.far_tier()
+        return states
 
     return run(ask)
 
@@ -72,16 +80,23 @@ def _show(states: dict[str, FarTierState]) -> None:
 @app.command(cls=ClusterCommand)
 def status() -> None:
     """Show the far tier of every broker."""
-    states = _states("status")
+    states = _until("status", 0, lambda _: True)
     _show(states)
     if any(state.damaged or state.trouble for state in states.values()):
         raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command(cls=ClusterCommand)
-def compact() -> None:
-    """Write what waits in the log to files, and small files to larger ones, now."""
-    _show(_states("compact"))
+def compact(wait: WaitOption = 0) -> None:
+    """Write what waits in the log to files, and small files to larger ones, now.
+
+    With --wait it ends when every message is in a file, and the manifest beside the files names it.
+    """
+    states = _until("compact", wait, lambda state: state.in_log == 0 and state.is_published)
+    _show(states)
+    if wait and any(state.in_log or not state.is_published for state in states.values()):
+        note("not everything is in files yet; look at `orbitmq timer far status`")
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command(cls=ClusterCommand)
@@ -90,25 +105,8 @@ def restore(wait: WaitOption = 600) -> None:
 
     Nothing is taken into the far tier any more until the broker starts again. Stop the broker when this has ended.
     """
-    import asyncio
-
-    from orbitmq.protocol.remoting.timer_bodies import FarTierAction
-
-    async def move(mq: Client) -> dict[str, FarTierState]:
-        states = await mq.timers.far_tier(FarTierAction.RESTORE)
-        looks = int(wait / LOOK_S)
-        while _is_left(states) and looks > 0:
-            looks -= 1
-            await asyncio.sleep(LOOK_S)
-            states = await mq.timers.far_tier()
-        return states
-
-    states = run(move)
+    states = _until("restore", wait, lambda state: state.pending == 0)
     _show(states)
-    if _is_left(states):
+    if any(state.pending for state in states.values()):
         note("messages are left in the far tier; run the command again, or look at `orbitmq timer far status`")
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _is_left(states: dict[str, FarTierState]) -> bool:
-    return any(state.pending for state in states.values())

@@ -89,6 +89,19 @@ def test_compact_begins_it(orbitmq: Run, cluster: ScriptedServer) -> None:
     assert actions(cluster) == [FarTierAction.COMPACT]
 
 
+def test_compact_waits_until_every_message_is_in_a_file(
+    orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.cli.far_tier.LOOK_S", 0.1)
+    in_turn(cluster, WELL, WELL, FarTierState(is_installed=True, pending=12, files=4, file_rows=12))
+    shown = orbitmq("timer", "far", "compact", "--wait", 1, "-n", cluster.address, "--json")
+    assert shown.code == 0, shown.err
+    assert json.loads(shown.out)[0]["rows"] == 12
+    assert actions(cluster) == [FarTierAction.COMPACT, FarTierAction.STATUS, FarTierAction.STATUS]
+    in_turn(cluster, WELL)
+    assert orbitmq("timer", "far", "compact", "--wait", 1, "-n", cluster.address).code == 1
+
+
 def test_restore_waits_until_nothing_is_left(
     orbitmq: Run, cluster: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,8 +29,15 @@ def rocketmq_stores(folder: Path, golden_store: Callable[[str], Any]) -> None:
         (folder / "broker.conf").write_text("\n".join(golden.expected["brokerConf"]) + "\n", encoding="utf-8")
 
 
-BESIDE = {"docs/howto/migrate-from-rocketmq.md": rocketmq_stores}
-"""What lies in the folder of a reader before the page begins."""
+def pyarrow_installed(folder: Path, golden_store: Callable[[str], Any]) -> None:
+    pytest.importorskip("pyarrow", reason="the page installs the extra `lake`")
+
+
+BESIDE = {
+    "docs/howto/migrate-from-rocketmq.md": rocketmq_stores,
+    "docs/howto/messages-in-a-year.md": pyarrow_installed,
+}
+"""What lies in the folder of a reader before the page begins, or must be installed."""
 
 
 @pytest.fixture

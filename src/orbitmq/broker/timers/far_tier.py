@@ -52,6 +52,7 @@ def far_tier_state(far: FarTimers | None) -> FarTierState:
         files=len(held.files),
         file_rows=sum(file.left for file in held.files.values()),
         tombstones=len(held.tombstones),
+        is_published=keeper is None or not held.files or keeper.is_published,
         next_due_ms=held.next_deliver_ms,
         damaged={} if keeper is None else dict(keeper.damage.known),
         trouble=None if keeper is None else keeper.trouble,

@@ -190,6 +190,8 @@ class FarTierState(JsonBody):
     file_rows: int = 0
     """Rows that have not been handed over, those of recalled messages included."""
     tombstones: int = 0
+    is_published: bool = True
+    """Whether the manifest beside the files says all this. It follows within half a minute of a compaction."""
     next_due_ms: Int64 | None = None
     damaged: dict[str, str] = msgspec.field(default_factory=dict)
     """Files that are left out -> why."""

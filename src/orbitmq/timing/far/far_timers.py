@@ -216,6 +216,11 @@ class FarTimers:
     def _is_unsaved(self) -> bool:
         return self.held.is_changed or (not self._serial and self.held.unlanded.next_offset > 0)
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the state file says all that the log says; always where there was never a far message."""
+        return not self._is_unsaved and self.serial == self._serial
+
     def state(self) -> object:
         return {"serial": self._serial, "changed": self._is_unsaved}
 
@@ -412,11 +417,6 @@ class FarTimers:
     def is_needed(self) -> bool:
         """Whether messages wait in the tier."""
         return self.held.pending_count > 0
-
-    @property
-    def damaged_files(self) -> list[str]:
-        """Files that could not be read: nothing is known of the messages in them but how many there are."""
-        return [] if self.keeper is None else self.keeper.damage.files
 
     @property
     def damaged_files(self) -> list[str]:

@@ -8,7 +8,7 @@ Rules of this file
 2. A message is appended only while it is pending, and is *leaving* from then until the log says so or the write fails.
 3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. A damaged file is
    reported, left out and kept; the next start tries it again.
-4. A file is removed when the state that does not need it is durable, not before.
+4. A file is removed when the state that does not need it is durable and its copy lies in the tier, not before.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ SLEEP_MAX_MS: Final = 60_000
 COMPACTION_PAUSE_MS: Final = 60_000
 """Files are not looked at again for writing them anew before this."""
 
-GARBAGE_MS: Final = 10_000
-"""Files that nothing needs any more are removed within this and a durable save."""
+GARBAGE_MS: Final = 5_000
+"""The copy of the state is written, and files that nothing needs any more are removed, within this and a durable save."""
 
 ReadUnits = Callable[[list[tuple[FarUnit, bytes | None]]], None]
 
@@ -104,6 +104,9 @@ class Owner(Protocol):
 
     @property
     def has_garbage(self) -> bool: ...
+
+    @property
+    def is_saved(self) -> bool: ...
 
 
 class _Batch:
@@ -262,12 +265,16 @@ class FarKeeper:
         asked = self._compaction_asked and unlanded.pending_count > 0
         if asked or landing_is_due(unlanded.pending_count, unlanded.payload_bytes, age_ms):
             return lambda: self._land(store)
-        if removable := self._owner.removable():
-            return lambda: self._remove(removable)
-        manifest, now_ns = self._owner.manifest(), self._clock.monotonic_ns()
-        if manifest is not None and self._published != self._owner.serial and self._is_time_to_publish(now_ns):
+        manifest, removable, now_ns = self._owner.manifest(), self._owner.removable(), self._clock.monotonic_ns()
+        if (
+            manifest is not None
+            and self._published != self._owner.serial
+            and (removable or self._is_time_to_publish(now_ns))
+        ):
             serial = self._owner.serial
             return lambda: self._publish(manifest, serial)
+        if removable:
+            return lambda: self._remove(removable)
         self.damage.forget_removed()
         if self._compacted_ns is None or now_ns - self._compacted_ns >= COMPACTION_PAUSE_MS * NS_PER_MS:
             self._compacted_ns = now_ns
@@ -280,6 +287,11 @@ class FarKeeper:
     def _is_time_to_publish(self, now_ns: int) -> bool:
         """At once while the process runs; otherwise it is not started for this alone more often than it would land."""
         return self._in_use or now_ns - self._published_ns >= FAR_LANDING_AGE_MS * NS_PER_MS
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the copy of the state beside the files says what there is."""
+        return self._owner.is_saved and self._published == self._owner.serial
 
     def _publish(self, manifest: bytes, serial: int) -> None:
         def published(_: None) -> None:
@@ -302,7 +314,7 @@ class FarKeeper:
             waits.append(min(max(self.horizon.promotion_ms(next_ms) - now_ms, 1), SLEEP_MAX_MS))
         if state.waiting_since_ms is not None and state.unlanded.pending_count:
             waits.append(max(state.waiting_since_ms + FAR_LANDING_AGE_MS - now_ms, 1))
-        if self._owner.has_garbage:
+        if self._owner.has_garbage or (self._in_use and not self.is_published):
             waits.append(GARBAGE_MS)
         if self.is_waiting:
             waits = [max((self._retry_ns - self._clock.monotonic_ns()) // NS_PER_MS, 1)]

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -158,6 +158,10 @@ class FarQueries:
         return self._keeper.damage.note_all(damaged)
 
 
+AGAIN_MAX: Final = 3
+"""How often a question is asked again because what it found was changed meanwhile."""
+
+
 class _Search:
     """One question on its way: first the log, then the files, again from where they ended while rows do not count."""
 
@@ -167,6 +171,7 @@ class _Search:
         self._query = query
         self._done = done
         self._found: dict[int, FarRecord] = {}
+        self._again_left = AGAIN_MAX
 
     def begin(self) -> None:
         units = self._queries.in_log(self._store, self._query)
@@ -210,5 +215,10 @@ class _Search:
     def _answer(self, more: bool) -> None:
         limit = self._query.limit
         pending = [record for record in self._found.values() if self._queries.is_pending(record.source)]
+        if len(pending) < len(self._found) and self._again_left:
+            # Changed while it was read: a message that was moved waits elsewhere in the tier.
+            self._again_left -= 1
+            self.begin()
+            return
         pending.sort(key=lambda record: (record.deliver_ms, record.source))
         self._done(FarPage(pending[:limit], more or len(pending) > limit))
