@@ -23,6 +23,7 @@ from orbitmq.store.files import Files
 from orbitmq.timing.timer_files.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
 from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
 from orbitmq.timing.timer_files.log import ChainEnd
+from orbitmq.timing.timer_files.stored_pending import stored_pending
 from orbitmq.timing.timer_files.unit import TimerUnit
 from orbitmq.timing.timer_files.wheel import TimerWheel
 
@@ -47,9 +48,11 @@ class _Check:
         self._timers = timers
         self._sink = sink
         self._crashed = crashed
+        self._is_ours = False
+        """Whether orbitmq wrote last; its orderly stop leaves no unit behind that the wheel does not know."""
         self._said: Counter[str] = Counter()
-        self._linked_anew: set[int] = set()
-        """Times of slots that an orderly stop has linked anew: older units of theirs are in no chain."""
+        self._linked_anew_ms = 0
+        """An orderly stop has linked slots up to this one anew: older units of theirs are in no chain."""
         self._read_ms = timers.checkpoint.last_read_time_ms
 
     def run(self) -> None:
@@ -60,6 +63,7 @@ class _Check:
             self._sink.note(path, text)
         self._check_end()
         self._check_checkpoint()
+        self._check_pending()
         by_slot = self._check_units()
         if timers.wheel is not None:
             self._check_wheel(timers.wheel, by_slot)
@@ -98,7 +102,7 @@ class _Check:
             if unit.slot_ms >= self._read_ms:
                 by_slot[unit.slot_ms] += 1
                 if unit.is_void:  # what an orderly stop linked anew begins a chain of its own
-                    self._linked_anew.add(unit.slot_ms)
+                    self._linked_anew_ms = max(self._linked_anew_ms, unit.slot_ms)
                 else:
                     self._check_unit(unit)
         return by_slot
@@ -143,6 +147,23 @@ class _Check:
             return
         self._find("units that contradict their records", f"unit {unit.position}: {problem}")
 
+    def _check_pending(self) -> None:
+        """What the journal calls pending, against what waits by the units."""
+        timers = self._timers
+        pending = stored_pending(self._files, timers.root, timers.commit_log, timers.queue)
+        self._is_ours = pending is not None
+        if pending is None:
+            return
+        waiting = {one.physical_offset for one in timers.waiting() if not one.is_delete}
+        last = timers.log.last_unit()
+        linked = -1 if last is None else last.physical_offset  # what came later gets its unit at the start
+        for physical_offset in pending:
+            if physical_offset <= linked and physical_offset not in waiting:
+                self._find(
+                    "pending messages without a unit",
+                    f"the record at {physical_offset} is pending, and no unit that waits leads to it",
+                )
+
     # --- wheel --------------------------------------------------------------------------------------------------------
 
     def _check_wheel(self, wheel: TimerWheel, by_slot: Counter[int]) -> None:
@@ -158,7 +179,7 @@ class _Check:
             slot_ms = slot.number * timers.precision_ms
             count, problem = self._walk(slot.last, slot_ms)
             unknown[slot_ms] -= count
-            if slot_ms in self._linked_anew:
+            if slot_ms <= self._linked_anew_ms:
                 unknown[slot_ms] = 0
             if problem:
                 problems += 1
@@ -184,7 +205,8 @@ class _Check:
         """Units that no slot leads to: written after the wheel was, or lost to it."""
         timers = self._timers
         wheel, log = timers.wheel, timers.log
-        begin = max(0, timers.checkpoint.last_timer_log_flush_pos - log.file_bytes)
+        flushed = timers.checkpoint.last_timer_log_flush_pos
+        begin = flushed if self._is_ours and not self._crashed else max(0, flushed - log.file_bytes)
         behind = 0
         for unit in log.scan():
             if missing[unit.slot_ms] > 0:

@@ -92,7 +92,8 @@ class StoredTimers:
         self.problems: list[tuple[Path, str]] = []
         """(path, what is wrong with it)."""
         self.notes: list[tuple[Path, str]] = []
-        self.reader = LogReader(files, read_sequence(files, commit_log or root / "commitlog"))
+        self.commit_log = read_sequence(files, commit_log or root / "commitlog")
+        self.reader = LogReader(files, self.commit_log)
         self.queue = StoredQueue(files, root / "consumequeue" / TIMER_TOPIC / "0", TIMER_TOPIC, 0)
         checkpoint = read_timer_checkpoint(files, root / "config" / TIMER_CHECKPOINT_FILE)
         self.has_checkpoint = checkpoint is not None

@@ -16,6 +16,7 @@ import msgspec
 from orbitmq.protocol.properties import Property
 from orbitmq.store.files import Files
 from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
+from orbitmq.timing.timer_files.stored_pending import place_of, stored_pending
 from orbitmq.timing.timer_times import cancel_key
 
 BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
@@ -61,19 +62,26 @@ def stat_timers(root: Path, files: Files, now_ms: int, *, commit_log: Path | Non
     try:
         if not timers.is_there:
             return None
-        return _count(timers, now_ms)
+        return _count(files, timers, now_ms)
     finally:
         timers.close()
 
 
-def _count(timers: StoredTimers, now_ms: int) -> TimerStat:
+def _count(files: Files, timers: StoredTimers, now_ms: int) -> TimerStat:
     precision_ms = timers.precision_ms
     cancelled, slots = _cancellations(timers)
     stat = TimerStat(precision_ms, timers.checkpoint.last_read_time_ms, 0, 0, 0, 0, 0, None, None, [])
     counts = [0] * (len(BOUNDS_S) + 1)
+    pending = stored_pending(files, timers.root, timers.commit_log, timers.queue)
+    counted = bytearray(len(pending or ()))
     for waiting in timers.waiting():
         if waiting.is_delete:
             continue
+        if pending is not None:
+            place = place_of(pending, waiting.physical_offset)
+            if place is None or counted[place]:  # delivered, or linked twice
+                continue
+            counted[place] = 1
         due_ms = waiting.due_ms
         if waiting.is_roll or waiting.slot_ms in slots:
             properties = timers.properties(waiting) or {}
@@ -93,6 +101,9 @@ def _count(timers: StoredTimers, now_ms: int) -> TimerStat:
             stat.overdue_count += 1
         else:
             counts[_bucket(due_ms - now_ms)] += 1
+    without_unit = counted.count(0)  # it is damaged; the broker finds them when they are overdue
+    stat.pending_count += without_unit
+    stat.unlinked_count += without_unit
     stat.due = [DueCount(bound, count) for bound, count in zip((*BOUNDS_S, None), counts, strict=True)]
     return stat
 
