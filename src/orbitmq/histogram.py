@@ -49,10 +49,10 @@ class Histogram:
         self.total = 0
         """Sum of all values."""
 
-    def observe(self, value: int) -> None:
-        """Cost: 0.15 us."""
-        self._counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: int, count: int = 1) -> None:
+        """Count a value, or as many of it. Cost: 0.15 us."""
+        self._counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
 
     @property
     def count(self) -> int:

@@ -24,13 +24,30 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.timing.timer_times import TimerKind, TimerRefusal, TimerRules, TimerTime, is_congested, timer_time
+from orbitmq.timing.timer_times import (
+    PRECEDENCE,
+    TimerKind,
+    TimerRefusal,
+    TimerRules,
+    TimerTime,
+    is_congested,
+    slot_time,
+    timer_time,
+)
 
 SLOT_LIMIT_NONE: Final = 2**31 - 1
 """`timerCongestNumEachSlot` at its default: no slot is ever crowded."""
 
 PLACE_NAMES: Final = (Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.REAL_QID, Property.DUE_MS)
 """The properties that a waiting message gets, in this order, behind all others."""
+
+USUAL_DIGITS: Final = 13
+"""Of a time in milliseconds from 2001 to 2286."""
+
+_UNUSUAL: Final = frozenset(
+    {*PRECEDENCE, Property.DELAY, Property.TIMER_OUT_MS, Property.TIMER_DEL_UNIQKEY} - {Property.TIMER_DELIVER_MS}
+)
+"""Beside it each of these changes what the time means."""
 
 CODES: Final = {
     TimerRefusal.DISABLED: ResponseCode.SYSTEM_ERROR,
@@ -80,6 +97,12 @@ class TimerIntake:
         self.far = far
         self.congested_count = 0
         """Messages refused because their slot was crowded."""
+        self._is_usual = (
+            self.rules.enabled
+            and self.rules.max_delay_ms is None
+            and settings.timer_congest_num_each_slot >= SLOT_LIMIT_NONE
+        )
+        """Whether any later time is good, and so needs no judgement."""
         self.has_slot_limit: Final = settings.timer_congest_num_each_slot < SLOT_LIMIT_NONE
         self._slots = slots
         self._slot_limit = settings.timer_congest_num_each_slot
@@ -91,6 +114,17 @@ class TimerIntake:
     def time_of(self, values: dict[str, str], now_ms: int) -> TimerTime | None:
         """When a message with these properties (and no delay level) falls due; None when it is to be stored where it goes.
         Raises `Refusal`."""
+        text = values.get(Property.TIMER_DELIVER_MS, "")
+        if (
+            len(text) == USUAL_DIGITS
+            and self._is_usual
+            and _UNUSUAL.isdisjoint(values)
+            and text.isascii()
+            and text.isdigit()
+        ):
+            deliver_ms = int(text)
+            if deliver_ms > now_ms:
+                return TimerTime(TimerKind.LATER, deliver_ms, slot_time(deliver_ms, self.rules.precision_ms))
         time = self.judge(values, now_ms)
         if time is not None and self.has_slot_limit:
             self.make_room(time, 1)

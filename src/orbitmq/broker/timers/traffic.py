@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,20 +31,14 @@ class TimerTraffic:
 
     def linked(self, batch: Sequence[TimerFacts]) -> None:
         """Observer of `Timers.linked`."""
-        topics: dict[str, int] = {}
-        for facts in batch:
-            if not facts.is_cancel and facts.source is None:
-                topics[facts.topic] = topics.get(facts.topic, 0) + 1
-                self.asked_ms.observe(max(facts.deliver_ms - facts.store_timestamp, 0))
-        self._count(self.taken, topics)
+        new = [facts for facts in batch if not facts.is_cancel and facts.source is None]
+        for facts in new:
+            self.asked_ms.observe(max(facts.deliver_ms - facts.store_timestamp, 0))
+        self._count(self.taken, Counter([facts.topic for facts in new]))
 
     def finished(self, batch: Sequence[FinishedTimer]) -> None:
         """Observer of `Timers.finished`."""
-        topics: dict[str, int] = {}
-        for one in batch:
-            if one.topic not in CHANGES:
-                topics[one.topic] = topics.get(one.topic, 0) + 1
-        self._count(self.delivered, topics)
+        self._count(self.delivered, Counter([one.topic for one in batch if one.topic not in CHANGES]))
 
     def _count(self, traffic: Traffic, topics: dict[str, int]) -> None:
         if topics:

@@ -22,6 +22,11 @@ class SlotCounts:
         self._count = count
         self._known: dict[int, int] = {}
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the count of any slot is kept."""
+        return bool(self._known)
+
     def of(self, slot_ms: int) -> int:
         known = self._known.get(slot_ms)
         if known is None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,6 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
-from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
@@ -49,9 +49,9 @@ from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.log import FILE_BYTES
-from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
+from orbitmq.timing.timer_files.unit import DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT_COUNT
-from orbitmq.timing.timer_times import roll_window, slot_to_link
+from orbitmq.timing.timer_times import roll_window
 from orbitmq.timing.timers.audit import Audit
 from orbitmq.timing.timers.cancels import Cancels
 from orbitmq.timing.timers.departure import Departure
@@ -62,6 +62,7 @@ from orbitmq.timing.timers.opening import Opening
 from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_records import PendingRecords, TimerRecord
 from orbitmq.timing.timers.read_ahead import ReadAhead
+from orbitmq.timing.timers.record_units import RecordUnits
 from orbitmq.timing.timers.recovery import TimerRecovery
 from orbitmq.timing.timers.relinking import Relinking
 from orbitmq.timing.timers.slot_counts import SlotCounts
@@ -71,9 +72,6 @@ logger = logging.getLogger("orbitmq.timing")
 
 NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "timers"
-
-TOPIC_HASHES_MAX: Final = 10_000
-"""Topics whose hash is remembered; beyond it they are reckoned anew."""
 
 CHANGES: Final = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, QUARANTINE_TOPIC})
 """Topics of records that finish a message without delivering it."""
@@ -111,7 +109,8 @@ class Timers:
     def __init__(self, files: Files, root: Path, clock: Clock, settings: TimerSettings) -> None:
         self._clock = clock
         self._precision_ms = settings.precision_ms
-        self._window_slots = min(roll_window(settings.roll_window_slots), settings.slot_count // 2 - 1)
+        window_slots = min(roll_window(settings.roll_window_slots), settings.slot_count // 2 - 1)
+        self._units = RecordUnits(window_slots, settings.precision_ms)
         self._ledger = TimerLedger(
             files,
             root,
@@ -123,7 +122,6 @@ class Timers:
         self._recovery = TimerRecovery(self._ledger, self._link_again, _no_level)
         self._store: MessageStore | None = None
         self._saving = False
-        self._hashes: dict[str, int] = {}
         self._leaving = LeavingTimers()
         self._near = NearSlots()
         self._records = PendingRecords(self._ledger, settings.precision_ms)
@@ -172,7 +170,7 @@ class Timers:
             self._move_read_clock(now_ms)
         precision_ms = self._precision_ms
         every = [timer_facts(entry, precision_ms) for entry in arrived]
-        links = [self._link_of(entry, facts, write_ms) for entry, facts in zip(arrived, every, strict=True)]
+        links = [self._units.link_of(entry, facts, write_ms) for entry, facts in zip(arrived, every, strict=True)]
         slots = ledger.link(links)
         running = self._store is not None
         new: list[TimerFacts] = []
@@ -187,31 +185,10 @@ class Timers:
         for observer in self.linked:
             observer(new)
 
-    def _link_of(self, entry: Dispatched, facts: TimerFacts | None, write_ms: int) -> Link:
-        if facts is None:  # it says no time: its time is now, and then its place is in quarantine
-            return Link(0, DEFAULT, entry.physical_offset, entry.size, 0, 0)
-        slot_ms, magic, deliver_ms = facts.slot_ms, DEFAULT, facts.deliver_ms
-        if facts.is_cancel:
-            magic |= DELETE
-            if facts.cancel_key:
-                deliver_ms = 0  # it still has to be read when its slot is opened
-        if slot_ms - write_ms >= self._window_slots * self._precision_ms:
-            slot_ms, _ = slot_to_link(slot_ms, write_ms, self._window_slots, self._precision_ms)
-            magic |= ROLL
-        return Link(slot_ms, magic, entry.physical_offset, entry.size, self._hash_of(facts.topic), deliver_ms)
-
     def _link_again(self, entry: Dispatched) -> Link:
         """As at its arrival, for recovery."""
         write_ms = self._ledger.files.floor(self._clock.now_ms())
-        return self._link_of(entry, timer_facts(entry, self._precision_ms), write_ms)
-
-    def _hash_of(self, topic: str) -> int:
-        known = self._hashes.get(topic)
-        if known is None:
-            if len(self._hashes) >= TOPIC_HASHES_MAX:
-                self._hashes.clear()
-            known = self._hashes[topic] = java_hash(topic)
-        return known
+        return self._units.link_of(entry, timer_facts(entry, self._precision_ms), write_ms)
 
     def _place(self, link: Link, slot_ms: int, facts: TimerFacts | None) -> None:
         """A unit was linked into a slot: see that it is found there in its time."""
@@ -230,27 +207,33 @@ class Timers:
             self._near.link(open_slot, link.topic_hash, due_ms, link.physical_offset)
 
     def _finish_sources(self, entries: Sequence[Dispatched]) -> None:
-        ledger, finished = self._ledger, []
+        ledger, all_leaving, finished = self._ledger, self._leaving, []
+        counts_slots, now_ms = self._slot_counts.is_asked, self._clock.now_ms()
+        delivered: list[int] = []
         for entry in entries:
             source = source_offset(entry)
             if source is None:
                 continue
-            leaving = self._leaving.pop(source)
+            topic, due_ms, real_topic = entry.topic, None, None
+            leaving = all_leaving.pop(source)
             if leaving is not None:
                 queue_offset: int | None = leaving.queue_offset
+                due_ms, real_topic = leaving.due_ms, leaving.real_topic
                 if leaving.unit is not None:
                     self._near.finish(leaving.unit.slot_ms)
             else:
                 queue_offset = ledger.offset_of_source(source) if may_be_of_timer(entry) else None
             if queue_offset is None or not ledger.finish(queue_offset):
                 continue
-            due_ms = None if leaving is None else leaving.due_ms
-            if due_ms is not None and entry.topic not in CHANGES:
-                self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
-                self.delivered_count += 1
-            self._slot_counts.went(self._slot_left(leaving))
-            real_topic = None if leaving is None else leaving.real_topic
-            finished.append(FinishedTimer(queue_offset, source, entry.topic, due_ms, real_topic))
+            if due_ms is not None and topic not in CHANGES:
+                delivered.append(due_ms)
+            if counts_slots:
+                self._slot_counts.went(self._slot_left(leaving))
+            finished.append(FinishedTimer(queue_offset, source, topic, due_ms, real_topic))
+        if delivered:
+            self.delivered_count += len(delivered)
+            for due_ms, count in Counter(delivered).items():
+                self.lateness_ms.observe(max(now_ms - due_ms, 0), count)
         if finished:
             for observer in self.finished:
                 observer(finished)
@@ -301,7 +284,7 @@ class Timers:
 
     def in_slot(self, slot_ms: int, topic: str) -> list[int]:
         """Queue offsets of some messages to a topic that are pending in a slot, newest first; see `PendingRecords.in_slot`."""
-        return self._records.in_slot(slot_ms, self._hash_of(topic))
+        return self._records.in_slot(slot_ms, self._units.hash_of(topic))
 
     @property
     def pending(self) -> PendingTimers:
@@ -343,7 +326,7 @@ class Timers:
         if leaving.unit is not None:
             return leaving.unit.slot_ms
         slot_ms = self._ledger.files.floor(leaving.due_ms - 1)
-        near_ms = self._clock.now_ms() + self._window_slots * self._precision_ms // 3
+        near_ms = self._clock.now_ms() + self._units.window_slots * self._precision_ms // 3
         return slot_ms if slot_ms < near_ms else None
 
     @property
@@ -493,7 +476,7 @@ class Timers:
         for queue_offset in lost:
             unit, record = self._records.unit(queue_offset), self._records.read(queue_offset)
             if unit is not None:
-                links.append((*unit, 0 if record is None else self._hash_of(record.topic)))
+                links.append((*unit, 0 if record is None else self._units.hash_of(record.topic)))
         try:
             slot_ms = self._ledger.link_again(links)
         except OSError as error:
