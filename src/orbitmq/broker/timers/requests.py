@@ -321,6 +321,7 @@ class _OpenChanges:
         self._answers = answers
         self._open_count = 1  # for those that are still to be begun
         self._worst = PutStatus.PUT_OK
+        self._failed_count = 0
 
     def begin(self) -> Told:
         self._open_count += 1
@@ -335,11 +336,17 @@ class _OpenChanges:
     def _told(self, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK and self._worst is not PutStatus.SERVICE_NOT_AVAILABLE:
             self._worst = status
+        self._failed_count += status is PutStatus.SERVICE_NOT_AVAILABLE
         self._open_count -= 1
         if self._open_count or self._command.is_oneway:
             return
         if self._worst is PutStatus.SERVICE_NOT_AVAILABLE:
-            remark = "the change could not be written: nothing was changed, try again later"
+            written_count = self._answers.changed - self._failed_count
+            remark = (
+                f"{self._failed_count} of {self._answers.changed} changes could not be written, {written_count} are done: ask again later"
+                if written_count
+                else "the change could not be written: nothing was changed, try again later"
+            )
             answer = response(self._command, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         else:
             answer = response(self._command, ResponseCode.SUCCESS, body=self._answers.encode())

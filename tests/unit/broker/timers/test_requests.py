@@ -152,6 +152,25 @@ class TestRecall:
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert rig.status(topic="T", message_id="A1") == ["pending"]
 
+    def test_a_write_that_fails_for_some_says_for_how_many(self, rig, monkeypatch) -> None:
+        for key in ("A1", "A2", "A3"):
+            rig.send_at(key, NOW + 5_250, KEYS="k")
+        statuses = [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.PUT_OK]
+        asked = []
+
+        def later(source, messages, *, wait, told) -> None:
+            asked.append(told)
+
+        monkeypatch.setattr(rig.timers, "change", later)
+        peer = rig.peer()
+        body = ChangeTimers(TimerSelector(topic="T", key="k", all=True)).encode()
+        assert rig.try_call(RECALL, None, body, peer=peer) is None
+        for told, status in zip(asked, statuses, strict=True):
+            told(status)
+        (answer,) = peer.sent
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert answer.remark.startswith("1 of 3 changes could not be written, 2 are done")
+
     def test_a_write_that_fails_leaves_it_pending(self, rig, monkeypatch) -> None:
         rig.send_at("A1", NOW + 5_250)
 
