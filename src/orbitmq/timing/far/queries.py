@@ -172,6 +172,8 @@ class _Search:
         self._done = done
         self._found: dict[int, FarRecord] = {}
         self._again_left = AGAIN_MAX
+        self._saw_finished = False
+        """A row that does not count any more; it may have counted when the question was asked."""
 
     def begin(self) -> None:
         units = self._queries.in_log(self._store, self._query)
@@ -206,6 +208,8 @@ class _Search:
             if self._queries.is_pending(last.source):
                 self._found[last.source] = last
                 count += 1
+            else:
+                self._saw_finished = True
         if found.more and last is not None and count < query.limit:
             rest = msgspec.structs.replace(query, after=(last.deliver_ms, last.source), limit=query.limit - count)
             self._ask(rest)
@@ -215,7 +219,8 @@ class _Search:
     def _answer(self, more: bool) -> None:
         limit = self._query.limit
         pending = [record for record in self._found.values() if self._queries.is_pending(record.source)]
-        if len(pending) < len(self._found) and self._again_left:
+        is_first = self._again_left == AGAIN_MAX
+        if self._again_left and (len(pending) < len(self._found) or (self._saw_finished and is_first)):
             # Changed while it was read: a message that was moved waits elsewhere in the tier.
             self._again_left -= 1
             self.begin()
