@@ -23,6 +23,8 @@ import mmap
 import sys
 from array import array
 from collections.abc import Iterator
+from itertools import chain, compress, repeat
+from operator import and_, eq, ge
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -177,35 +179,22 @@ class TimerWheel:
                 yield Slot(*head)
 
     def survey(self, since_ms: int = 0) -> Survey:
-        """What `slots` would yield, summed up: made for starts. 0.1 us a slot where every second is in use, else 0.4 us."""
+        """What `slots` would yield, summed up: made for starts. 0.3 us a slot, 2 us where slots are more than a lap apart."""
         first = max(self.number_of(since_ms), 1)
         heads: dict[int, int] = {}
         lowest, total = NO_POSITION, 0
-        for index, page in self._pages():
-            fields = array("q", page)
-            counts = array("i", page)
+        for index, data in self._chunks():
+            fields, counts = array("q", data), array("i", data)
             if sys.byteorder == "little":
                 fields.byteswap()
                 counts.byteswap()
-            numbers, lasts = fields[0::4], fields[2::4]
-            begin, length = numbers[0], len(numbers)
-            dense = begin >= first and begin % self.slot_count == index and min(lasts) >= 0
-            if dense and numbers == array("q", range(begin, begin + length)):
-                heads.update(zip(numbers, lasts, strict=True))
-                total += sum(counts[6::8])
-                firsts = min(fields[1::4])
-            else:
-                found = [
-                    (number, at)
-                    for at, number in enumerate(numbers)
-                    if number >= first and lasts[at] >= 0 and number % self.slot_count == index + at
-                ]
-                if not found:
-                    continue
-                heads.update((number, lasts[at]) for number, at in found)
-                total += sum(counts[at * 8 + 6] for _, at in found)
-                firsts = min(fields[at * 4 + 1] for _, at in found)
-            lowest = firsts if lowest == NO_POSITION else min(lowest, firsts)
+            numbers, firsts, lasts, unit_counts = fields[0::4], fields[1::4], fields[2::4], counts[6::8]
+            used = self._used(index, numbers, lasts, first)
+            heads.update(zip(compress(numbers, used), compress(lasts, used), strict=True))
+            total += sum(compress(unit_counts, used))
+            lowest_here = min(compress(firsts, used), default=NO_POSITION)
+            if lowest == NO_POSITION or NO_POSITION < lowest_here < lowest:
+                lowest = lowest_here
         view = self.stored_slots()
         for index, (number, first_position, last, count, _) in self._waiting.items():
             stored = SLOT.unpack_from(view, index * SLOT_BYTES)
@@ -217,6 +206,32 @@ class TimerWheel:
                 lowest = first_position if lowest == NO_POSITION else min(lowest, first_position)
         return Survey(heads, lowest, max(heads.values(), default=NO_POSITION), total)
 
+    def _used(self, index: int, numbers: array[int], lasts: array[int], first: int) -> bytes:
+        """For each of the slots from place `index` on, 1 when it belongs to `first` or a later number."""
+        slot_count, length = self.slot_count, len(numbers)
+        if max(numbers) >= first + slot_count:  # of several laps; or a start that knows no time
+            return bytes(
+                number >= first and last >= 0 and number % slot_count == place
+                for place, (number, last) in enumerate(zip(numbers, lasts, strict=True), index)
+            )
+        # In one lap each place has one number; the loop runs in C.
+        begin = first + (index - first) % slot_count
+        before_wrap = min(length, first + slot_count - begin)
+        of_lap = chain(range(begin, begin + before_wrap), range(first, first + length - before_wrap))
+        used = bytes(map(eq, numbers, of_lap))
+        return used if min(lasts) >= 0 else bytes(map(and_, used, map(ge, lasts, repeat(0))))
+
+    def _chunks(self) -> Iterator[tuple[int, bytes]]:
+        """(place of the first slot, slots) of everything in the file that is not all zeros."""
+        end_index = 0
+        for begin, end in self._file.data_ranges(0):
+            index = max(begin // SLOT_BYTES, end_index)
+            end_index = min(-(-end // SLOT_BYTES), self.slot_count)
+            while index < end_index:
+                data = self._file.pread(min(end_index - index, _SLOTS_PER_READ) * SLOT_BYTES, index * SLOT_BYTES)
+                yield index, data
+                index += len(data) // SLOT_BYTES
+
     def _stored(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(place, fields) as in the file, without stretches of zeros."""
         for index, page in self._pages():
@@ -224,17 +239,11 @@ class TimerWheel:
 
     def _pages(self) -> Iterator[tuple[int, bytes]]:
         """(place of the first slot, slots) of every page that is not all zeros."""
-        end_index = 0
-        for begin, end in self._file.data_ranges(0):
-            index = max(begin // SLOT_BYTES, end_index)
-            end_index = min(-(-end // SLOT_BYTES), self.slot_count)
-            while index < end_index:
-                data = self._file.pread(min(end_index - index, _SLOTS_PER_READ) * SLOT_BYTES, index * SLOT_BYTES)
-                for at in range(0, len(data), _PAGE_BYTES):
-                    page = data[at : at + _PAGE_BYTES]
-                    if page != _ZERO_PAGE[: len(page)]:
-                        yield index + at // SLOT_BYTES, page
-                index += len(data) // SLOT_BYTES
+        for index, data in self._chunks():
+            for at in range(0, len(data), _PAGE_BYTES):
+                page = data[at : at + _PAGE_BYTES]
+                if page != _ZERO_PAGE[: len(page)]:
+                    yield index + at // SLOT_BYTES, page
 
     def misplaced(self) -> list[int]:
         """Places in the file that hold a number which belongs elsewhere: damage. Empty in a sound wheel."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
@@ -20,7 +22,7 @@ from orbitmq.timing.restoring import source_offset
 from orbitmq.timing.timer_times import stored_due_time
 
 
-class TimerFacts(NamedTuple):
+class TimerFacts(msgspec.Struct, gc=False, frozen=True):
     """A record that has just come into the timer topic."""
 
     queue_offset: int
@@ -80,6 +82,10 @@ here and not changed since."""
 
 QUEUE_ID_MAX: Final = 0x7FFFFFFF
 
+NUMBERS_CHARS_MAX: Final = 46
+"""Digits of a slot time, a due time and a queue together: all that 64, 64 and 32 bits can take are read, and no text is so long
+that reading it fails."""
+
 _CANCELS: Final = _DEL_UNIQKEY[1:]
 _RENAMED: Final = _REAL_UNIQ_KEY[1:]
 
@@ -109,6 +115,8 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
         return _facts_in_any_order(entry, precision_ms)
     slot_text, topic, queue_text, due_text = place[0][13:], place[1][11:], place[2][9:], place[3][15:]
     if not (slot_text.isdigit() and due_text.isdigit() and queue_text.isdigit() and topic.isascii() and topic):
+        return _facts_in_any_order(entry, precision_ms)
+    if len(slot_text) + len(due_text) + len(queue_text) > NUMBERS_CHARS_MAX:
         return _facts_in_any_order(entry, precision_ms)
     slot_ms, deliver_ms, queue_id = int(slot_text), int(due_text), int(queue_text)
     if (
@@ -180,6 +188,24 @@ def _is_of_a_change(properties: bytes, source: int | None) -> bool:
     if property_value(properties, _LEFT_MS) is not None:
         return True
     return source is not None and property_value(properties, _ROLL_TIMES) is None
+
+
+def stored_place(values: Mapping[str, str], precision_ms: int) -> tuple[int, str, int] | None:
+    """Due time, topic and queue of a message, from the properties of its record; None for whatever was not admitted or moved here
+    under its own unique key, and for a cancellation. Agrees with `timer_facts`."""
+    slot_text, due_text = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.DUE_MS, "")
+    topic, queue_text = values.get(Property.REAL_TOPIC), values.get(Property.REAL_QID, "")
+    numbers = slot_text + due_text + queue_text
+    if not (topic and topic.isascii() and slot_text and due_text and queue_text and numbers.isascii()):
+        return None
+    if not numbers.isdigit() or len(numbers) > NUMBERS_CHARS_MAX:
+        return None
+    if Property.TIMER_DEL_UNIQKEY in values or Property.REAL_UNIQ_KEY in values:
+        return None
+    slot_ms, deliver_ms, queue_id = int(slot_text), int(due_text), int(queue_text)
+    if not slot_ms < deliver_ms <= slot_ms + precision_ms or max(deliver_ms, queue_id) > TIMER_DELIVER_MS_MAX:
+        return None
+    return (deliver_ms, topic, queue_id) if queue_id <= QUEUE_ID_MAX else None
 
 
 def facts_of_record(record: Record, precision_ms: int, values: Mapping[str, str] | None = None) -> TimerFacts | None:

@@ -85,8 +85,7 @@ class Opening:
         over = [one for one in slots if one[0] + LEAD_MS_MAX <= now_ms]
         for slot_ms, last in reversed(over):
             self._overdue.extend((last, slot_ms))
-        for slot_ms, _ in slots[len(over) :]:
-            self._map.add(slot_ms // self._precision_ms)
+        self._map.fill([slot_ms // self._precision_ms for slot_ms, _ in slots[len(over) :]])
         self._look_ms = now_ms if slots else None
 
     def linked(self, slot_ms: int) -> bool:

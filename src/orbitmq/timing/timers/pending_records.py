@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from orbitmq.limits.timers import TIMER_SLOT_READ_MAX, TIMER_SLOT_WALKED_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
-from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, sound_record
 from orbitmq.timing.timer_files.wheel import NO_POSITION
-from orbitmq.timing.timers.facts import facts_of_record
+from orbitmq.timing.timers.facts import facts_of_record, stored_place
 from orbitmq.timing.timers.ledger import TimerLedger
 
 SIZE_SAMPLES: Final = 32
@@ -59,18 +59,25 @@ class PendingRecords:
         if record is None:
             return None
         values = decode_properties(record.properties)
-        facts = facts_of_record(record, self._precision_ms, values)
-        if facts is None:
-            return None
+        place = stored_place(values, self._precision_ms)
+        if place is not None:
+            deliver_ms, topic, queue_id = place
+            unique_key, keys = values.get(Property.UNIQ_KEY), values.get(Property.KEYS)
+        else:
+            facts = facts_of_record(record, self._precision_ms, values)
+            if facts is None:
+                return None
+            deliver_ms, topic, queue_id = facts.deliver_ms, facts.topic, facts.queue_id
+            unique_key, keys = facts.unique_key, facts.keys
         return TimerRecord(
             queue_offset,
             physical_offset,
             record.total_size,
-            facts.deliver_ms,
-            facts.topic,
-            facts.queue_id,
-            facts.unique_key,
-            facts.keys,
+            deliver_ms,
+            topic,
+            queue_id,
+            unique_key,
+            keys,
             record,
             values,
         )

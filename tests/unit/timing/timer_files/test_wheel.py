@@ -10,7 +10,7 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
 from orbitmq.store.files import OsFiles
 from orbitmq.testing.faults import RecordingFiles
-from orbitmq.timing.timer_files.wheel import EMPTY, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
+from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
 
 FILES = OsFiles()
 T = 1_795_228_422_000
@@ -185,4 +185,24 @@ def test_a_survey_sums_up_what_slots_yield(tmp_path: Path) -> None:
         assert survey.unit_count == sum(slot.unit_count for slot in slots)
         assert survey.highest == max(slot.last for slot in slots)
         assert survey.lowest == min(slot.first for slot in slots)
+    wheel.close()
+
+
+@pytest.mark.parametrize("first", [1, 900, 4_095, 4_096, 4_097, 7_000, 9_999])
+def test_a_survey_of_one_lap_sums_up_what_slots_yield(tmp_path: Path, first: int) -> None:
+    """Wherever the lap begins; slots of the lap before, emptied ones and ones in a wrong place among them."""
+    wheel = TimerWheel.create(OsFiles(), tmp_path / "timerwheel", 1000, 4096)
+    for number in range(max(first - 300, 1), first + 4_000, 3):
+        wheel.put(number * 1000, number * 52, number * 52 + 104, number % 5)
+    for number in range(first, first + 60, 6):
+        wheel.put(number * 1000, NO_POSITION, NO_POSITION, 0)
+    wheel.write()
+    with open(tmp_path / "timerwheel", "r+b") as file:
+        file.seek(32 * ((first + 17) % 4096))
+        file.write((first + 18).to_bytes(8))
+    survey, slots = wheel.survey(first * 1000), list(wheel.slots(first * 1000))
+    assert len(slots) > 1_000
+    assert survey.heads == {slot.number: slot.last for slot in slots}
+    assert survey.unit_count == sum(slot.unit_count for slot in slots)
+    assert (survey.lowest, survey.highest) == (min(slot.first for slot in slots), max(slot.last for slot in slots))
     wheel.close()

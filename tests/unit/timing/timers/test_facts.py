@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from orbitmq.protocol.properties import encode_properties
+from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, property_value, timer_facts
+from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, property_value, stored_place, timer_facts
 
 PLACE = {"TIMER_OUT_MS": "5000", "REAL_TOPIC": "Topic", "REAL_QID": "3", "ORBITMQ_DUE_MS": "5250"}
 
@@ -20,6 +20,8 @@ def entry(properties: bytes, *, source: int = 0, unique_key: str | None = "u1") 
 def facts(values: dict[str, str], *, source: int = 0, precision_ms: int = 1_000) -> TimerFacts | None:
     found = timer_facts(entry(encode_properties(values), source=source), precision_ms)
     assert found == _facts_in_any_order(entry(encode_properties(values), source=source), precision_ms)
+    place = stored_place(decode_properties(encode_properties(values)), precision_ms)
+    assert place is None or (found is not None and place == (found.deliver_ms, found.topic, found.queue_id))
     return found
 
 
@@ -114,3 +116,10 @@ def test_the_unique_key_is_the_one_the_sender_knows() -> None:
 def test_text_that_is_no_text_has_no_facts() -> None:
     broken = encode_properties({"colour": "red", **PLACE}).replace(b"Topic", b"\xff\xfe\xfd")
     assert timer_facts(entry(broken), 1_000) is None
+
+
+@pytest.mark.parametrize("name", ["TIMER_OUT_MS", "ORBITMQ_DUE_MS", "REAL_QID"])
+def test_a_number_of_any_length_is_read_or_passed_over(name: str) -> None:
+    """More digits than Python turns into a number."""
+    facts({"colour": "red", **PLACE, name: "0" * 4_999 + "1"})
+    facts({"colour": "red", **PLACE, name: "9" * 5_000})
