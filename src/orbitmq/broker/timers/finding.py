@@ -133,10 +133,7 @@ class TimerFinder:
 
     def wanted(self, selector: TimerSelector) -> Wanted:
         """What the selector of a request means. Raises `Refusal`."""
-        wanted = wanted_of(selector, self.broker_name)
-        if self._topics.get(wanted.topic) is None:
-            raise topic_missing(wanted.topic)
-        return wanted
+        return wanted_of(selector, self.broker_name)
 
     def meant_at_once(self, wanted: Wanted, limit: int) -> Meant | None:
         """At most `limit` messages that wait, when the far tier need not be asked for that. Raises OrbitError."""
@@ -220,7 +217,9 @@ class TimerFinder:
 
     def past(self, wanted: Wanted) -> TimerAnswer:
         """What became of a message that does not wait. Reads a few records through the key index. Raises `Refusal` when it may
-        wait in a file of the far tier that cannot be read."""
+        wait in a file of the far tier that cannot be read, and for a topic that is not there: what waits outlives its topic."""
+        if self._topics.get(wanted.topic) is None:
+            raise topic_missing(wanted.topic)
         best: tuple[int, TimerAnswer] = (-1, TimerAnswer(Verdict.NOT_FOUND))
         for record in self._with_key(wanted.topic, wanted.message_id or wanted.key or ""):
             values = decode_properties(record.properties)

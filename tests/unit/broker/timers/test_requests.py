@@ -414,6 +414,15 @@ class TestLooking:
         assert self.page(rig) == TimerPage([])
 
 
+def test_what_waits_for_a_topic_that_was_deleted_is_recalled(rig) -> None:
+    rig.send_at("A1", NOW + 5_000, KEYS="k")
+    assert rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    assert rig.status(topic="T", key="k") == ["pending"]
+    assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["recalled"]
+    body = ChangeTimers(TimerSelector(topic="T", message_id="B")).encode()
+    assert rig.ask(RECALL, body).code == ResponseCode.TOPIC_NOT_EXIST
+
+
 class DamagedFar:
     """A far tier that cannot read two of its files."""
 
