@@ -20,6 +20,7 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.check_derived import Sink
 from orbitmq.store.files import Files
+from orbitmq.timing.index.check import check_index
 from orbitmq.timing.timer_files.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
 from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
 from orbitmq.timing.timer_files.log import ChainEnd
@@ -31,13 +32,15 @@ _IN_WORDS_MAX: Final = 3
 
 
 def check_timers(root: Path, files: Files, commit_log: Path, sink: Sink, crashed: bool) -> None:
-    """Compare wheel, timer log, checkpoint and records with each other; a `TimerCheck` for `check_store`. Reads only.
+    """Compare wheel, timer log, checkpoint, journal and records with each other, and the index with its sums; a `TimerCheck` for
+    `check_store`. Reads only.
 
     Cost: 1.5 us a unit of the timer log, and 10 us for each that waits, whose record is read.
     """
     timers = StoredTimers(files, root, commit_log=commit_log)
     try:
         _Check(files, timers, sink, crashed).run()
+        check_index(files, root, sink.find, sink.note)
     finally:
         timers.close()
 
