@@ -6,7 +6,7 @@ replay what was written without what was not yet synced.
 Rules of this file
 1. Positioned writes and reads only; no file position is ever used. A write is whole or raises `OSError`.
 2. Data is durable after `datasync` of its file; a new, renamed or removed name after `sync_dir` of its directory.
-3. A writable mapping exists only over a range that `allocate` has reserved: a store into a hole of a full disk kills
+3. A writable mapping is stored into only where `allocate` has reserved the space: a store into a hole of a full disk kills
    the process.
 """
 
@@ -89,7 +89,7 @@ class File(Protocol):
         ...
 
     def map_write(self, size: int) -> mmap.mmap:
-        """Writable shared mapping of the first `size` bytes, which must have been allocated."""
+        """Writable shared mapping of the first `size` bytes. What is stored into must have been allocated."""
         ...
 
     def close(self) -> None: ...

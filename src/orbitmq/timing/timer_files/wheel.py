@@ -8,8 +8,8 @@ after delivery, they are overtaken a lap later.
 Rules of this file
 1. `put` changes memory. The file learns of it by `write`, which comes after the named units are durable in the timer
    log. So no power failure leaves a slot that points at or behind the end of the log, however the kernel writes pages.
-2. Slots go into a shared mapping, over space that was reserved first; `datasync` costs the pages that were touched and
-   copies nothing.
+2. Slots go into a shared mapping, and only where space was reserved first, in parts of `_RESERVED_BYTES`; `datasync` costs the
+   pages that were touched and copies nothing.
 3. The wheel groups and finds. It decides neither when a message fires nor whether a unit is sound: who follows a slot
    into the timer log checks every unit there. `unit_count` is advice.
 4. The whole file can be made again from the timer log.
@@ -42,6 +42,9 @@ SLOT_COUNT: Final = 2 * 7 * 86_400
 NO_POSITION: Final = -1
 """Position in the timer log of nothing: an empty slot, or what comes before the first unit of a slot."""
 
+_RESERVED_SLOTS: Final = 2_048
+"""Slots whose space is reserved together when one of them is written first: half an hour of seconds. RocketMQ's wheel is sparse too."""
+_RESERVED_BYTES: Final = _RESERVED_SLOTS * SLOT_BYTES
 _SLOTS_PER_READ: Final = 32_768
 _PAGE_BYTES: Final = 4096
 _ZERO_PAGE: Final = bytes(_PAGE_BYTES)
@@ -86,7 +89,7 @@ EMPTY: Final = Slot(-1, NO_POSITION, NO_POSITION, 0)
 class TimerWheel:
     """The slots of one store. Times are wall-clock milliseconds."""
 
-    __slots__ = ("_file", "_files", "_map", "_view", "_waiting", "path", "precision_ms", "slot_count")
+    __slots__ = ("_file", "_files", "_map", "_reserved", "_view", "_waiting", "path", "precision_ms", "slot_count")
 
     def __init__(self, files: Files, path: Path, file: File, precision_ms: int, slot_count: int) -> None:
         if not 1 <= precision_ms <= TIMER_PRECISION_MS_MAX:
@@ -96,13 +99,15 @@ class TimerWheel:
         self._map: mmap.mmap | None = None
         self._view: mmap.mmap | None = None
         self._waiting: dict[int, list[int]] = {}
+        self._reserved: set[int] = set()
+        """Parts of the file whose space this process has reserved."""
         self.path = path
         self.precision_ms = precision_ms
         self.slot_count = slot_count
 
     @classmethod
     def create(cls, files: Files, path: Path, precision_ms: int, slot_count: int = SLOT_COUNT) -> TimerWheel:
-        """A wheel without units, in place of whatever is at `path`. Reserves its space; `OSError` when the disk is full.
+        """A wheel without units, in place of whatever is at `path`. `OSError` when the disk is full.
 
         The content is durable after `datasync`, the name after a sync of the directory.
         """
@@ -111,7 +116,7 @@ class TimerWheel:
         try:
             file.truncate(0)
             file.truncate(slot_count * SLOT_BYTES)
-            file.allocate(0, slot_count * SLOT_BYTES)
+            file.allocate(0, min(_RESERVED_BYTES, slot_count * SLOT_BYTES))
         except OSError:
             file.close()
             files.remove(path)
@@ -275,10 +280,13 @@ class TimerWheel:
         """The part of `write` that touches the file; may run on another thread, beside everything but `close` and `clear`."""
         if not changes:
             return
+        # A store into a hole of a full disk would kill the process.
+        for part in sorted({index // _RESERVED_SLOTS for index in changes} - self._reserved):
+            begin = part * _RESERVED_BYTES
+            self._file.allocate(begin, min(_RESERVED_BYTES, self.slot_count * SLOT_BYTES - begin))
+            self._reserved.add(part)
         table = self._map
         if table is None:
-            # RocketMQ creates its wheel sparse; a store into a hole of a full disk would kill the process.
-            self._file.allocate(0, self.slot_count * SLOT_BYTES)
             table = self._map = self._file.map_write(self.slot_count * SLOT_BYTES)
         pack = SLOT.pack_into
         for index, values in changes.items():
@@ -300,6 +308,7 @@ class TimerWheel:
         """Empty every slot, for filling the wheel again. Cost: 38 MB of zeros in the page cache."""
         self._waiting.clear()
         self._map = self._view = None
+        self._reserved.clear()
         self._file.punch(0, self.slot_count * SLOT_BYTES)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import RecordingFiles
+from orbitmq.testing.faults import Call, RecordingFiles
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
 
 FILES = OsFiles()
@@ -136,6 +136,28 @@ def test_a_full_disk_creates_nothing_and_loses_nothing(tmp_path: Path, path: Pat
     files.plan = None
     wheel.write()
     assert len(wheel.changes()) == 0
+
+
+def test_space_is_reserved_where_slots_are_written_and_before_they_are(tmp_path: Path, path: Path) -> None:
+    """A store into a hole of a full disk would kill the process."""
+    reserved: list[int] = []
+
+    def plan(call: Call) -> None:
+        if call.kind == "allocate":
+            reserved.append(call.size)
+
+    wheel = TimerWheel.create(RecordingFiles(FILES, tmp_path, plan=plan), path, 1000)
+    first = 10 * 2_048 * SLOT_COUNT
+    for number in (first, first + 2_047, first + 2_048, first + 5 * 2_048):
+        wheel.put(number * 1000, 0, 0, 1)
+    wheel.write()
+    assert reserved == [65_536] * 4  # one for the new file
+    wheel.put((first + 5) * 1000, 0, 0, 1)
+    wheel.write()
+    assert len(reserved) == 4
+    assert path.stat().st_blocks * 512 <= 5 * 65_536
+    assert len(list(wheel.slots())) == 5
+    wheel.close()
 
 
 def test_clear_empties_file_and_memory(path: Path) -> None:
