@@ -29,7 +29,7 @@ from orbitmq.timing.restoring import Undeliverable, quarantine_message
 logger = logging.getLogger("orbitmq.timing")
 
 RELEASE_BATCH_MAX: Final = 256
-"""Messages released in one loop turn: about 5 ms of work."""
+"""Messages released in one loop turn: about 3 ms of work, 8 ms where nothing is compiled."""
 
 SLEEP_MAX_MS: Final = 1_000
 """Longest sleep while anything is pending: how late a forward step of the wall clock is noticed."""
