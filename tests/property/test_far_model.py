@@ -152,6 +152,7 @@ def little_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "FAR_LANDING_ROWS_MAX", 8)
     monkeypatch.setattr(plan, "FAR_LANDING_FILES_MAX", 4)
     monkeypatch.setattr(plan, "FAR_DAY_FILES_MAX", 2)
+    monkeypatch.setattr(plan, "FAR_INDEXES_MAX", 3)
     monkeypatch.setattr(plan, "FAR_TOMBSTONES_MAX", 5)
     monkeypatch.setattr(arrow_tier, "FAR_DAY_ROWS_MIN", 3)
     monkeypatch.setattr(arrow_tier, "FAR_ROW_GROUP_ROWS", 4)

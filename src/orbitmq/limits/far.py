@@ -19,6 +19,9 @@ FAR_LANDING_FILES_MAX: Final = 16
 FAR_DAY_FILES_MAX: Final = 8
 """Files of one day beyond which they become one."""
 
+FAR_INDEXES_MAX: Final = 64
+"""Indexes beyond which files are written anew together, so that they have fewer: each one costs every look-up by key half a millisecond."""
+
 FAR_DAY_ROWS_MIN: Final = 1_000
 """Rows below which a day gets no file of its own when landing files are put into days: files of a few kilobytes cost more than
 they help."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from orbitmq.limits.far import (
     FAR_COMPACT_BYTES_MAX,
     FAR_DAY_FILES_MAX,
+    FAR_INDEXES_MAX,
     FAR_LANDING_AGE_MS,
     FAR_LANDING_BYTES_MAX,
     FAR_LANDING_FILES_MAX,
@@ -97,8 +98,8 @@ def compaction(
     """Files to write anew now; empty when it is not worth it. With `asked` a single landing file is.
 
     Landing files go into the files of their days when there are many of them; the small files of a day into one when
-    there are many of those; whatever holds finished rows when these have become many; and whatever has no index. Bounded by what a
-    process may hold in memory; what is left over is for the next time, which finds less of it.
+    there are many of those; whatever holds finished rows when these have become many; and whatever has no index, or one of many
+    small ones. Bounded by what a process may hold in memory; what is left over is for the next time, which finds less of it.
     """
     known = _by_age(files)
     landing = [file for file in known if is_landing(file.name)]
@@ -111,10 +112,25 @@ def compaction(
         group for _, group in sorted(by_day.items()) if len(group) >= FAR_DAY_FILES_MAX or (asked and len(group) > 1)
     ]
     groups += [[file] for file in known if file.index in lost_indexes]
+    groups.append(_with_small_indexes(known))
     dead = list(tombstones)
     if len(dead) >= FAR_TOMBSTONES_MAX or (asked and dead):
         groups += [[file] for file in _with_dead(known, dead[: FAR_TOMBSTONES_MAX * 2])]
     return _within(groups)
+
+
+def _with_small_indexes(known: list[FarFile]) -> list[FarFile]:
+    """Where there are many indexes, the files of the small ones, smallest first: written anew together they have one. Where
+    everything is due in exactly a year, each writing makes a file of one day, with an index of its own."""
+    by_index: dict[str, list[FarFile]] = {}
+    for file in known:
+        if not is_landing(file.name):
+            by_index.setdefault(file.index, []).append(file)
+    sizes = sorted((sum(file.payload_bytes for file in files), index) for index, files in by_index.items())
+    small = [index for size, index in sizes if size <= FAR_COMPACT_BYTES_MAX // 2]
+    if len(by_index) <= FAR_INDEXES_MAX or len(small) < 2:
+        return []
+    return [file for index in small for file in by_index[index]]
 
 
 def _with_dead(known: list[FarFile], dead: list[tuple[int, int]]) -> list[FarFile]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from orbitmq.limits.far import FAR_DAY_FILES_MAX, FAR_LANDING_AGE_MS, FAR_LANDING_FILES_MAX, FAR_LANDING_ROWS_MAX
+from orbitmq.limits.far import (
+    FAR_COMPACT_BYTES_MAX,
+    FAR_DAY_FILES_MAX,
+    FAR_INDEXES_MAX,
+    FAR_LANDING_AGE_MS,
+    FAR_LANDING_FILES_MAX,
+    FAR_LANDING_ROWS_MAX,
+)
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.plan import Horizon, compaction, day_directory, landing_is_due, next_promotion
 
@@ -89,6 +96,19 @@ def test_files_with_finished_rows_are_found_by_due_time_and_number() -> None:
 def test_files_without_their_index_are_written_anew() -> None:
     files = [file(f"days/dueDay=2030-01-{day:02d}/000", day * 10) for day in range(1, 4)]
     assert compaction(files, [], lost_indexes={files[1].index}) == [files[1]]
+
+
+def test_many_small_indexes_become_one() -> None:
+    def days(count: int, size: int) -> list[FarFile]:
+        return [
+            file(f"days/dueDay=2031-{n // 28 + 1:02d}-{n % 28 + 1:02d}/000", n * 10, size=size) for n in range(count)
+        ]
+
+    assert compaction(days(FAR_INDEXES_MAX, 1 << 20), []) == []
+    many = days(FAR_INDEXES_MAX + 1, 1 << 20)
+    assert compaction(many, []) == many[: FAR_COMPACT_BYTES_MAX >> 20]
+    large = days(FAR_INDEXES_MAX + 1, FAR_COMPACT_BYTES_MAX)
+    assert compaction(large, []) == [], "there is nothing to gain"
 
 
 def test_days_have_the_names_that_readers_of_partitions_know() -> None:
