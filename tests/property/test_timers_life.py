@@ -1,0 +1,66 @@
+"""The whole of the timers against a list of what was sent and asked, through everything that happens to a broker.
+
+Whatever happens: nothing is early, everything is delivered once and whole, what was recalled never, what was moved at its new time; every
+verdict is the truth; messages of a topic leave in due order, and in the order of arrival when their times are equal; pages, counts and
+consumers see what the log says. See `timer_account` for the promises and `timer_life` for what a broker goes through.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.property.timer_bugs import NEED_FAR, PLANTS
+from tests.property.timer_life import MakeTier, run
+
+from orbitmq.timing.far import keeper, plan
+
+NEAR_SEEDS = range(60)
+FAR_SEEDS = range(10_000, 10_020)
+BOUND = 45
+"""Lives within which a planted bug is caught."""
+
+SHARE = 20
+"""Lives of one test."""
+
+
+@pytest.fixture
+def little_far(monkeypatch: pytest.MonkeyPatch) -> MakeTier:
+    """A far tier in this process, every step of which happens within a few messages."""
+    pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
+    from orbitmq.timing.far.arrow_tier import ArrowTier
+
+    monkeypatch.setattr(keeper, "FAR_PROMOTION_ROWS_MAX", 5)
+    monkeypatch.setattr(keeper, "FAR_SLICE_ROWS", 2)
+    monkeypatch.setattr(plan, "FAR_LANDING_ROWS_MAX", 4)
+
+    def make(root: Path) -> ArrowTier:
+        return ArrowTier(str(root))
+
+    return make
+
+
+@pytest.mark.parametrize("first", NEAR_SEEDS[::SHARE])
+def test_every_promise_is_kept(first: int) -> None:
+    problems = [
+        (verdict.seed, verdict.problem) for seed in range(first, first + SHARE) if (verdict := run(seed)).problem
+    ]
+    assert problems == []
+
+
+@pytest.mark.parametrize("first", FAR_SEEDS[::SHARE])
+def test_every_promise_is_kept_with_a_far_tier(first: int, little_far: MakeTier) -> None:
+    seeds = range(first, first + SHARE)
+    problems = [(verdict.seed, verdict.problem) for seed in seeds if (verdict := run(seed, little_far)).problem]
+    assert problems == []
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_bug_is_caught(name: str, request: pytest.FixtureRequest) -> None:
+    make_tier = request.getfixturevalue("little_far") if name in NEED_FAR else None
+    for seed in range(5_000, 5_000 + BOUND):
+        with PLANTS[name]():
+            caught = run(seed, make_tier).problem is not None
+        if caught and run(seed, make_tier).problem is None:
+            return
+    pytest.fail(f"{BOUND} lives, and nobody noticed")

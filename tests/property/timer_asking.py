@@ -1,0 +1,294 @@
+"""What clients do in the life of a broker's timers: sends of every kind, recalls, reschedules and questions.
+
+Rules of this file
+1. Whatever was asked for and not answered may have happened or not; the log says which.
+2. What is answered is the truth when the answer leaves.
+"""
+
+from __future__ import annotations
+
+from tests.property.timer_account import Broken, Sent, Standing, State
+from tests.property.timer_machine import KEYS, LATER, MINUTE, QUEUES, SECOND, TOPICS, Machine, Open
+
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.timer_bodies import (
+    ChangeTimers,
+    TimerAnswers,
+    TimerSelector,
+    TimerView,
+    Verdict,
+)
+
+
+class Asking(Machine):
+    def _new_values(self) -> tuple[str, dict[str, str]]:
+        self.number += 1
+        key = f"ID{self.seed}-{self.number}"
+        values = {Property.UNIQ_KEY: key}
+        if self.rng.random() < 0.7:
+            values[Property.KEYS] = " ".join(self.rng.sample(KEYS, self.rng.choice((1, 1, 2))))
+        if self.rng.random() < 0.5:
+            values[Property.TAGS] = self.rng.choice(("red", "blue"))
+        return key, values
+
+    def _time(self) -> int:
+        """A due time worth trying."""
+        rng, now_ms = self.rng, self.clock.now_ms()
+        way = rng.random()
+        known = [standing.due_ms for standing in self.account.waiting(State.NEAR)]
+        if way < 0.25 and known:
+            return max(rng.choice(known) + rng.choice((0, 0, 0, 1, -1)), 1)
+        if way < 0.33:
+            return now_ms - rng.choice((0, 1, 5_000))
+        if way < 0.38:
+            return (now_ms // SECOND + rng.randint(1, 4)) * SECOND + rng.choice((0, 1, 999))
+        if way < 0.48:
+            return now_ms + self.shape.roll_window_slots * SECOND + rng.randint(-3_000, 3_000)
+        if way < 0.55:
+            return now_ms + rng.randint(2, 5) * self.shape.roll_window_slots * SECOND // 2 + rng.randrange(1_000)
+        if way < 0.68 and self.tier is not None:
+            return (
+                now_ms + 30 * MINUTE + rng.choice((-1, 20_000, 30_000, 5 * MINUTE, 90 * MINUTE)) + rng.randrange(2_000)
+            )
+        return now_ms + rng.choice(LATER) + rng.choice((0, 0, rng.randrange(50)))
+
+    def send(self) -> None:
+        rng, crowd = self.rng, self.rng.choice((1, 1, 2, 6))
+        due_ms = self._time()
+        for _ in range(crowd):
+            if rng.random() < 0.5:
+                due_ms = self._time()
+            key, values = self._new_values()
+            now_ms = self.clock.now_ms()
+            way, is_relative = rng.random(), False
+            if way < 0.6:
+                values[Property.TIMER_DELIVER_MS] = str(due_ms)
+                dues = {due_ms}
+            elif way < 0.8:
+                is_relative, dues = True, {due_ms}
+                values[Property.TIMER_DELAY_MS] = str(due_ms - now_ms)
+            elif way < 0.9:
+                seconds = max((due_ms - now_ms) // SECOND, 0)
+                is_relative, dues = True, {now_ms + seconds * SECOND}
+                values[Property.TIMER_DELAY_SEC] = str(seconds)
+            else:
+                level = rng.randint(1, 3)
+                is_relative, dues = True, {now_ms + (SECOND, 5 * SECOND, 40 * SECOND)[level - 1]}
+                values[Property.DELAY] = str(level)
+            if rng.random() < 0.15:
+                values |= {
+                    Property.ONCE_SCOPE: "scope",
+                    Property.ONCE_EPOCH: str(self.number // 40),
+                    Property.ONCE_KEY: key,
+                }
+                self.once.append(key)
+            self._send(
+                Sent(key, rng.choice(TOPICS), rng.randrange(QUEUES), self._body(), values, dues, is_relative, min(dues))
+            )
+
+    def plain(self) -> None:
+        key, values = self._new_values()
+        self._send(Sent(key, self.rng.choice(TOPICS), 0, self._body(), values, set()))
+
+    def _body(self) -> bytes:
+        return self.rng.randbytes(self.rng.choice((1, 40, 40, 700)))
+
+    def repeat(self) -> None:
+        """Send again what may have been stored or not, as its sender does."""
+        if self.once:
+            sent = self.account.sent[self.rng.choice(self.once[-4:])]
+            if sent.is_relative:  # it counts from the first time that was stored
+                sent.dues.add(min(sent.dues))
+            self._send(sent)
+
+    def _send(self, sent: Sent) -> None:
+        self.account.sent.setdefault(sent.key, sent)
+        values = dict(sent.values)
+        answer, peer = self.broker.send(sent.topic, sent.queue_id, sent.body, values)
+
+        def check(answer: Command) -> None:
+            if answer.code in (ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT):
+                if sent.key not in self.account.messages and answer.code == ResponseCode.SUCCESS:
+                    raise Broken(f"the message {sent.key} was answered and is not in the log")
+                if "recallHandle" in answer.fields:
+                    self.handles[sent.key] = answer.fields["recallHandle"]
+            elif answer.code == ResponseCode.SYSTEM_ERROR:
+                raise Broken(f"the send of {sent.key} failed: {answer.remark}")
+
+        self.open.append(Open(answer, peer, check))
+
+    def cancel(self) -> None:
+        """Cancel as a client of RocketMQ 5.3 does: with a message to the same slot."""
+        standing = self._some(State.NEAR, State.FAR)
+        until_ms = 0 if standing is None else standing.due_ms - self.clock.now_ms()
+        if standing is None or not 0 < until_ms < self.account.roll_ms:
+            return  # one that hops reaches the slot of its message only in time
+        sent = standing.sent
+        values = {
+            Property.UNIQ_KEY: sent.key,
+            Property.TIMER_DEL_UNIQKEY: f"{sent.topic}+{sent.key}",
+            Property.TIMER_DELIVER_MS: str(standing.due_ms),
+        }
+        answer, peer = self.broker.send(sent.topic, 0, b"0", values)
+        self.open.append(Open(answer, peer, lambda answer: None))
+
+    # --- changes and questions --------------------------------------------------------------------------------------
+
+    def _some(self, *states: State) -> Standing | None:
+        known = self.account.waiting(*states) if states else list(self.account.messages.values())
+        return self.rng.choice(known) if known else None
+
+    def _selector(self, standing: Standing) -> TimerSelector:
+        sent = standing.sent
+        way, handle = self.rng.random(), self.handles.get(sent.key)
+        if way < 0.3 and handle is not None:
+            return TimerSelector(handle=handle)
+        if way < 0.45 and standing.words():
+            return TimerSelector(topic=sent.topic, key=self.rng.choice(standing.words()), all=self.rng.random() < 0.4)
+        return TimerSelector(topic=sent.topic, message_id=sent.key)
+
+    def _wanted(self) -> Standing | None:
+        if self.rng.random() < 0.85:
+            return self._some(State.NEAR, State.FAR) or self._some()
+        return self._some()
+
+    def recall(self) -> None:
+        standing = self._wanted()
+        if standing is not None:
+            self._change(RequestCode.RECALL_TIMERS, self._selector(standing), standing, None)
+
+    def reschedule(self) -> None:
+        standing = self._wanted()
+        if standing is None:
+            return
+        rng, now_ms = self.rng, self.clock.now_ms()
+        way = rng.random()
+        if way < 0.3:
+            due_ms = max(standing.due_ms + rng.choice((-1, 1, 3, -200, 400)), 1)
+        elif way < 0.5:
+            due_ms = max(rng.choice(sorted(standing.sent.dues) or [now_ms]) + rng.choice((0, 0, 1, -1)), 1)
+        else:
+            due_ms = self._time()
+        selector = self._selector(standing)
+        self._change(RequestCode.RESCHEDULE_TIMERS, selector, standing, due_ms)
+        if rng.random() < 0.3:
+            self.turn()
+            self._change(RequestCode.RESCHEDULE_TIMERS, selector, standing, max(due_ms + rng.choice((0, -1, 1_500)), 1))
+
+    def _meant(self, selector: TimerSelector, standing: Standing) -> list[Standing]:
+        if selector.key is None:
+            return [standing]
+        return self.account.matching(selector.topic or "", selector.key)
+
+    def _change(self, code: RequestCode, selector: TimerSelector, standing: Standing, due_ms: int | None) -> None:
+        """Ask for a change, and hold what is answered against the log."""
+        account, now_ms = self.account, self.clock.now_ms()
+        before = {one.sent.key: one.state for one in account.messages.values()}
+        for one in account.messages.values():
+            if selector.key is None and one is not standing:
+                continue
+            if selector.key is not None and (selector.key not in one.words() or one.sent.topic != selector.topic):
+                continue
+            if due_ms is None:
+                one.sent.is_recall_asked = True
+            else:
+                one.sent.dues |= {due_ms} | ({now_ms} if due_ms <= now_ms else set())
+            account.disturbed.add(one.sent.key)
+        meant = {one.sent.key for one in self._meant(selector, standing)}
+        body = ChangeTimers(selector, deliver_ms=due_ms).encode()
+        answer, peer = self.broker.ask(code, body)
+
+        def check(answer: Command) -> None:
+            if answer.code == ResponseCode.SYSTEM_ERROR:
+                raise Broken(f"{code.name} failed: {answer.remark}")
+            if answer.code != ResponseCode.SUCCESS:
+                return
+            told = TimerAnswers.decode(bytes(answer.body))
+            for one in told.answers:
+                self._check_verdict(one.verdict, one.timer, standing, selector, before, due_ms)
+            if selector.key is not None and not selector.all and told.changed > 1:
+                raise Broken(f"{told.changed} timers with {selector.key} were changed, asked for was one")
+            named = {one.timer.message_id for one in told.answers if one.timer is not None}
+            waited = {
+                key for key in meant if account.messages[key].is_waiting and before[key] is account.messages[key].state
+            }
+            if selector.all and due_ms is None and waited - named and self.tier is None:
+                raise Broken(f"{waited - named} wait and have {selector.key}, recalled was {named}")
+
+        self.open.append(Open(answer, peer, check))
+
+    def _check_verdict(
+        self,
+        verdict: Verdict,
+        view: TimerView | None,
+        asked: Standing,
+        selector: TimerSelector,
+        before: dict[str, State],
+        due_ms: int | None,
+    ) -> None:
+        account = self.account
+        if view is None:
+            standing: Standing | None = asked if selector.key is None else None
+        else:
+            standing = account.messages.get(view.message_id)
+            if standing is None:
+                raise Broken(f"{verdict} is said of {view.message_id}, which is not in the log")
+        if standing is None:
+            return
+        # The account may have forgotten a message and read it again.
+        standing = account.messages.get(standing.sent.key, standing)
+        key, state = standing.sent.key, standing.state
+        was = before.get(key, State.UNKNOWN)
+        if verdict is Verdict.RECALLED and state is not State.RECALLED:
+            raise Broken(f"{key} is said to be recalled, and is {state.value}")
+        if verdict is Verdict.ALREADY_RECALLED and state is not State.RECALLED:
+            raise Broken(f"{key} is said to be recalled already, and is {state.value}")
+        if verdict is Verdict.ALREADY_DELIVERED and state is not State.DELIVERED:
+            raise Broken(f"{key} is said to be delivered, and is {state.value}")
+        if verdict in (Verdict.PENDING, Verdict.AMBIGUOUS, Verdict.RESCHEDULED, Verdict.TOO_LATE) and was not in (
+            State.NEAR,
+            State.FAR,
+            State.UNKNOWN,
+        ):
+            raise Broken(f"{key} is said to be {verdict}, and was {was.value}")
+        moved_ms = due_ms if due_ms is not None and due_ms > self.clock.now_ms() else standing.due_ms
+        if verdict is Verdict.RESCHEDULED and standing.is_waiting and standing.due_ms != moved_ms:
+            raise Broken(f"{key} is said to be moved to {due_ms}, and is {state.value} at {standing.due_ms}")
+        if state is State.FAR and standing.has_fresh_key:
+            return  # known gap: the far tier knows the fresh key only
+        if not self.broker.store.writes_accepted:
+            return  # what a full disk keeps from the index is not known yet
+        if (
+            verdict is Verdict.NOT_FOUND
+            and was is not State.UNKNOWN
+            and was is state
+            and selector.key is None
+            and (
+                standing.place >= self.broker.store.log.start
+                and state is not State.LEVEL
+                and not self._was_never_timed(standing)
+            )
+        ):
+            raise Broken(f"{key} is said to be unknown, and is {state.value}")
+
+    def _was_never_timed(self, standing: Standing) -> bool:
+        return standing.state is State.DELIVERED and Property.DELAY in standing.sent.values
+
+    def status(self) -> None:
+        standing = self._some() if self.rng.random() < 0.5 else self._wanted()
+        if standing is None:
+            return
+        selector = TimerSelector(topic=standing.sent.topic, message_id=standing.sent.key)
+        before = {one.sent.key: one.state for one in self.account.messages.values()}
+        answer, peer = self.broker.ask(RequestCode.TIMER_STATUS, ChangeTimers(selector).encode())
+
+        def check(answer: Command) -> None:
+            if answer.code == ResponseCode.SYSTEM_ERROR:
+                raise Broken(f"the question failed: {answer.remark}")
+            if answer.code == ResponseCode.SUCCESS:
+                for one in TimerAnswers.decode(bytes(answer.body)).answers:
+                    self._check_verdict(one.verdict, one.timer, standing, selector, before, None)
+
+        self.open.append(Open(answer, peer, check))

@@ -1,0 +1,239 @@
+"""A broker put together as `orbitmq serve` does it, without sockets and threads, upon files that fail, die and lose power when told to.
+
+Rules of this file
+1. Nothing sleeps and nothing runs in the background: `turn`, `work` and `step_worker` are all that happens.
+2. `kill` ends it as the kernel ends a process: no job that was submitted runs, nothing is saved.
+3. The far tier's files lie beside the store and are always durable: a machine that loses power keeps them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import msgspec
+from tests.unit.broker.conftest import STORE_HOST, ListPeer
+
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.settings import BrokerSettings
+from orbitmq.clock import ManualClock
+from orbitmq.protocol.properties import encode_properties
+from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode
+from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.protocol.schedule import DelayLevels
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.housekeeping import Housekeeping
+from orbitmq.store.opening import open_store
+from orbitmq.store.settings import FlushDiskType
+from orbitmq.store.store import MessageStore
+from orbitmq.testing.faults import Call, Killed, RecordingFiles
+from orbitmq.testing.little_store import SMALL, SteppedWorker
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far.tier import Tier
+from orbitmq.timing.index.parts import IndexShape
+from orbitmq.timing.index.timer_index import TimerIndex
+from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
+from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
+from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.rewriting import Rewriting
+from orbitmq.timing.timers.timers import Timers, TimerSettings
+
+LEVELS = "1s 5s 40s"
+BROKER_NAME = "broker-a"
+ROUNDS_MAX = 400
+"""Rounds of work after which something must be going in circles."""
+
+
+class Shape(NamedTuple):
+    """What one broker is like."""
+
+    flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    roll_window_slots: int = 600
+    slot_count: int = 8_192
+    far_horizon_ms: int = 0
+    """0: without a far tier."""
+    log_file_bytes: int = 16 * 1024
+    index: IndexShape = IndexShape(capacity=12, carried=2, small=4)
+    cleans: bool = False
+    """Whether old commit log files go."""
+
+
+class CountedIds:
+    """Unique keys that are the same in every repetition of a life."""
+
+    made = 0
+
+    def __init__(self, clock: object, address: object) -> None:
+        pass
+
+    def next(self) -> str:
+        CountedIds.made += 1
+        return f"FRESH{CountedIds.made}"
+
+
+class Disk:
+    """The plan of a machine's files: when the process dies, and whether the disk is full."""
+
+    def __init__(self) -> None:
+        self.die_at: int | None = None
+        self.is_full = False
+
+    def __call__(self, call: Call) -> OSError | Killed | None:
+        if self.die_at is not None and call.number >= self.die_at:
+            return Killed()
+        if self.is_full and call.kind in ("write", "create", "allocate", "mkdir"):
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(call.path))
+        return None
+
+
+class TimerBroker:
+    """One process of the broker."""
+
+    def __init__(self, root: Path, files: RecordingFiles, clock: ManualClock, shape: Shape, tier: Tier | None) -> None:
+        self.clock, self.files, self.shape = clock, files, shape
+        self.worker, self.far_worker, self.table_worker = SteppedWorker(), SteppedWorker(), SteppedWorker()
+        config = root / "config"
+        files.make_dirs(config)
+        history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), DelayLevels.parse(LEVELS), clock.now_ms())
+        self.release = LevelRelease(
+            clock, history.due_time, LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
+        )
+        self.timers = Timers(
+            files,
+            root,
+            clock,
+            TimerSettings(
+                roll_window_slots=shape.roll_window_slots, log_file_bytes=52 * 20 + 16, slot_count=shape.slot_count
+            ),
+        )
+        self.timers._ledger.shorten_from_bytes = 1_000
+        self.index = TimerIndex(files, root, clock, self.timers, 1_000, shape.index)
+        self.timers.linked.append(self.index.linked)
+        self.timers.finished.append(self.index.finished)
+        self.timers.audit.find = self.index.overdue
+        self.far = FarTimers(
+            files,
+            root,
+            clock,
+            tier,
+            self.far_worker,
+            horizon_ms=shape.far_horizon_ms or 1 << 40,
+            takes=tier is not None,
+        )
+        self.idempotence = Idempotence(files, root, clock, shorten_from_bytes=1_000)
+        self.store: MessageStore = open_store(
+            root,
+            msgspec.structs.replace(
+                SMALL, flush_disk_type=shape.flush, mapped_file_size_commit_log=shape.log_file_bytes
+            ),
+            files,
+            clock,
+            notify=lambda call: call(),
+            due_time=history.due_time,
+            derived=[self.release, self.idempotence, self.timers, self.index, self.far],
+            worker=self.worker,
+        )
+        history.keep()
+        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.far])
+        self.housekeeping: Housekeeping | None = None
+        if shape.cleans:
+            self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
+        with mock.patch("orbitmq.broker.broker.UniqueIds", CountedIds):
+            self.broker = self._broker(root)
+        self.release.attach(self.store)
+        self.timers.attach(self.store)
+        self.index.attach(self.store)
+        self.far.attach(self.store)
+
+    def _broker(self, root: Path) -> Broker:
+        return Broker(
+            BrokerSettings(broker_name=BROKER_NAME, message_delay_level=LEVELS),
+            self.store,
+            self.clock,
+            tables=lambda name: ConfigFile(self.files, root / "config" / name),
+            store_host=STORE_HOST,
+            worker=self.table_worker,
+            memory_bytes=1 << 30,
+            random_below=lambda bound: 0,
+            idempotence=self.idempotence,
+            timers=self.timers,
+            timer_index=self.index,
+            far=self.far,
+        )
+
+    # --- time and work ----------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """One turn of the event loop: what is due runs, then everything is written."""
+        self.store.run_due(self.clock.monotonic_ns())
+        self.broker.end_turn()
+
+    def step_worker(self) -> bool:
+        """The oldest job of each thread; False when there was none."""
+        stepped = [worker.step() for worker in (self.worker, self.far_worker, self.table_worker)]
+        return any(stepped)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def ask(
+        self, code: int, body: bytes = b"", fields: dict[str, str] | None = None
+    ) -> tuple[Command | None, ListPeer]:
+        """Hand over a request without ending the turn: its answer, now or later among what the peer was sent."""
+        peer = ListPeer(self.clock)
+        command = request(code, fields, body)
+        try:
+            return self.broker.handle(command, peer), peer
+        except Refusal as refusal:
+            return Command(refusal.code, remark=refusal.remark), peer
+
+    def send(self, topic: str, queue_id: int, body: bytes, values: dict[str, str]) -> tuple[Command | None, ListPeer]:
+        fields: dict[str, Any] = {
+            "producerGroup": "pg",
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "defaultTopicQueueNums": 4,
+            "queueId": queue_id,
+            "sysFlag": 0,
+            "bornTimestamp": self.clock.now_ms() - 5,
+            "flag": 0,
+            "properties": encode_properties(values).decode(),
+            "reconsumeTimes": 0,
+            "unitMode": "false",
+            "batch": "false",
+        }
+        return self.ask(
+            RequestCode.SEND_MESSAGE_V2, body, {SEND_V1_FIELDS[name]: str(value) for name, value in fields.items()}
+        )
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The orderly stop."""
+        self.broker.close()
+        self.table_worker.close()
+        self.timers.hand_over()
+        self.index.hand_over()
+        self.store.close()
+        self.timers.close()
+
+    def kill(self) -> None:
+        for worker in (self.worker, self.far_worker, self.table_worker):
+            worker.jobs.clear()
+        if self.store.index is not None:
+            for file in self.store.index.index_files:
+                file.close()
+        for queue in self.store.queues:
+            queue.close()
+        with suppress(Killed):
+            self.store.abandon()
+
+
+def answers(command: Command | None, peer: ListPeer) -> Command | None:
+    """The answer to a request, once there is one."""
+    return command if command is not None else next(iter(peer.sent), None)
