@@ -84,7 +84,7 @@ def test_what_waits_is_counted_in_rocketmqs_names_and_ours(parts) -> None:
 
 
 def test_what_is_due_within_a_bound(parts) -> None:
-    _, index, metrics = parts
+    _, _, metrics = parts
     values = scraped(metrics)
     assert values["rocketmq_timing_messages/T"] == 2
     assert values["rocketmq_timer_message_snapshot/5"] == 1
