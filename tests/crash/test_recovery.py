@@ -244,4 +244,4 @@ def test_a_killed_start_leaves_a_store_that_is_still_ours(tmp_path: Path) -> Non
 
 def _promised(count: int) -> Promises:
     crcs = {f"key{number}": zlib.crc32(bytes([number + 1]) * 30) for number in range(count)}
-    return Promises(dict.fromkeys(crcs, ("Topic", 0)), {}, set(crcs), {}, crcs)
+    return Promises(dict.fromkeys(crcs, ("Topic", 0)), tried=set(crcs), body_crcs=crcs)
