@@ -76,8 +76,6 @@ class Standing:
     """When it came to its place."""
     seen_ms: int = 0
     """When that was in the log for sure."""
-    has_fresh_key: bool = False
-    """Whether it waits under another unique key than its own."""
 
     @property
     def is_waiting(self) -> bool:
@@ -239,7 +237,6 @@ class Account:
         standing.state, standing.due_ms = TIERS[entry.topic], due_ms
         standing.place, standing.place_end, standing.stored_ms = entry.position, entry.end, entry.stored_ms
         standing.seen_ms = entry.seen_ms
-        standing.has_fresh_key = entry.values.get(Property.UNIQ_KEY) != sent.key
 
     def _replace(self, entry: Entry, source: int) -> None:
         if source not in self.owners:

@@ -35,12 +35,14 @@ from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.message import NewMessage
 from orbitmq.timing.restoring import message_again, quarantine_message, source_of
 from orbitmq.timing.timer_times import slot_time
+from orbitmq.timing.timers.changes import known_key
 
 _FAR: Final = Property.FAR.encode()
 _FAR_ENTRY: Final = _FAR + b"\x01"
 _DUE: Final = Property.DUE_MS.encode()
 _SLOT: Final = Property.TIMER_OUT_MS.encode()
 _TOPIC: Final = Property.REAL_TOPIC.encode()
+_REAL_UNIQ_KEY: Final = Property.REAL_UNIQ_KEY.encode()
 
 
 class Why(enum.Enum):
@@ -147,6 +149,8 @@ class FarFacts(NamedTuple):
 
     deliver_ms: int
     topic: str
+    real_key: str | None
+    """The unique key that the sender knows, where the message waits under another."""
 
 
 def far_facts(properties: bytes) -> FarFacts | None:
@@ -155,7 +159,8 @@ def far_facts(properties: bytes) -> FarFacts | None:
     topic = find_property(properties, _TOPIC)
     if due is None or not topic or not (due.isascii() and due.isdigit()) or len(due) > 18:
         return None
-    return FarFacts(int(due), topic)
+    real_key = find_property(properties, _REAL_UNIQ_KEY) if _REAL_UNIQ_KEY in properties else None
+    return FarFacts(int(due), topic, real_key)
 
 
 def finish_of(entry: Dispatched) -> Finish | None:
@@ -239,7 +244,7 @@ def recall_message(record: Record) -> NewMessage:
     facts = far_facts(record.properties)
     if facts is None:
         raise RecordError(f"the far record at {record.physical_offset} has no due time or no real topic")
-    unique_key = decode_properties(record.properties).get(Property.UNIQ_KEY)
+    unique_key = known_key(decode_properties(record.properties)) or None
     source = source_of_far(record)
     message = change_message(Recalled(source, facts.deliver_ms, facts.topic, unique_key))
     names = {Property.REAL_TOPIC: facts.topic}

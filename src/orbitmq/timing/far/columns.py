@@ -4,7 +4,7 @@ The columns are those of our Spark rows where these have one, so that any reader
 
     deliverTimestamp timestamp(ms, UTC)   when it is due; files are sorted by it
     topic string, queueId int             where it goes
-    body binary, tags string, keys string, msgId string (the unique key), properties map<string, string>
+    body binary, tags string, keys string, msgId string (the unique key that the sender knows), properties map<string, string>
     flag int, sysFlag int, reconsumeTimes int, bodyCrc int
     bornTimestamp, storeTimestamp timestamp(ms, UTC); bornHost, storeHost string
     commitLogOffset bigint                position of the far record; plus one it is the source number
@@ -32,6 +32,7 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import MagicCode, Record, encode_record
 from orbitmq.timing.far.changes import deliver_ms_of
+from orbitmq.timing.timers.changes import known_key
 
 TIME: Final = pa.timestamp("ms", tz="UTC")
 
@@ -81,7 +82,7 @@ def table_of(records: Iterable[Record]) -> pa.Table:
             record.body,
             properties.get(Property.TAGS),
             properties.get(Property.KEYS),
-            properties.get(Property.UNIQ_KEY),
+            known_key(properties) or None,
             list(properties.items()),
             record.flag,
             record.sys_flag,

@@ -166,9 +166,7 @@ class FarTimers:
             return
         if not self._serial and not self.held.unlanded.next_offset:
             self._first_seen = entry.physical_offset
-        self.held.stored(
-            entry.queue_offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic, entry.store_timestamp
-        )
+        self.held.stored(entry.queue_offset, entry.physical_offset, entry.size, facts, entry.store_timestamp)
 
     def _load_again(self, entry: Dispatched) -> None:
         """A far record that the saved state contains. Where the process ended between saving that and the topic's queue, the
@@ -181,7 +179,7 @@ class FarTimers:
             held.ignored(offset, entry.physical_offset)
             return
         held.waiting_since_ms = held.waiting_since_ms or entry.store_timestamp
-        held.unlanded.add(offset, entry.physical_offset, entry.size, facts.deliver_ms, facts.topic)
+        held.unlanded.add(offset, entry.physical_offset, entry.size, *facts)
         if offset in self._done_at_start:
             held.unlanded.finish(offset, self._done_at_start[offset])
 
@@ -383,10 +381,10 @@ class FarTimers:
                 held.ignored(offset, unit[0])
                 lost += offset not in saved.done
             elif offset >= saved.next_offset:
-                held.stored(offset, unit[0], unit[1], facts.deliver_ms, facts.topic, stored_ms)
+                held.stored(offset, unit[0], unit[1], facts, stored_ms)
             else:
                 held.waiting_since_ms = held.waiting_since_ms or stored_ms
-                held.unlanded.add(offset, unit[0], unit[1], facts.deliver_ms, facts.topic)
+                held.unlanded.add(offset, unit[0], unit[1], *facts)
         for offset, finished_at in saved.done.items():
             if held.unlanded.is_pending(offset):
                 held.unlanded.finish(offset, finished_at)

@@ -495,7 +495,7 @@ class FarKeeper:
         self.quarantined_count += 1
         if isinstance(place, int):
             facts = None if record is None else far_facts(record.properties)
-            deliver_ms, topic = (0, "") if facts is None else facts
+            deliver_ms, topic = (0, "") if facts is None else (facts.deliver_ms, facts.topic)
         else:
             deliver_ms, topic = place.deliver_ms, place.topic
         return store.append(quarantined_message(record, source, deliver_ms, topic, reason), accepted=True)

@@ -23,6 +23,7 @@ from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.tier import FarBusyError, FarQuery, FileView, Found, view_of
 from orbitmq.timing.far.unlanded import FarUnit
+from orbitmq.timing.timers.changes import known_key
 
 INSTANT_MS_MAX = 1 << 62
 
@@ -35,6 +36,7 @@ class FarRecord(NamedTuple):
     topic: str
     queue_id: int
     message_id: str | None
+    """The unique key that its sender knows."""
     keys: str | None
     size: int
     """Bytes of its record, body included."""
@@ -58,7 +60,7 @@ def far_record(record: Record, size: int) -> FarRecord:
         int(properties[Property.DUE_MS]),
         properties[Property.REAL_TOPIC],
         int(properties.get(Property.REAL_QID, "0")),
-        properties.get(Property.UNIQ_KEY),
+        known_key(properties) or None,
         properties.get(Property.KEYS),
         size,
         record,
@@ -118,7 +120,13 @@ class FarQueries:
         if name is not None:
             found = store.query_by_key(FAR_TIMER_TOPIC, name, FAR_LANDING_ROWS_MAX, 0, INSTANT_MS_MAX)
             offsets = [unlanded.offset_of(position + 1) for position in found]
-            units = [unlanded.unit(offset) for offset in offsets if offset is not None and unlanded.is_pending(offset)]
+            if query.message_id is not None:  # the store's index has the key that the record bears
+                offsets += unlanded.renamed(query.message_id)
+            units = [
+                unlanded.unit(offset)
+                for offset in dict.fromkeys(offsets)
+                if offset is not None and unlanded.is_pending(offset)
+            ]
             return sorted(units, key=lambda unit: (unit.deliver_ms, unit.queue_offset))
         units = unlanded.due(until_ms, since_ms=since_ms)
         if query.topic is not None:

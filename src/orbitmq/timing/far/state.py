@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.timing.far.changes import Change, Compacted, FarFile, Finish, Landed, Promoted, Recalled, Why
+from orbitmq.timing.far.changes import Change, Compacted, FarFacts, FarFile, Finish, Landed, Promoted, Recalled, Why
 from orbitmq.timing.far.unlanded import Unlanded
 
 STATE_FILE: Final = "orbitmq.far"
@@ -113,16 +113,14 @@ class FarState:
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def stored(
-        self, queue_offset: int, physical_offset: int, size: int, deliver_ms: int, topic: str, stored_ms: int
-    ) -> None:
+    def stored(self, queue_offset: int, physical_offset: int, size: int, facts: FarFacts, stored_ms: int) -> None:
         """A far record. Those that are known already are ignored."""
         if queue_offset < self.unlanded.next_offset:
             return
         if self.waiting_since_ms is None:
             self.waiting_since_ms = stored_ms
-        self.unlanded.add(queue_offset, physical_offset, size, deliver_ms, topic)
-        self._count(topic, deliver_ms, 1)
+        self.unlanded.add(queue_offset, physical_offset, size, *facts)
+        self._count(facts.topic, facts.deliver_ms, 1)
 
     def ignored(self, queue_offset: int, physical_offset: int) -> None:
         """A record in the far topic that is no timer message: it has its place and is finished."""

@@ -4,6 +4,8 @@ Rules of this file
 1. Kept by queue offset in the far topic, which is dense; 28 bytes a message, so that a tier out of reach for a day fits in memory.
 2. A message that was finished stays as a gap until its range has landed, with the log position of the record that finished it:
    what a file was written without, and what has to be dropped from it later, is decided by that position.
+3. Keys are in the store's index. Only of a message that waits under another unique key than its sender knows, the sender's is
+   kept here.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ class Unlanded:
         self._names: list[str] = []
         self.done: dict[int, int] = {}
         """Queue offset -> log position of the record that finished it."""
+        self._renamed: dict[str, list[int]] = {}
+        """Unique key that a sender knows -> queue offsets of messages that wait under another."""
         self.payload_bytes = 0
         """Sum of the sizes of the records, finished ones included."""
         self._earliest_ms: int | None = None
@@ -55,12 +59,23 @@ class Unlanded:
     def pending_count(self) -> int:
         return len(self._physical) - len(self.done)
 
-    def add(self, queue_offset: int, physical_offset: int, size: int, deliver_ms: int, topic: str) -> None:
-        """The next message. A gap before it counts as finished: nothing is known of it."""
+    def add(
+        self,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        deliver_ms: int,
+        topic: str,
+        real_key: str | None = None,
+    ) -> None:
+        """The next message; `real_key` is its sender's unique key where it waits under another. A gap before it counts as
+        finished: nothing is known of it."""
         while self.next_offset < queue_offset:
             self.done[self.next_offset] = -1
             self._append(physical_offset, 0, 0, "")
         self._append(physical_offset, size, deliver_ms, topic)
+        if real_key:
+            self._renamed.setdefault(real_key, []).append(queue_offset)
         if self._earliest_known and (self._earliest_ms is None or deliver_ms < self._earliest_ms):
             self._earliest_ms = deliver_ms
 
@@ -85,6 +100,10 @@ class Unlanded:
                 return self.first + at
             at += 1
         return None
+
+    def renamed(self, real_key: str) -> list[int]:
+        """Queue offsets of the messages, finished or not, whose sender knows them by this unique key and that wait under another."""
+        return self._renamed.get(real_key, [])
 
     def finish(self, queue_offset: int, position: int) -> bool:
         """False when it was finished before. `position` is that of the record that finishes it."""
@@ -144,6 +163,11 @@ class Unlanded:
         for numbers in (self._physical, self._deliver_ms, self._size, self._topic):
             del numbers[:count]
         self.done = {offset: position for offset, position in self.done.items() if offset >= next_offset}
+        for key, offsets in list(self._renamed.items()):
+            if kept := [offset for offset in offsets if offset >= next_offset]:
+                self._renamed[key] = kept
+            else:
+                del self._renamed[key]
         self.first = max(next_offset, self.first)
         self._earliest_known = False
         if not self._physical:
