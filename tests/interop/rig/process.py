@@ -29,8 +29,13 @@ class ServerProcess:
 
     def __init__(self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> None:
         self.log = log
-        # Variables of that prefix are settings of the server; those of the test run are not meant for it.
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ORBITMQ_")}
+        # Variables of that prefix are settings of the server; those of the test run are not meant for it. Neither is a ban on
+        # byte code: no installed server compiles itself at every start, which is a third of it.
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ORBITMQ_") and name != "PYTHONDONTWRITEBYTECODE"
+        }
         self.started_at = time.time()
         with open(log, "ab") as out:
             self._popen = subprocess.Popen(
