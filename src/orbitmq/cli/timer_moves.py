@@ -81,7 +81,16 @@ class Selection(NamedTuple):
             key=self.key,
             key_prefix=self.key_prefix,
             page_count=page_count,
+            on_left_out=note_left_out,
         )
+
+
+def note_left_out(broker_name: str, count: int) -> None:
+    """Say that a list is not all that is pending."""
+    note(
+        f"incomplete: broker {broker_name} cannot read damaged files of its far tier, in which up to {count} more messages wait; "
+        "its log names the files"
+    )
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

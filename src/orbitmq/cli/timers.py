@@ -212,7 +212,8 @@ def stats(
     async def work(client: Client) -> tuple[TimerCounts, TimerView | None]:
         timers = client.timers
         counts = await timers.counts(topic=topic, due_from=begin_ms, due_until=end_ms, bucket=width_ms / 1_000)
-        return counts, await anext(timers.list(topic=topic, page_count=1), None)
+        first = timers.list(topic=topic, page_count=1, on_left_out=timer_moves.note_left_out)
+        return counts, await anext(first, None)
 
     counts, earliest = run(work)
     drawn = strip(begin_ms, end_ms, width_ms, [(each.begin_ms, each.count) for each in counts.buckets])

@@ -113,6 +113,14 @@ def test_list_in_due_order(orbitmq: Run, cluster: ScriptedServer) -> None:
     assert (query.topic, query.key_prefix, query.until_ms) == ("orders", "4", DUE_MS + 86_400_000)
 
 
+@pytest.mark.parametrize("command", ["list", "export", "stats"])
+def test_a_list_that_is_not_all_says_so(orbitmq: Run, cluster: ScriptedServer, command: str) -> None:
+    cluster.on(RequestCode.LIST_TIMERS, wire.TimerPage(timers=[pending("1")], left_out=3).encode())
+    shown = orbitmq("timer", command, "-n", cluster.address)
+    assert shown.code == 0, shown.err
+    assert "up to 3 more messages wait" in shown.err
+
+
 def test_a_span_lies_ahead(orbitmq: Run, cluster: ScriptedServer) -> None:
     orbitmq("timer", "list", "--from", "0", "--until", "10m", "-n", cluster.address)
     query = wire.TimerQuery.decode([each for each in cluster.asked if each.code == RequestCode.LIST_TIMERS][-1].body)

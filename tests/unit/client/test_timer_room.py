@@ -346,6 +346,33 @@ def test_the_list_is_in_due_order_over_all_brokers(run: Run, cluster: Cluster, t
     assert first.asked.count(RequestCode.LIST_TIMERS) == 2 + 1  # its four of the near tier, and none of the far
 
 
+def test_what_a_broker_cannot_list_is_told_once(
+    run: Run, cluster: Cluster, broker: Broker, wheel: Wheel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def page(command: Command) -> Command:
+        query = wire.TimerQuery.decode(command.body)
+        is_far = query.tier == "far"
+        cursor = "1" if is_far and query.cursor is None else None
+        body = wire.TimerPage(timers=[], cursor=cursor, left_out=4 if is_far else 0).encode()
+        return response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    broker.forget_script(RequestCode.LIST_TIMERS)
+    broker.script(RequestCode.LIST_TIMERS, *[page] * 20)
+    told: list[tuple[str, int]] = []
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            async for _ in mq.timers.list(topic="T", on_left_out=lambda name, count: told.append((name, count))):
+                pass
+            assert "cannot list" not in caplog.text
+            async for _ in mq.timers.list(topic="T"):
+                pass
+
+    run(test)
+    assert [count for _, count in told] == [4]
+    assert caplog.text.count("cannot list up to 4 timer messages") == 1
+
+
 def test_both_tiers_are_one_list(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:
     """A broker may answer with an empty page and go on; one that goes from far to near meanwhile is told once."""
     for number in range(6):

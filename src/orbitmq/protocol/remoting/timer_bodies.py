@@ -126,10 +126,15 @@ class TimerQuery(JsonBody):
 
 
 class TimerPage(JsonBody):
-    """Answer to LIST_TIMERS, earliest due first. `cursor` is None on the last page."""
+    """Answer to LIST_TIMERS, earliest due first. `cursor` is None on the last page.
+
+    `left_out` is not 0 on the pages of the far tier while files of it are damaged: at most so many messages within the times
+    asked for wait in them, are counted, and stand on no page.
+    """
 
     timers: list[TimerView]
     cursor: str | None = None
+    left_out: int = 0
 
 
 class TimerMessage(JsonBody):

@@ -48,6 +48,8 @@ class FarPage(NamedTuple):
     records: list[FarRecord]
     more: bool
     """Whether there may be more behind the last."""
+    left_out: int = 0
+    """At most so many messages within the times asked for lie in damaged files: they wait, and are not on any page."""
 
 
 Done = Callable[[FarPage | Exception], None]
@@ -149,6 +151,15 @@ class FarQueries:
         views.sort(key=lambda view: view.next_ms)
         return views
 
+    def left_out(self, query: FarQuery) -> int:
+        """How many messages within the query's times lie in damaged files, whether they match or not."""
+        return sum(
+            file.left
+            for name in self._keeper.damage.files
+            if (file := self._state.files[name]).max_ms >= (query.from_ms or 0)
+            and (query.until_ms is None or file.next_ms < query.until_ms)
+        )
+
     def ask(self, views: list[FileView], query: FarQuery, done: Callable[[Found | BaseException], None]) -> None:
         self._keeper.ask(lambda tier: tier.find(views, query), done)
 
@@ -234,4 +245,4 @@ class _Search:
             self.begin()
             return
         pending.sort(key=lambda record: (record.deliver_ms, record.source))
-        self._done(FarPage(pending[:limit], more or len(pending) > limit))
+        self._done(FarPage(pending[:limit], more or len(pending) > limit, self._queries.left_out(self._query)))

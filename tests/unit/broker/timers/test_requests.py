@@ -433,7 +433,15 @@ class DamagedFar:
         return False
 
     def find(self, query: FarQuery, done: Any) -> None:
-        done(FarPage([], False))
+        done(FarPage([], False, 7))
+
+
+def test_a_page_says_how_many_messages_it_cannot_show(rig) -> None:
+    rig.admission_far(DamagedFar())
+    answer = rig.ask(RequestCode.LIST_TIMERS, TimerQuery(tier="far").encode())
+    assert TimerPage.decode(answer.body) == TimerPage([], None, 7)
+    answer = rig.ask(RequestCode.LIST_TIMERS, TimerQuery(tier="near").encode())
+    assert TimerPage.decode(answer.body) == TimerPage([])
 
 
 def test_what_may_lie_in_a_damaged_file_is_not_called_unknown(rig) -> None:

@@ -33,6 +33,16 @@ def files(far: LittleFar) -> list[str]:
     return sorted(far.far.held.files)
 
 
+def left_out(far: LittleFar, **query: int) -> int:
+    """How many messages a page says it cannot show."""
+    answers: list[FarPage | Exception] = []
+    far.far.find(FarQuery(**query), answers.append)
+    far.work()
+    [page] = answers
+    assert isinstance(page, FarPage)
+    return page.left_out
+
+
 def test_a_message_beyond_the_horizon_is_accepted(open_far: OpenFar) -> None:
     far = open_far()
     now = far.clock.now_ms()
@@ -471,11 +481,14 @@ def test_a_damaged_file_is_left_out_and_the_rest_goes_on(open_far: OpenFar, tmp_
     assert again.far.keeper is not None
     assert list(again.far.keeper.damage.known) == [bad]
     assert again.far.counts().pending == 1, "it still waits"
+    assert left_out(again) == 1
+    assert left_out(again, from_ms=start + 10 * DAY_MS + 1) == left_out(again, until_ms=start + 10 * DAY_MS) == 0
     again.close()
     path.write_bytes(whole)
     healed = open_far(clock=far.clock)
     healed.advance(HOUR_MS)
     assert [body for _, body in healed.wheel()] == [b"kept", b"lost"]
+    assert left_out(healed) == 0
 
 
 def test_a_tier_out_of_reach_keeps_messages_in_the_log(open_far: OpenFar, tmp_path: Path) -> None:

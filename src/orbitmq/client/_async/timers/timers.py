@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -72,6 +72,8 @@ class _Stream:
         self.query = query
         self.timers: deque[wire.TimerView] = deque()
         self.ended = False
+        self.left_out = 0
+        """Messages that the broker cannot read, as far as that was told."""
 
     @property
     def deliver_ms(self) -> int:
@@ -187,11 +189,14 @@ class Timers:
         key: str | None = None,
         key_prefix: str | None = None,
         page_count: int = 100,
+        on_left_out: Callable[[str, int], None] | None = None,
     ) -> AsyncIterator[TimerView]:
         """What is pending on all brokers, earliest due first, fetched page by page as it is asked for.
 
         due_from is included, due_until is not. key, key_prefix: with a topic; one of the two. page_count: how many a broker is asked
         for at a time. What is sent, recalled or delivered meanwhile may or may not be among them.
+        on_left_out: called with the name of a broker and a number when up to so many messages wait there within these times that
+        cannot be listed, because files of its far tier are damaged; without it a warning is logged.
         """
         if not 1 <= page_count <= TIMER_PAGE_MAX:
             raise ConfigurationError(f"page_count={page_count}: must be 1 to {TIMER_PAGE_MAX}")
@@ -212,7 +217,8 @@ class Timers:
             for master in await self._masters_of(topic)
             for tier in (wire.TIER_NEAR, wire.TIER_FAR)
         ]
-        await all_of([self._fill(stream) for stream in streams])
+        tell = on_left_out or _warn_left_out
+        await all_of([self._fill(stream, tell) for stream in streams])
         heads = [(stream.deliver_ms, number) for number, stream in enumerate(streams) if stream.timers]
         heapq.heapify(heads)
         told: tuple[int, set[str]] = (0, set())
@@ -226,7 +232,7 @@ class Timers:
                 told[1].add(timer.message_id)
                 yield view(timer, stream.master.broker_name)
             if not stream.timers:
-                await self._fill(stream)
+                await self._fill(stream, tell)
             if stream.timers:
                 heapq.heapreplace(heads, (stream.deliver_ms, number))
             else:
@@ -363,7 +369,7 @@ class Timers:
         answers = await all_of([self._ask(master, code, change, wire.TimerAnswers, doing) for master in masters])
         return tuple(zip(masters, answers, strict=True))
 
-    async def _fill(self, stream: _Stream) -> None:
+    async def _fill(self, stream: _Stream, tell: Callable[[str, int], None]) -> None:
         """Until it has timers or has come to its end; a page in the middle may be empty."""
         while not stream.timers and not stream.ended:
             page = await self._ask(
@@ -372,6 +378,9 @@ class Timers:
             stream.timers.extend(page.timers)
             stream.query.cursor = page.cursor
             stream.ended = page.cursor is None
+            if page.left_out > stream.left_out:
+                stream.left_out = page.left_out
+                tell(stream.master.broker_name, page.left_out)
 
     async def _ask(self, master: _Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
         lacks = f"request for {doing}"
@@ -379,6 +388,10 @@ class Timers:
         if answer.code == ResponseCode.FLUSH_DISK_TIMEOUT:
             log.warning("%s: done, but broker %s has not flushed it to disk in time", doing, master.broker_name)
         return kind.decode(answer.body)
+
+
+def _warn_left_out(broker_name: str, count: int) -> None:
+    log.warning("broker %s cannot list up to %d timer messages: files of its far tier are damaged", broker_name, count)
 
 
 def _doing(code: RequestCode, wanted: Meant) -> str:

@@ -10,7 +10,7 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/timers/timers
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from orbitmq.client._async.timers import timers as source
@@ -97,11 +97,14 @@ class Timers:
         key: str | None = None,
         key_prefix: str | None = None,
         page_count: int = 100,
+        on_left_out: Callable[[str, int], None] | None = None,
     ) -> Iterator[TimerView]:
         """What is pending on all brokers, earliest due first, fetched page by page as it is asked for.
 
         due_from is included, due_until is not. key, key_prefix: with a topic; one of the two. page_count: how many a broker is asked
         for at a time. What is sent, recalled or delivered meanwhile may or may not be among them.
+        on_left_out: called with the name of a broker and a number when up to so many messages wait there within these times that
+        cannot be listed, because files of its far tier are damaged; without it a warning is logged.
         """
         return self._loop.iterate(
             self._twin.list(
@@ -111,6 +114,7 @@ class Timers:
                 key=key,
                 key_prefix=key_prefix,
                 page_count=page_count,
+                on_left_out=on_left_out,
             )
         )
 
