@@ -13,6 +13,7 @@ from unittest import mock
 from orbitmq.broker.once import idempotence
 from orbitmq.broker.once.idempotence import Idempotence
 from orbitmq.broker.once.memory import OnceMemory
+from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.records import check_record
 from orbitmq.store import recovery
 from orbitmq.store.commit_log import CommitLog
@@ -123,8 +124,18 @@ def queue_offset_kept_after_a_failed_write() -> Iterator[None]:
 @contextmanager
 def consume_queue_gap_closed_up() -> Iterator[None]:
     """Consume queues are not synced before the mark speaks of them, and a unit that would leave a gap is put after the
-    last one, as RocketMQ does."""
+    last one, as RocketMQ does.
+
+    What would notice first is out of the way: the mark does not count the units (queues that lost their ends would be
+    made again), and the timer queue is synced (the journal of pending timers would refuse a shorter one).
+    """
     correct = ConsumeQueue.put
+
+    def datasync(self: ConsumeQueues) -> None:
+        syncing, self._syncing = self._syncing, {}
+        for queue in syncing:
+            if queue.topic == TIMER_TOPIC:
+                queue.datasync()
 
     def put(self: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         if queue_offset > self.max_offset:
@@ -135,7 +146,18 @@ def consume_queue_gap_closed_up() -> Iterator[None]:
             return True
         return correct(self, queue_offset, physical_offset, size, tags_code)
 
-    with mock.patch.object(ConsumeQueue, "put", put), mock.patch.object(ConsumeQueues, "datasync"):
+    with (
+        mock.patch.object(ConsumeQueue, "put", put),
+        mock.patch.object(ConsumeQueues, "datasync", datasync),
+        mock.patch.object(ConsumeQueues, "state", return_value=None),
+    ):
+        yield
+
+
+@contextmanager
+def consume_queues_not_synced() -> Iterator[None]:
+    """The mark speaks of units that were never synced."""
+    with mock.patch.object(ConsumeQueues, "datasync"):
         yield
 
 
@@ -248,6 +270,7 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
         torn_record_accepted,
         queue_offset_kept_after_a_failed_write,
         consume_queue_gap_closed_up,
+        consume_queues_not_synced,
         torn_end_not_zeroed,
         sources_forgotten,
         unsynced_files_trusted,
