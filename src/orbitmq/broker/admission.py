@@ -48,7 +48,7 @@ from orbitmq.protocol.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    SEND_FORBIDDEN_TOPICS,
+    is_send_forbidden,
     topic_name_problem,
 )
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
@@ -305,13 +305,13 @@ class Admission:
         if config is not None:
             if config.order and not settings.broker_permission & WRITE:
                 raise broker_not_writable(settings)
-            if topic in SEND_FORBIDDEN_TOPICS:
+            if is_send_forbidden(topic):
                 raise _send_forbidden(topic)
             return config
         problem = topic_name_problem(topic)
         if problem is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in SEND_FORBIDDEN_TOPICS:
+        if is_send_forbidden(topic):
             raise _send_forbidden(topic)
         config = self._topics.auto_create(
             topic, sending.default_topic, sending.default_topic_queues, unit=sending.unit_mode

@@ -23,7 +23,7 @@ from orbitmq.broker.timers.intake import PLACE_NAMES, TimerIntake, waiting_bytes
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN_TOPICS
+from orbitmq.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, is_send_forbidden
 from orbitmq.protocol.properties import Property, exact_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.protocol.schedule import DelayLevels
@@ -152,7 +152,7 @@ class PlainAdmission:
         if (
             config is None
             or not self._enabled
-            or topic in SEND_FORBIDDEN_TOPICS
+            or is_send_forbidden(topic)
             or topic.startswith(RETRY_PREFIX)
             or len(topic) > TOPIC_BYTES_MAX
             or config.topic_filter_type == MULTI_TAG

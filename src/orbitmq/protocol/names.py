@@ -52,6 +52,8 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+OWN_TOPIC_PREFIX: Final = "orbitmq_sys_"
+"""Ours, those to come included: clients neither make such topics nor send to them."""
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYNC_MEMBER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 REPLY_TOPIC_SUFFIX: Final = "REPLY_TOPIC"
@@ -80,7 +82,7 @@ SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
         RECURRING_TOPIC,
     }
 )
-"""System topics with a fixed name; others begin with `rmq_sys_` or bear the cluster's or the broker's name."""
+"""System topics with a fixed name; others begin with `rmq_sys_` or `orbitmq_sys_`, or bear the cluster's or the broker's name."""
 
 SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
     {
@@ -164,7 +166,7 @@ def is_system_topic(topic: str, *, cluster: str | None = None, broker: str | Non
     """Whether a topic belongs to the broker. Cluster and broker names make three more topics system topics when
     given.
     """
-    if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
+    if topic in SYSTEM_TOPICS or topic.startswith((SYSTEM_TOPIC_PREFIX, OWN_TOPIC_PREFIX)):
         return True
     if cluster is not None and topic in (cluster, reply_topic(cluster)):
         return True
@@ -178,7 +180,7 @@ def is_system_group(group: str) -> bool:
 
 def is_send_forbidden(topic: str) -> bool:
     """Whether clients may not send to the topic."""
-    return topic in SEND_FORBIDDEN_TOPICS
+    return topic in SEND_FORBIDDEN_TOPICS or topic.startswith(OWN_TOPIC_PREFIX)
 
 
 def topic_name_problem(topic: str) -> str | None:

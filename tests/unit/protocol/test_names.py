@@ -61,7 +61,14 @@ def test_derived_names() -> None:
 
 
 def test_system_topics_are_recognised() -> None:
-    for name in ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "rmq_sys_anything", "CHECKPOINT_TOPIC"]:
+    for name in [
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_anything",
+        "orbitmq_sys_anything",
+        "CHECKPOINT_TOPIC",
+    ]:
         assert is_system_topic(name)
     assert not is_system_topic("DefaultCluster")
     assert is_system_topic("DefaultCluster", cluster="DefaultCluster")
@@ -73,6 +80,7 @@ def test_system_topics_are_recognised() -> None:
 def test_sending_is_forbidden_where_only_the_broker_writes() -> None:
     assert is_send_forbidden("SCHEDULE_TOPIC_XXXX")
     assert is_send_forbidden("RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    assert is_send_forbidden("orbitmq_sys_anything")
     assert not is_send_forbidden("TBW102")
     assert not is_send_forbidden("BenchmarkTest")
 

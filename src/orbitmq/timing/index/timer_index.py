@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from orbitmq.clock import Clock
 from orbitmq.errors import TimerIndexIncompleteError
 from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX
-from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.names import OWN_TOPIC_PREFIX, TIMER_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched, dispatched_from_record
@@ -178,7 +178,7 @@ class TimerIndex:
         gone: list[tuple[int, str, int]] = []
         for one in batch:
             topic, due_ms = one.real_topic or one.topic, one.deliver_ms
-            if due_ms is None or topic == TIMER_TOPIC or topic.startswith("orbitmq_sys_"):
+            if due_ms is None or topic == TIMER_TOPIC or topic.startswith(OWN_TOPIC_PREFIX):
                 facts = self._facts_of(one.physical_offset, one.queue_offset)
                 if facts is None:
                     self._counting.again()  # it was counted, and nobody knows under what

@@ -202,6 +202,16 @@ class TestRefused:
     def test_writes_of_clients_into_the_topics_of_timers(self, rig, topic: str, properties: dict[str, str]) -> None:
         self.refused(rig, properties, ResponseCode.NO_PERMISSION, topic, topic=topic)
 
+    @pytest.mark.parametrize("properties", [{}, {"TIMER_DELAY_SEC": "5"}])
+    def test_topics_that_may_be_ours_one_day(self, rig, properties: dict[str, str]) -> None:
+        topic = "orbitmq_sys_of_a_later_release"
+        self.refused(rig, properties, ResponseCode.NO_PERMISSION, topic, topic=topic)
+        fields = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        made = rig.call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": topic, **fields})
+        assert made.code == ResponseCode.INVALID_PARAMETER
+        assert "system topic" in made.remark
+        assert rig.broker.topics.get(topic) is None
+
     def test_properties_that_do_not_fit_with_what_is_added(self, rig) -> None:
         room = 32_767 - 200
         self.refused(rig, {"TIMER_DELAY_SEC": "5", "filler": "x" * room}, ResponseCode.MESSAGE_ILLEGAL, "32767")
