@@ -5,9 +5,8 @@ Rules of this file
 2. Towards the disk: units are written and synced, then the slots that name them, then the checkpoint. So nothing on the disk ever
    names what is not there. What a crash leaves behind in the other direction, units without a slot, is linked again.
 3. A record is linked once. Records come in log order, so `linked_until`, a log position, says which have been.
-4. The read clock is the first slot that may hold something pending. No slot lies more than half a wheel behind the write clock, and
-   the write clock no more than half a wheel behind the read clock: so no slot is ever overwritten before it is over, whatever
-   the wall clock does. A message that is due later than such a slot waits there with the roll bit.
+4. The read clock is the first slot that may hold something pending. No slot is ever overwritten before it is over, whatever the
+   wall clock does; see `lap`. A message that is due later than the last slot that can be linked waits there with the roll bit.
 5. What is pending is decided elsewhere. Here a slot is a chain of units.
 """
 
@@ -37,6 +36,7 @@ from orbitmq.timing.timer_files.log import FILE_BYTES, LOG_DIRECTORY, ChainEnd, 
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUnit
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_COUNT, WHEEL_FILE, Changes, Slot, TimerWheel
 from orbitmq.timing.timers.handing_over import kept_slots
+from orbitmq.timing.timers.lap import Lap
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -82,6 +82,7 @@ class TimerFiles:
         self._root = root
         self._log_file_bytes = log_file_bytes
         self._slot_count = slot_count
+        self._lap = Lap(slot_count, precision_ms)
         self._wheel: TimerWheel | None = None
         self._log: TimerLog | None = None
         self._checkpoint: TimerCheckpointFile | None = None
@@ -131,21 +132,13 @@ class TimerFiles:
     def place(self, slot_ms: int, write_ms: int) -> tuple[int, bool]:
         """(slot that a message for `slot_ms` is linked in at write clock `write_ms`, whether it has to be nearer).
 
-        An overdue one is linked in the slot in progress.
+        An overdue one is linked in the slot in progress; in a later one when the clock was set back further than the wheel reaches.
         """
-        slot_ms, write_ms = self.floor(slot_ms), self._write_clock(write_ms)
+        slot_ms, write_ms = self.floor(slot_ms), self._lap.write_clock(write_ms, self.read_ms)
         if slot_ms < write_ms:
             return write_ms, False
-        return min(slot_ms, self._latest(write_ms)), slot_ms > self._latest(write_ms)
-
-    def _latest(self, write_ms: int) -> int:
-        return write_ms + (self._slot_count // 2 - 1) * self.precision_ms
-
-    def _write_clock(self, now_ms: int) -> int:
-        write_ms = self.floor(now_ms)
-        if self.read_ms:
-            write_ms = min(max(write_ms, self.read_ms), self.read_ms + self._slot_count // 2 * self.precision_ms)
-        return write_ms
+        last_ms = self._lap.last_linked(write_ms)
+        return min(slot_ms, last_ms), slot_ms > last_ms
 
     def link(self, now_ms: int, links: Iterable[Link], *, again: bool = False) -> list[int]:
         """Give every record that has none its unit; returns the slot of each, in order, `NO_POSITION` for one that was
@@ -153,11 +146,11 @@ class TimerFiles:
         wheel, log = self._opened()
         if not self.read_ms:
             self.read_ms = self.floor(now_ms)
-        write_ms = self._write_clock(now_ms)
+        write_ms = self._lap.write_clock(now_ms, self.read_ms)
         slots: list[int] = []
         new: list[tuple[int, ...]] = []
         until = 0 if again else self.linked_until
-        precision_ms, latest_ms = self.precision_ms, self._latest(write_ms)
+        precision_ms, latest_ms = self.precision_ms, self._lap.last_linked(write_ms)
         for slot_ms, magic, physical, size, topic_hash, deliver_ms in links:
             if physical < until:
                 slots.append(NO_POSITION)
@@ -179,7 +172,7 @@ class TimerFiles:
         Each as (log position, size, topic hash). `newest`: see `hand_over`. Memory only; raises OSError.
         """
         wheel, log = self._opened()
-        write_ms = self._write_clock(now_ms)
+        write_ms = self._lap.write_clock(now_ms, self.read_ms)
         links: list[tuple[int, ...]] = [(write_ms, DEFAULT, *record, 0) for record in records]
         links.append((write_ms, DEFAULT | DELETE | VOID, *newest, 0, 0))
         self._append(wheel, log, write_ms, links)
@@ -191,6 +184,7 @@ class TimerFiles:
         if links:
             self._sum += len(links) - 2 * sum([1 for link in links if link[1] & DELETE])
             self.linked_until = max(self.linked_until, max([link[2] for link in links]) + 1)
+            self._lap.latest_ms = max(self._lap.latest_ms, max([link[0] for link in links]))
         while base + log.file_bytes <= log.end:
             self.closed_files[base] = self.linked_until
             base += log.file_bytes
@@ -246,9 +240,13 @@ class TimerFiles:
 
     def read_until(self, slot_ms: int) -> None:
         """Nothing before `slot_ms`, a slot's time, is pending any more; or, below the read clock, a clock that was set back is to
-        link there again."""
+        link there again: as far back as the wheel reaches from what it holds."""
         slot_ms = self.floor(slot_ms)
-        wheel, precision = self._wheel, self.precision_ms
+        wheel, precision, earliest_ms = self._wheel, self.precision_ms, self._lap.earliest_ms
+        if slot_ms < earliest_ms and slot_ms < self.read_ms and wheel is not None:
+            if self.read_ms > earliest_ms:  # what was linked last may be over
+                self._look_ahead(wheel)
+            slot_ms = min(max(slot_ms, self._lap.earliest_ms), self.read_ms)
         steps = (slot_ms - self.read_ms) // precision
         before, self.read_ms = self.read_ms, slot_ms
         if wheel is None or steps == 0:
@@ -266,6 +264,10 @@ class TimerFiles:
 
     def _summed(self, wheel: TimerWheel) -> int:
         return wheel.survey(self.read_ms).unit_count
+
+    def _look_ahead(self, wheel: TimerWheel) -> None:
+        """See which slot is the last in use."""
+        self._lap.latest_ms = max(wheel.survey(self.read_ms).heads, default=0) * self.precision_ms
 
     # --- towards the disk ---------------------------------------------------------------------------------------------
 
@@ -445,6 +447,7 @@ class TimerFiles:
             relink(wheel, self._on_grid(log.scan(at.wheel_end)))
             found = wheel.survey(at.read_ms)
             self._sum = found.unit_count
+            self._lap.latest_ms = max(found.heads, default=0) * self.precision_ms
             if found.heads and found.lowest < log.first_position:
                 raise StoreDamagedError(
                     f"{log.directory} begins at {log.first_position}, a slot that is to come at {found.lowest}",
@@ -452,7 +455,7 @@ class TimerFiles:
                 )
             if found.highest >= log.end:
                 problem = f"a slot ends at {found.highest}, the timer log at {log.end}"
-            elif self._is_beyond_lap(found.heads):
+            elif self._lap.is_beyond(found.heads, self.read_ms):
                 problem = "it has slots that are more than a lap apart"
             elif self._sum != expected_sum:
                 problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
@@ -460,7 +463,7 @@ class TimerFiles:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
             self._make_wheel_again()
-            if self._sum != expected_sum or self._is_beyond_lap(self._numbers()):
+            if self._sum != expected_sum or self._lap.is_beyond(self._numbers(), self.read_ms):
                 raise StoreDamagedError(
                     f"the units of {log.directory} make {self._sum} messages, there were {expected_sum}, or are of no time",
                     remedy="it is made again from the commit log",
@@ -468,14 +471,6 @@ class TimerFiles:
 
     def _numbers(self) -> Collection[int]:
         return [slot_ms // self.precision_ms for slot_ms, _ in self.heads()]
-
-    def _is_beyond_lap(self, numbers: Collection[int]) -> bool:
-        """Whether slots in use are further ahead than anything is ever linked: half a lap before the write clock, which is half a
-        lap before the read clock."""
-        if not numbers:
-            return False
-        first = self.read_ms // self.precision_ms if self.read_ms else min(numbers)
-        return max(numbers) - first >= self._slot_count
 
     def _on_grid(self, units: Iterable[TimerUnit]) -> Iterator[TimerUnit]:
         """Units as they are; raises StoreDamagedError for one whose time is no slot's."""
@@ -496,6 +491,7 @@ class TimerFiles:
         self._wheel_end = 0
         relink(self._wheel, self._on_grid(self._log.scan(self._log.first_position)))
         self._sum = self._summed(self._wheel)
+        self._look_ahead(self._wheel)
 
     def take_over(self, checkpoint: TimerCheckpoint) -> Iterator[TimerUnit]:
         """Take up files that RocketMQ wrote last, and yield the units of its log in the order of linking.
@@ -524,6 +520,7 @@ class TimerFiles:
             relink(self._wheel, log.scan(log.first_position))
         assert self._wheel is not None
         self._sum = self._summed(self._wheel)
+        self._look_ahead(self._wheel)
         log.distrust_disk(0)
         for unit in log.scan(log.first_position):
             self.linked_until = max(self.linked_until, unit.physical_offset + 1)
@@ -565,7 +562,7 @@ class TimerFiles:
         directory = self._root / LOG_DIRECTORY
         if self._files.exists(directory):
             self._files.remove_tree(directory)
-        self._wheel_end = self._sum = self.linked_until = self.read_ms = 0
+        self._wheel_end = self._sum = self.linked_until = self.read_ms = self._lap.latest_ms = 0
         self.closed_files.clear()
 
     def unlink_beyond(self, log_end: int) -> int:

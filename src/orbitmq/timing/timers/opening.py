@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from orbitmq.timing.timer_files.log import ChainEnd
-from orbitmq.timing.timer_files.unit import DEFAULT, ROLL, VOID, TimerUnit
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION
 from orbitmq.timing.timers.files import TimerFiles
 from orbitmq.timing.timers.slot_map import SlotMap
@@ -105,6 +105,10 @@ class Opening:
         if self._overdue:
             return self._overdue[-1]
         return None if self._map.lowest is None else self._map.lowest * self._precision_ms
+
+    def is_closed(self, slot_ms: int) -> bool:
+        """Whether the slot has units and is to be opened."""
+        return slot_ms // self._precision_ms in self._map
 
     def next_look_ms(self, now_ms: int) -> int | None:
         """When `step` has something to do; None when all slots are open, or cancel records are being read. A slot that grows
@@ -206,10 +210,11 @@ class Opening:
                 due_ms = unit.due_ms(precision_ms) or slot_ms
             elif magic & VOID:
                 continue
-            elif magic & ROLL:
-                due_ms = slot_ms + precision_ms
-            else:  # DELETE; with a due time it is one of our own, which has taken effect
-                if not unit.deliver_ms:
+            else:
+                # A cancel record with a due time is one of our own, which has taken effect.
+                if magic & DELETE and not unit.deliver_ms:
                     slot.unread.append((unit.physical_offset, unit.size))
-                continue
+                if not magic & ROLL:
+                    continue
+                due_ms = slot_ms + precision_ms
             near.walked(slot, unit.topic_hash, due_ms, unit.physical_offset)

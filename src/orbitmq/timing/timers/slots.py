@@ -78,7 +78,6 @@ class OpenSlot:
     """A slot whose units are here or on their way here."""
 
     __slots__ = (
-        "cancel_keys",
         "is_complete",
         "left_count",
         "lowest",
@@ -99,8 +98,6 @@ class OpenSlot:
         """Units that are not finished, taken ones too."""
         self.lowest = 1 << PHYSICAL_BITS
         """Lowest log position among the units of the chain."""
-        self.cancel_keys: set[str] = set()
-        """Whom cancel records of this slot name that do not name their source."""
         self.unread: list[tuple[int, int]] = []
         """(log position, size) of cancel records whose keys are not known yet."""
         self.is_complete = False
@@ -162,14 +159,15 @@ class NearSlots:
     def get(self, slot_ms: int) -> OpenSlot | None:
         return self._slots.get(slot_ms)
 
-    def has_cancels(self, slot_ms: int) -> bool:
-        """Whether cancel records of the slot name somebody."""
-        slot = self._slots.get(slot_ms)
-        return slot is not None and bool(slot.cancel_keys)
-
     def open(self, slot_ms: int, walk_from: int) -> OpenSlot:
         """Begin with a slot. Its chain ends at `walk_from`: units that are linked from now on are told by `link`."""
         slot = self._slots[slot_ms] = OpenSlot(slot_ms, walk_from)
+        return slot
+
+    def open_empty(self, slot_ms: int) -> OpenSlot:
+        """A slot without a chain."""
+        slot = self.open(slot_ms, _NOTHING)
+        slot.is_complete = True
         return slot
 
     def first_incomplete(self) -> OpenSlot | None:
@@ -204,8 +202,7 @@ class NearSlots:
         """A unit that was taken is to be taken again, at `due_ms` when its due time is known better now."""
         slot = self._slots.get(unit.slot_ms)
         if slot is None:  # it counted as finished: as if it were linked now
-            slot = self.open(unit.slot_ms, _NOTHING)
-            slot.is_complete = True
+            slot = self.open_empty(unit.slot_ms)
             slot.left_count = 1
         self._add(slot, unit.topic_hash, unit.due_ms if due_ms is None else due_ms, unit.physical_offset)
 

@@ -52,6 +52,7 @@ from orbitmq.timing.timer_files.log import FILE_BYTES
 from orbitmq.timing.timer_files.unit import DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT_COUNT
 from orbitmq.timing.timer_times import roll_window
+from orbitmq.timing.timers.aside import Aside
 from orbitmq.timing.timers.audit import Audit
 from orbitmq.timing.timers.cancels import Cancels
 from orbitmq.timing.timers.departure import Departure
@@ -66,7 +67,7 @@ from orbitmq.timing.timers.record_units import RecordUnits
 from orbitmq.timing.timers.recovery import TimerRecovery
 from orbitmq.timing.timers.relinking import Relinking
 from orbitmq.timing.timers.slot_counts import SlotCounts
-from orbitmq.timing.timers.slots import NearSlots, OpenSlot
+from orbitmq.timing.timers.slots import DueUnit, NearSlots, OpenSlot
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -126,13 +127,14 @@ class Timers:
         self._near = NearSlots()
         self._records = PendingRecords(self._ledger, settings.precision_ms)
         self._read_ahead = ReadAhead(self._near, self._records.size_of, self._arrived)
-        self._cancels = Cancels(self._arrived)
+        self._cancels = Cancels(self._ledger.cancels, settings.precision_ms, self._arrived)
         self._opening = Opening(
             self._ledger.files, settings.slot_count, self._near, self._read_cancels, self._find_units
         )
         self._departure = Departure(
             self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
         )
+        self._aside = Aside(self._near, self._opening)
         self._slot_counts = SlotCounts(self._count_in)
         self.audit = Audit()
         """Gets to know the index, where there is one."""
@@ -176,6 +178,8 @@ class Timers:
         new: list[TimerFacts] = []
         for at, (entry, facts) in enumerate(zip(arrived, every, strict=True)):
             is_cancel = facts is not None and facts.is_cancel
+            if is_cancel:
+                ledger.cancels.add(facts)
             if not (ledger.skip(entry.queue_offset) if is_cancel else ledger.add(entry.queue_offset)):
                 continue
             if facts is not None:
@@ -187,19 +191,24 @@ class Timers:
 
     def _link_again(self, entry: Dispatched) -> Link:
         """As at its arrival, for recovery."""
-        write_ms = self._ledger.files.floor(self._clock.now_ms())
-        return self._units.link_of(entry, timer_facts(entry, self._precision_ms), write_ms)
+        write_ms, facts = self._ledger.files.floor(self._clock.now_ms()), timer_facts(entry, self._precision_ms)
+        self._ledger.cancels.add(facts)
+        return self._units.link_of(entry, facts, write_ms)
 
     def _place(self, link: Link, slot_ms: int, facts: TimerFacts | None) -> None:
         """A unit was linked into a slot: see that it is found there in its time."""
         rolls = link.magic & ROLL or (facts is not None and facts.deliver_ms > slot_ms + self._precision_ms)
         open_slot = self._near.get(slot_ms)
         if facts is not None and facts.is_cancel and not rolls:
-            if open_slot is not None and facts.cancel_key:
-                open_slot.cancel_keys.add(facts.cancel_key)
+            self._ledger.cancels.add(facts, is_open=open_slot is not None)
             return
         self.linked_count += 1
         self._slot_counts.came(slot_ms)
+        now_ms = self._clock.now_ms()
+        if slot_ms > link.slot_ms and slot_ms > now_ms:
+            early_ms = self._ledger.files.floor(max(link.slot_ms, now_ms))
+            due_ms = early_ms + self._precision_ms if rolls else early_ms if facts is None else facts.deliver_ms
+            self._aside.add(DueUnit(due_ms, link.physical_offset, early_ms, link.topic_hash))
         if open_slot is None:
             self._opening.linked(slot_ms)
         else:
@@ -324,7 +333,7 @@ class Timers:
         if leaving is None or leaving.due_ms is None:
             return None
         if leaving.unit is not None:
-            return leaving.unit.slot_ms
+            return None if self._aside.has_filled(leaving.unit.slot_ms) else leaving.unit.slot_ms
         slot_ms = self._ledger.files.floor(leaving.due_ms - 1)
         near_ms = self._clock.now_ms() + self._units.window_slots * self._precision_ms // 3
         return slot_ms if slot_ms < near_ms else None
@@ -337,7 +346,7 @@ class Timers:
             return None
         near = self._near
         closed_ms, incomplete = self._opening.first_closed_ms, near.first_incomplete()
-        times = [near.first_due_ms, self._leaving.first_due_ms, self._departure.held_due_ms]
+        times = [near.first_due_ms, self._leaving.first_due_ms, self._departure.held_due_ms, self._aside.first_due_ms]
         times.append(None if closed_ms is None else closed_ms + 1)
         times.append(None if incomplete is None else incomplete.slot_ms + 1)
         return min((time for time in times if time is not None), default=None)
@@ -415,7 +424,10 @@ class Timers:
     def attach(self, store: MessageStore) -> None:
         """Begin to release into `store`."""
         self._store = store
-        self._opening.restored(self._ledger.files.heads(), self._clock.now_ms())
+        files, now_ms = self._ledger.files, self._clock.now_ms()
+        self._opening.restored(files.heads(), now_ms)
+        if files.read_ms > now_ms:  # the clock was set back: what was linked since may be due before its slot
+            self._aside.restored(files, now_ms)
         store.deadlines.define(WAKEUP, self.run)
         self._arm()
 
@@ -433,6 +445,7 @@ class Timers:
         is_linking = True
         if self._recovery.relinking is not None and store.writes_accepted:
             is_linking = self._link_more(store, self._recovery.relinking)
+        self._aside.step(now_ms)
         is_opening = self._opening.step(now_ms, store.warm_from)
         released = 0
         if not self.paused and store.writes_accepted:
@@ -490,6 +503,9 @@ class Timers:
         open_slot = self._near.get(slot_ms)
         for physical_offset, _, topic_hash in links:
             self._slot_counts.came(slot_ms)
+            if slot_ms > now_ms:
+                now_slot = self._ledger.files.floor(now_ms)
+                self._aside.add(DueUnit(now_slot, physical_offset, now_slot, topic_hash))
             if open_slot is not None:
                 self._near.link(open_slot, topic_hash, slot_ms, physical_offset)
         if open_slot is None:
@@ -513,6 +529,8 @@ class Timers:
         self._near.close_spent(now_slot)
         times = (self._near.first_unfinished_ms(), self._opening.first_closed_ms, now_slot)
         files.read_until(min(time for time in times if time is not None))
+        if self._recovery.relinking is None:
+            self._ledger.cancels.forget(files.read_ms)
 
     def _read_cancels(self, slot: OpenSlot) -> None:
         assert self._store is not None
@@ -553,7 +571,7 @@ class Timers:
         now_ms = self._clock.now_ms()
         times = [self._opening.next_look_ms(now_ms), None if self._recovery.relinking is None else now_ms]
         if not self.paused:
-            times.append(self._near.next_due_ms)
+            times += self._near.next_due_ms, self._aside.next_look_ms
         next_ms = min((time for time in times if time is not None), default=None)
         if next_ms is None and not self._ledger.pending.count:
             return
