@@ -128,7 +128,6 @@ def run(seed: int, make_tier: MakeTier | None = None, steps: int = STEPS) -> Ver
         finally:
             if life is not None and life.here is not None:
                 life.here.kill()
-    [] if life is None else [*life.account.told(), *life.steps, str(life.shape)]
     return Verdicts(
         seed,
         problem,
