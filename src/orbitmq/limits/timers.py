@@ -27,6 +27,9 @@ TIMER_READ_AHEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 TIMER_DELIVER_MS_MAX: Final = 253_402_300_799_999
 """Latest due time of a timer message, the last millisecond of the year 9999: calendars and columnar files know no later date."""
 
+TIMER_KNOWN_CANCELS_MAX: Final = 50_000
+"""Cancel records of RocketMQ's clients that are remembered before their slot is opened: 10 MB, and 3 MB of the recovery mark."""
+
 # --- index of pending timers ---------------------------------------------------------------------------------------
 TIMER_COUNT_BUCKETS_MAX: Final = 100_000
 """Buckets of due times counted, over all topics: 10 MB. Beyond that those of the topic with the most become wider."""

@@ -3,7 +3,8 @@
 Rules of this file
 1. The record decides. One that is not pending any more is passed over; one whose time has not come goes back to its slot under
    the right time, or hops on when that lies beyond its slot. So nothing is ever early, whatever a unit says.
-2. Taken is leaving: a message whose record waits to be written, or to be synced, is not taken again.
+2. Whoever a cancel record names that is known is cancelled, from whatever slot it was taken.
+3. Taken is leaving: a message whose record waits to be written, or to be synced, is not taken again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import RecordError
-from orbitmq.protocol.properties import Property
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record
 from orbitmq.store.message import EncodedMessage, NewMessage
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import Data, Release
-from orbitmq.timing.timers.cancels import is_cancelled
 from orbitmq.timing.timers.changes import recall
 from orbitmq.timing.timers.delivering import deliver, encoded_deliveries, roll, stored_due_ms
 from orbitmq.timing.timers.facts import TimerFacts, facts_of_record
@@ -88,18 +88,16 @@ class Departure:
             positions = [unit.physical_offset for unit in units]
             records = self._read_ahead.take(store, positions)
             is_pending, leaving = self._ledger.pending.is_pending, self._leaving
-            slot_known, cancels = -1, False
+            may_name = self._ledger.cancels.may_name
             for unit, data, found in zip(units, records, encoded_deliveries(records, positions), strict=True):
                 due_ms, physical_offset, slot_ms, _ = unit
                 row = None
                 if found is not None:
                     row, queue_offset, due_ms = found
-                if slot_ms != slot_known:
-                    slot_known, cancels = slot_ms, self._near.has_cancels(slot_ms)
                 if (
                     row is not None
                     and due_ms <= now_ms
-                    and not cancels
+                    and not may_name(slot_ms, due_ms)
                     and is_pending(queue_offset)
                     and leaving.get(physical_offset) is None
                 ):
@@ -132,7 +130,9 @@ class Departure:
                 self._near.finish(unit.slot_ms)
             return False
         due_ms = self._due_ms(unit, data)
-        if due_ms > now_ms and physical_offset not in self._hops:
+        if physical_offset not in self._hops and data is not None and self._is_cancelled(unit, due_ms, data):
+            self._cancelled.add(physical_offset)
+        elif due_ms > now_ms and physical_offset not in self._hops:
             if due_ms <= unit.slot_ms + self._precision_ms:
                 self._near.give_back(unit, due_ms)
                 self._read_ahead.keep(physical_offset, data)
@@ -142,8 +142,6 @@ class Departure:
                 self._held_until_ms = now_ms + HOLD_MS
                 return False
             self._hops.add(physical_offset)
-        elif data is not None and self._is_cancelled(unit, data):
-            self._cancelled.add(physical_offset)
         self._leaving.add(physical_offset, Leaving(queue_offset, due_ms, unit))
         return True
 
@@ -175,12 +173,11 @@ class Departure:
         except RecordError:
             return None
 
-    def _is_cancelled(self, unit: DueUnit, data: memoryview | bytes) -> bool:
-        slot = self._near.get(unit.slot_ms)
-        if slot is None or not slot.cancel_keys:
+    def _is_cancelled(self, unit: DueUnit, due_ms: int, data: memoryview | bytes) -> bool:
+        if not self._ledger.cancels.may_name(unit.slot_ms, due_ms):
             return False
         try:
-            return is_cancelled(decode_record(data, body=False), slot.cancel_keys)
+            return self._ledger.cancels.name(decode_properties(decode_record(data, body=False).properties))
         except RecordError:  # its release says so
             return False
 

@@ -29,6 +29,7 @@ from orbitmq.timing.timer_files.log import FILE_BYTES
 from orbitmq.timing.timer_files.unit import TimerUnit
 from orbitmq.timing.timer_files.wheel import SLOT_COUNT
 from orbitmq.timing.timers.files import TimerFiles
+from orbitmq.timing.timers.known_cancels import KnownCancels
 from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_journal import (
     JOURNAL_FILE,
@@ -70,6 +71,7 @@ class TimerLedger:
     ) -> None:
         self.files = TimerFiles(files, root, precision_ms, log_file_bytes, slot_count)
         self.pending = PendingTimers()
+        self.cancels = KnownCancels(clock, precision_ms)
         self.journal = PendingJournal(files, root)
         self.clock = clock
         self.log: CommitLog | None = None
@@ -254,7 +256,8 @@ class TimerLedger:
         """What the recovery mark keeps; None for a store without timers."""
         if not self.journal.exists:
             return None
-        return {"journal": True, "files": {str(base): above for base, above in self.files.closed_files.items()}}
+        closed_files = {str(base): above for base, above in self.files.closed_files.items()}
+        return {"journal": True, "files": closed_files, "cancels": self.cancels.state()}
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

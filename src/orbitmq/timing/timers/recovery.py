@@ -38,6 +38,7 @@ from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION
+from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.files import FilesAt
 from orbitmq.timing.timers.ledger import NO_PRECISION, TimerLedger
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, Loaded
@@ -71,6 +72,8 @@ class _Waiting(NamedTuple):
     checkpoint: TimerCheckpoint
     records: array[int]
     """Log positions of the messages in slots that it has not read, ascending."""
+    named: list[tuple[int, int]]
+    """(slot time, log position) of cancellations in slots that it has not read, whose effect is to come."""
     cancels: set[int]
     """Log positions of cancellations that have a unit."""
     overdue: dict[int, bool]
@@ -98,6 +101,8 @@ class TimerRecovery:
         """See `Recoverable`."""
         ledger = self._ledger
         ledger.log, ledger.queues = log, queues
+        if isinstance(state, dict):
+            ledger.cancels.restore(state.get("cancels"))
         loaded = ledger.journal.load(lambda at: self._is_believed(at, log, position))
         if loaded is not None:
             self._report_torn(loaded)
@@ -222,6 +227,7 @@ class TimerRecovery:
         files, now_ms = self._ledger.files, self._ledger.clock.now_ms()
         checkpoint = files.read_checkpoint()
         records, cancels, overdue = array("q"), set[int](), dict[int, bool]()
+        named: list[tuple[int, int]] = []
         highest, ascending = -1, True
         if files.on_disk:
             try:
@@ -231,6 +237,8 @@ class TimerRecovery:
                     physical = unit.physical_offset
                     if unit.is_delete:
                         cancels.add(physical)
+                        if unit.slot_ms >= checkpoint.last_read_time_ms and not unit.deliver_ms:
+                            named.append((unit.slot_ms, physical))
                     elif unit.slot_ms >= checkpoint.last_read_time_ms:
                         records.append(physical)
                         ascending = ascending and physical > highest
@@ -244,7 +252,7 @@ class TimerRecovery:
                 return None
         if not ascending:
             records = array("q", sorted(records))
-        return _Waiting(checkpoint, records, cancels, overdue, files.linked_until)
+        return _Waiting(checkpoint, records, named, cancels, overdue, files.linked_until)
 
     # --- a chain that is broken ---------------------------------------------------------------------------------------
 
@@ -392,6 +400,7 @@ class TimerRecovery:
         lost = ledger.files.unlink_beyond(_log_end(ledger))
         if lost:
             logger.warning("%d timers were unlinked whose records the log has lost", lost)
+        self._read_cancels(sorted(waiting.named))
         for physical in self._delivered(waiting, unlinked):
             offset = ledger.offset_of_source(physical)
             if offset is not None:
@@ -401,6 +410,17 @@ class TimerRecovery:
             ledger.files.read_until(min(slots, default=ledger.clock.now_ms()))
         self._link_from(unlinked)
         logger.info("%d timers of RocketMQ are pending", ledger.pending.count)
+
+    def _read_cancels(self, named: list[tuple[int, int]]) -> None:
+        """Know whom cancel records name, the first slots first, before anything is delivered. 20 us each."""
+        ledger = self._ledger
+        assert ledger.log is not None
+        for _, physical in named:
+            if ledger.cancels.is_full:
+                return
+            view = ledger.log.record_view(physical)
+            if view is not None and is_sound(view, physical):
+                ledger.cancels.add(facts_of_record(decode_record(view, body=False), ledger.files.precision_ms))
 
     def _keep_waiting(self, waiting: _Waiting, unlinked: int) -> None:
         """Of what is pending by the log, keep what RocketMQ has not delivered."""
