@@ -256,8 +256,6 @@ class Asking(Machine):
         moved_ms = due_ms if due_ms is not None and due_ms > self.clock.now_ms() else standing.due_ms
         if verdict is Verdict.RESCHEDULED and standing.is_waiting and standing.due_ms != moved_ms:
             raise Broken(f"{key} is said to be moved to {due_ms}, and is {state.value} at {standing.due_ms}")
-        if not self.broker.store.writes_accepted:
-            return  # what a full disk keeps from the index is not known yet
         if (
             verdict is Verdict.NOT_FOUND
             and was is not State.UNKNOWN

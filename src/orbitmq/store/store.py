@@ -417,6 +417,11 @@ class MessageStore:
     def unwritable_reason(self) -> str:
         return self._writability.reason
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether indexes and queues do not know all records of the log, because they could not be written."""
+        return bool(self._unapplied)
+
     def refuse(self, name: str, reason: str) -> None:
         """Take no new messages until `allow(name)`; `reason` is what senders are told. Messages that were taken in
         before are still appended."""

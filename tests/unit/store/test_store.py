@@ -248,8 +248,10 @@ def test_what_could_not_be_indexed_for_lack_of_space_is_indexed_later_and_in_ord
         little.send(body=b"one", KEYS="k")
     assert little.statuses == [OK], "it is in the log"
     assert arrived == []
+    assert little.store.is_behind
     little.advance(1_000)
     assert arrived == [0]
+    assert not little.store.is_behind
     little.send(body=b"two", KEYS="k")
     assert little.bodies() == [b"one", b"two"]
     assert len(little.store.query_by_key("Topic", "k", 9, 0, 1 << 62)) == 2

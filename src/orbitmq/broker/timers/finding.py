@@ -217,7 +217,8 @@ class TimerFinder:
 
     def past(self, wanted: Wanted) -> TimerAnswer:
         """What became of a message that does not wait. Reads a few records through the key index. Raises `Refusal` when it may
-        wait in a file of the far tier that cannot be read, and for a topic that is not there: what waits outlives its topic."""
+        wait in a file of the far tier that cannot be read, or in a part of the log that the indexes do not know yet, and for a
+        topic that is not there: what waits outlives its topic."""
         if self._topics.get(wanted.topic) is None:
             raise topic_missing(wanted.topic)
         best: tuple[int, TimerAnswer] = (-1, TimerAnswer(Verdict.NOT_FOUND))
@@ -234,6 +235,12 @@ class TimerFinder:
             for record in self._with_key(TIMER_TOPIC, wanted.message_id):
                 if record.physical_offset > best[0] and is_recall_of(record, wanted.topic, wanted.message_id):
                     best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)
+        if self._store.is_behind and best[1].verdict is Verdict.NOT_FOUND:
+            raise Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                "nothing is known of this message yet: the newest messages of this broker could not be entered into its indexes "
+                f"({self._store.unwritable_reason}); ask again later",
+            )
         damaged = [] if self._far is None else self._far.damaged_files
         if damaged and best[1].verdict is Verdict.NOT_FOUND:
             raise Refusal(

@@ -258,7 +258,9 @@ class TimerRequests:
         def answer(page: FarPage) -> Command:
             last = page.records[-1] if page.records else None
             more = f"{_FAR_CURSOR}{last.deliver_ms}:{last.source}" if page.more and last is not None else None
-            return _success(command, TimerPage([self._finder.view(record) for record in page.records], more, page.left_out))
+            return _success(
+                command, TimerPage([self._finder.view(record) for record in page.records], more, page.left_out)
+            )
 
         question = Question[FarPage](command, peer, answer)
         return question.ask(

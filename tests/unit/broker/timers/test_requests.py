@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -421,6 +422,26 @@ def test_what_waits_for_a_topic_that_was_deleted_is_recalled(rig) -> None:
     assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["recalled"]
     body = ChangeTimers(TimerSelector(topic="T", message_id="B")).encode()
     assert rig.ask(RECALL, body).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_what_the_indexes_do_not_know_yet_is_not_called_unknown(rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(entries: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.timers, "apply", full)
+        handle = handle_of(rig.send_at("A1", NOW + 5_000))
+    body = ChangeTimers(TimerSelector(topic="T", message_id="A1")).encode()
+    for code in (RECALL, STATUS):
+        answer = rig.ask(code, body)
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert "disk is full" in answer.remark
+    recall = {"topic": "T", "recallHandle": handle, "producerGroup": "g"}
+    assert rig.call(RequestCode.RECALL_MESSAGE, recall).code == ResponseCode.SYSTEM_BUSY
+    rig.clock.advance(1_000)
+    rig.store.run_due(rig.clock.monotonic_ns())
+    assert rig.status(topic="T", message_id="A1") == ["pending"]
+    assert rig.status(topic="T", message_id="B") == ["not_found"]
 
 
 class DamagedFar:
