@@ -309,9 +309,10 @@ def test_a_damaged_table_is_refused_and_left_alone(serve: Callable[..., ServedPr
 def test_pending_timers_of_a_rocketmq_store_are_taken_over(
     golden_store: Callable[[str], Any], name: str, tmp_path: Path
 ) -> None:
-    """Whatever the date is: each of them is delivered when it is overdue, and waits when it is not."""
+    """Whatever the date is: each of them is delivered when it is overdue, and waits when it is not. What was recalled never comes."""
     store = golden_store(name)
     pending = {timer["uniqKey"] for timer in store.expected["pendingTimers"]}
+    cancelled = {timer["uniqKey"] for timer in store.expected.get("cancelledTimers", [])} - pending
     past_ms = time.time() * 1_000 - 5_000
     overdue = {timer["uniqKey"] for timer in store.expected["pendingTimers"] if timer["slotMs"] < past_ms}
     (tmp_path / "taken").mkdir()
@@ -331,6 +332,7 @@ def test_pending_timers_of_a_rocketmq_store_are_taken_over(
 
             until(lambda: pending <= delivered() | waiting(), 20, "every pending timer is accounted for")
             until(lambda: overdue <= delivered(), 20, "every overdue timer is delivered")
+            assert not cancelled & delivered()
         server.stop()
     finally:
         server.kill()

@@ -1,0 +1,197 @@
+"""A cancel record without a source counts for the message of its topic, key and slot time, wherever the two wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from orbitmq.clock import ManualClock
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.testing.little_store import LittleStore
+from orbitmq.timing.timers.facts import TimerFacts
+from orbitmq.timing.timers.known_cancels import KnownCancels
+
+Reopen = Callable[..., LittleStore]
+
+WINDOW_MS = 7_200_000
+FAR_MS = WINDOW_MS + WINDOW_MS // 2 + 500
+"""Beyond the window: it waits in a nearer slot, to hop from there."""
+
+
+def facts(slot_ms: int, key: str = "Topic+u1") -> TimerFacts:
+    return TimerFacts(0, 0, 100, slot_ms, slot_ms + 1, "Topic", "c", None, True, key, None, 0)
+
+
+def message(slot_ms: int | str, key: str = "u1", topic: str = "Topic") -> dict[str, str]:
+    return {Property.TIMER_OUT_MS: str(slot_ms), Property.UNIQ_KEY: key, Property.REAL_TOPIC: topic}
+
+
+@pytest.fixture
+def known(clock: ManualClock) -> KnownCancels:
+    return KnownCancels(clock, 1_000, count_max=3)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["Topic+u1", "u1"])
+def test_it_names_topic_key_and_slot_time(known: KnownCancels, clock: ManualClock, key: str) -> None:
+    slot_ms = clock.now_ms() // 1_000 * 1_000 + 5_000
+    known.add(facts(slot_ms, key))
+    assert known.name(message(slot_ms))
+    assert not known.name(message(slot_ms + 1_000))
+    assert not known.name(message(slot_ms, "u2"))
+    assert known.name(message(slot_ms, topic="Other")) == (key == "u1")
+    assert known.may_name(slot_ms, slot_ms + 9_000)
+    assert known.may_name(slot_ms - 9_000, slot_ms + 1_000)
+    assert not known.may_name(slot_ms - 9_000, slot_ms)
+
+
+@pytest.mark.parametrize("slot", ["", "x", "²", "9" * 5_000])
+def test_a_message_that_says_no_slot_time_is_not_named(known: KnownCancels, slot: str) -> None:
+    known.add(facts(5_000))
+    assert not known.name(message(slot))
+
+
+def test_what_is_no_cancel_record_names_nobody(known: KnownCancels) -> None:
+    known.add(None)
+    known.add(facts(5_000, key=""))
+    assert len(known) == 0
+    assert not known.may_name(5_000, 5_001)
+
+
+def test_it_is_forgotten_when_all_up_to_its_slot_has_left(known: KnownCancels, clock: ManualClock) -> None:
+    now_slot = clock.now_ms() // 1_000 * 1_000
+    known.add(facts(now_slot + 5_000))
+    known.add(facts(now_slot - 50_000, "Topic+u2"))  # whom it names may wait in the slot in progress
+    known.forget(now_slot)
+    assert len(known) == 2
+    known.forget(now_slot + 1_000)
+    assert known.state() == [(now_slot + 5_000, "Topic+u1")]
+    known.forget(now_slot + 5_000)
+    assert len(known) == 1
+    known.forget(now_slot + 6_000)
+    assert known.state() == []
+
+
+def test_one_that_comes_late_is_kept_longer(known: KnownCancels, clock: ManualClock) -> None:
+    slot_ms = clock.now_ms() // 1_000 * 1_000
+    known.add(facts(slot_ms))
+    clock.advance(10_000)
+    known.add(facts(slot_ms, "Topic+u2"))
+    known.forget(slot_ms + 5_000)
+    assert len(known) == 2
+    known.forget(slot_ms + 11_000)
+    assert len(known) == 0
+
+
+def test_beyond_the_bound_only_open_slots_add_and_it_is_told_once(
+    known: KnownCancels, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    slot_ms = clock.now_ms() // 1_000 * 1_000 + 5_000
+    for at in range(6):
+        known.add(facts(slot_ms, f"Topic+k{at}"))
+    assert len(known) == 3
+    assert len(caplog.records) == 1
+    known.add(facts(slot_ms, "Topic+k5"), is_open=True)
+    assert known.name(message(slot_ms, "k5"))
+
+
+def test_the_mark_brings_it_back(known: KnownCancels, clock: ManualClock) -> None:
+    known.add(facts(5_000))
+    again = KnownCancels(clock, 1_000)
+    again.restore([list(one) for one in known.state()])
+    assert again.state() == [(5_000, "Topic+u1")]
+
+
+@pytest.mark.parametrize("state", [None, {}, "text", [1], [[1]], [["5000", "k"]], [[5_000, 7]]])
+def test_a_mark_that_says_something_else_says_nothing(known: KnownCancels, state: object) -> None:
+    known.restore(state)
+    assert len(known) == 0
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def send(little: LittleStore, key: str, after_ms: int) -> None:
+    little.send(body=key.encode(), after_ms=after_ms, UNIQ_KEY=key)
+
+
+def cancel(little: LittleStore, key: str, after_ms: int) -> None:
+    """As a client of RocketMQ sends it."""
+    little.send(body=b"0", after_ms=after_ms, TIMER_DEL_UNIQKEY=f"Topic+{key}", UNIQ_KEY=key, TAGS="_RECALL_TAG_")
+
+
+def others(little: LittleStore, after_ms: int) -> None:
+    """So many slots that not all of them are opened in one turn."""
+    for at in range(70):
+        little.append("Other", after_ms=after_ms + at * 4_000)
+
+
+def cancelled_nearer(little: LittleStore) -> None:
+    """The message hops, its cancellation waits in the message's own slot."""
+    send(little, "u1", FAR_MS)
+    little.clock.advance(WINDOW_MS // 2 + 1_000)
+    others(little, WINDOW_MS // 2)
+    cancel(little, "u1", FAR_MS - WINDOW_MS // 2 - 1_000)
+
+
+def cancelled_from_another_hop(little: LittleStore) -> None:
+    send(little, "u1", FAR_MS)
+    little.clock.advance(300_000)
+    others(little, WINDOW_MS - 299_000)
+    cancel(little, "u1", FAR_MS - 300_000)
+
+
+def cancelled_first(little: LittleStore) -> None:
+    """The cancellation hops, the message waits in its own slot."""
+    cancel(little, "u1", FAR_MS)
+    little.clock.advance(WINDOW_MS // 2 + 1_000)
+    send(little, "u1", FAR_MS - WINDOW_MS // 2 - 1_000)
+
+
+def settle(little: LittleStore) -> None:
+    for _ in range(6):
+        little.advance(1_000)
+
+
+CASES = [cancelled_nearer, cancelled_from_another_hop, cancelled_first]
+
+
+@pytest.mark.parametrize("waits", CASES)
+def test_a_step_of_the_clock_beyond_the_due_time(little: LittleStore, waits: Callable[[LittleStore], None]) -> None:
+    send(little, "u2", FAR_MS)
+    waits(little)
+    little.clock.advance(2 * WINDOW_MS)
+    settle(little)
+    assert little.bodies() == [b"u2"]
+    assert little.timers.pending_count == 0
+
+
+@pytest.mark.parametrize("waits", CASES)
+@pytest.mark.parametrize("end", [LittleStore.close, LittleStore.kill])
+def test_a_stop_beyond_the_due_time(
+    little: LittleStore, open_again: Reopen, waits: Callable[[LittleStore], None], end: Callable[[LittleStore], None]
+) -> None:
+    send(little, "u2", FAR_MS)
+    waits(little)
+    end(little)
+    little.clock.advance(2 * WINDOW_MS)
+    again = open_again()
+    settle(again)
+    assert again.bodies() == [b"u2"]
+    assert again.timers.pending_count == 0
+    again.timers.begin_sync()
+    assert len(again.timers._ledger.cancels) == 0
+    again.close()
+
+
+def test_the_cancelled_one_is_recalled_in_the_log(little: LittleStore) -> None:
+    cancelled_nearer(little)
+    little.clock.advance(2 * WINDOW_MS)
+    settle(little)
+    last = little.records(TIMER_TOPIC)[-1]
+    assert decode_properties(last.properties)[Property.TIMER_DEL_UNIQKEY] == "Topic+u1"
+    assert last.prepared_transaction_offset
