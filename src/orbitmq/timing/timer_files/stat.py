@@ -39,7 +39,8 @@ class TimerStat(msgspec.Struct):
     pending_count: int
     """Messages that will be delivered."""
     cancelled_count: int
-    """Messages that wait beside their cancellation."""
+    """Messages that wait beside their cancellation. Where the journal says what is pending, one that was recalled here is not
+    among them: it waits no longer."""
     overdue_count: int
     """Of the pending ones, those due before the time asked for."""
     rolling_count: int
