@@ -344,9 +344,14 @@ class Timers:
         was linked into a slot after its time counts as due then."""
         if not self._ledger.pending.count:
             return None
+        times = (self._first_held_ms(), self._leaving.first_due_ms)
+        return min((time for time in times if time is not None), default=None)
+
+    def _first_held_ms(self) -> int | None:
+        """The same of what has not been taken."""
         near = self._near
         closed_ms, incomplete = self._opening.first_closed_ms, near.first_incomplete()
-        times = [near.first_due_ms, self._leaving.first_due_ms, self._departure.held_due_ms, self._aside.first_due_ms]
+        times = [near.first_due_ms, self._departure.held_due_ms, self._aside.first_due_ms]
         times.append(None if closed_ms is None else closed_ms + 1)
         times.append(None if incomplete is None else incomplete.slot_ms + 1)
         return min((time for time in times if time is not None), default=None)
@@ -481,9 +486,10 @@ class Timers:
         """What is overdue, although nothing that is held is: its unit must be damaged, so it gets another one."""
         if self._recovery.relinking is not None or not self.audit.is_due(now_ms):
             return
-        suspects = self.audit.look(now_ms, self.next_due_ms)
+        suspects = self.audit.look(now_ms, self._first_held_ms())
         lost = [one for one in suspects if self.state_of(one) is TimerState.PENDING]
         if not lost:
+            self.audit.linked_again(0)
             return
         links: list[tuple[int, int, int]] = []
         for queue_offset in lost:
@@ -495,11 +501,7 @@ class Timers:
         except OSError as error:
             logger.error("%d timer messages that were missed could not be linked again: %s", len(links), error)
             return
-        self.audit.found_count += len(links)
-        logger.error(
-            "%d timer messages were overdue and in no slot, because timer files are damaged; they are linked again",
-            len(links),
-        )
+        self.audit.linked_again(len(links))
         open_slot = self._near.get(slot_ms)
         for physical_offset, _, topic_hash in links:
             self._slot_counts.came(slot_ms)

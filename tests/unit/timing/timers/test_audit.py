@@ -169,6 +169,42 @@ def test_a_message_that_was_linked_again_survives_a_kill(tmp_path: Path) -> None
     assert sorted(again.bodies()) == [b"%d" % number for number in range(COUNT)]
 
 
+def test_what_was_linked_when_it_was_overdue_is_not_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    little = LittleStore(tmp_path, index=IndexShape())
+    little.send(body=b"far", after_ms=600_000)
+    settle(little)
+    little.clock.advance(20_000)
+    for number in range(2_500):  # more than a turn opens
+        little.append(body=b"%d" % number, after_ms=-12_000)
+    little.store.commit()
+    with caplog.at_level(logging.ERROR):
+        settle(little)
+    assert len(little.bodies()) == 2_500
+    assert little.timers.audit.found_count == 0
+    assert caplog.text == ""
+
+
+def test_many_that_were_lost_are_reported_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    little = LittleStore(tmp_path, index=IndexShape())
+    for number in range(520):
+        little.append(body=b"%d" % number, after_ms=FIRST_MS)
+    settle(little)
+    little.clock.advance(SAVED_MS)
+    settle(little)
+    little.timers.begin_sync()
+    little.timers.datasync()
+    path = tmp_path / "timerwheel"
+    write_in_place(path, bytes(path.stat().st_size))
+    with caplog.at_level(logging.ERROR):
+        for _ in range(40):
+            little.clock.advance(1_000)
+            settle(little)
+    assert len(little.bodies()) == 520
+    lines = [record.getMessage() for record in caplog.records if "in no slot" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith("520 timer messages")
+
+
 # --- the audit by itself ----------------------------------------------------------------------------------------------
 
 
@@ -207,7 +243,7 @@ def test_a_clean_look_is_the_beginning_of_the_next(audit: Audit, index: Index) -
     assert audit.look(100_000, None) == []
     assert not audit.is_due(100_000 + AUDIT_MS - 1)
     assert audit.is_due(100_000 + AUDIT_MS)
-    audit.look(110_000, 105_000)
+    audit.look(110_000, 115_000)
     assert index.asked == [(0, 100_000 - GRACE_MS, None), (100_000 - GRACE_MS, 110_000 - GRACE_MS, None)]
 
 
@@ -231,6 +267,15 @@ def test_while_what_is_held_is_late_nothing_is_missed(audit: Audit, index: Index
     assert audit.look(100_000, 100_000 - GRACE_MS - 1) == []
     assert audit.look(110_000, 110_000 - GRACE_MS) == []
     assert index.asked == []
+
+
+def test_a_look_that_waits_for_what_is_due_goes_on_where_it_was(audit: Audit, index: Index) -> None:
+    index.answers = [([7], "more"), ([8], None)]
+    assert audit.look(100_000, None) == [7]
+    assert audit.look(100_001, 100_001) == []
+    assert audit.is_due(100_002)
+    assert audit.look(100_002, 100_900) == [8]
+    assert index.asked[1] == (0, 100_000 - GRACE_MS, "more")
 
 
 def test_an_index_that_is_being_made_is_asked_later(audit: Audit, index: Index) -> None:
