@@ -159,7 +159,7 @@ def far_handed_over_twice() -> Iterator[None]:
 
 @contextmanager
 def foreign_cancellations_ignored() -> Iterator[None]:
-    with mock.patch.object(departure, "is_cancelled", return_value=False):
+    with mock.patch.object(Departure, "_is_cancelled", return_value=False):
         yield
 
 
