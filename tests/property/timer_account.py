@@ -20,6 +20,7 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC, SCHEDULE_TOPIC, TIMER_CHANGE
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.timers.audit import GRACE_MS
 
 WAITING_TOPICS = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, SCHEDULE_TOPIC})
 OURS = frozenset({Property.DUE_MS, Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.FAR})
@@ -124,6 +125,8 @@ class Account:
     """What the wall clock showed before it was set back: a delivery of a level may be under way since."""
     roll_ms: int = 1 << 62
     """What is due later than this after it was stored waits in another slot than its own."""
+    is_damaged: bool = False
+    """Timer files were damaged: a message whose unit was lost comes when it is missed, after others."""
     disturbed: set[str] = field(default_factory=set)
     """Keys of messages whose delivery had to be tried again, so that their order is not asked for."""
 
@@ -280,7 +283,9 @@ class Account:
         if was is State.NEAR:
             self._cancelled_in_time(standing, entry)
             delivery = Delivery(standing, due_ms, standing.root, entry.position, not standing.has_moved)
-            if due_ms > standing.seen_ms and entry.stored_ms >= standing.stored_ms > due_ms - self.roll_ms:
+            was_missed = self.is_damaged and entry.stored_ms >= due_ms + GRACE_MS
+            in_order = due_ms > standing.seen_ms and entry.stored_ms >= standing.stored_ms > due_ms - self.roll_ms
+            if in_order and not was_missed:
                 self._in_order(delivery, standing.place_end)
                 self.deliveries.setdefault(sent.topic, []).append(delivery)
         standing.state, standing.place, standing.place_end = State.DELIVERED, entry.position, entry.end

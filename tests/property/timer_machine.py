@@ -191,7 +191,7 @@ class Machine:
         found = sorted(
             path for path in self.root.rglob("*") if path.is_file() and any(name in str(path) for name in DAMAGED)
         )
-        self.is_damaged = True
+        self.is_damaged = self.account.is_damaged = True
         for path in rng.sample(found, min(len(found), rng.choice((1, 1, 2, 3)))):
             data = bytearray(path.read_bytes())
             way = rng.random()
