@@ -61,6 +61,7 @@ CAUGHT_BY = [
 FIRST_SEEDS = {
     "progress_saved_before_fdatasync": 105,
     "keys_believed_without_their_log": 35,
+    "torn_record_accepted": 48,
     "units_of_lost_records_kept": 40,
 }
 """Show only when the machine dies between two neighbouring calls, or keeps just the wrong pages: begin near one that does."""
