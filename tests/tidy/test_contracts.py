@@ -38,6 +38,8 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
         "client",
         "testing",
         "telemetry",
+        "columns",
+        "spark",
     ):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text("", encoding="ascii")
