@@ -165,14 +165,33 @@ def test_killed_orbitmq_to_java_loses_nothing(brokers: Brokers, tmp_path: Path) 
     account.judge(java, killed_ms=killed_ms)
 
 
-def test_there_and_back(brokers: Brokers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("java_until_s", [14, 33], ids=["before the hop", "after the hop"])
+def test_there_and_back(brokers: Brokers, tmp_path: Path, java_until_s: int) -> None:
+    """What was changed hops in RocketMQ half a minute after it was sent, as if it had not been."""
     account = Account()
     data = tmp_path / "data"
     ours = brokers(Kind.ORBITMQ, "ours", data=data, settings=SETTINGS).start()
+    begin = time.monotonic()
     account.fill(ours, until_ms=60_000, moves=True)
     time.sleep(4)
     ours.stop()
     java = brokers(Kind.JAVA, "java", data=data, settings=SETTINGS).start()
-    time.sleep(6)
+    time.sleep(max(begin + java_until_s - time.monotonic(), 3))
     java.stop()
     account.judge(brokers(Kind.ORBITMQ, "again", data=data, settings=SETTINGS).start())
+
+
+def test_there_and_back_killed_while_it_hops(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    data = tmp_path / "data"
+    ours = brokers(Kind.ORBITMQ, "ours", data=data, settings=SETTINGS).start()
+    begin = time.time()
+    account.fill(ours, until_ms=60_000, moves=True)
+    time.sleep(4)
+    ours.stop()
+    java = brokers(Kind.JAVA, "java", data=data, settings=SETTINGS).start()
+    time.sleep((int(begin) + 31.12) - time.time())
+    java.kill()
+    killed_ms = time.time_ns() // 1_000_000
+    again = brokers(Kind.ORBITMQ, "again", data=data, settings=SETTINGS).start()
+    account.judge(again, killed_ms=killed_ms)

@@ -40,8 +40,8 @@ class TimerFacts(msgspec.Struct, gc=False, frozen=True):
     is_cancel: bool
     """Not a message but the cancellation of one; never pending itself."""
     cancel_key: str
-    """Whom it cancels in its slot, as `topic+unique key`. Empty for a message, and for the cancel record of a change of ours,
-    which has taken effect without it."""
+    """Whom it cancels in its slot, as `topic+unique key`. Empty for a message, and for the cancel record of a change of ours that
+    has not hopped: the change has taken effect without it."""
     source: int | None
     """Log position of the record that this one replaces or cancels."""
     store_timestamp: int
@@ -70,17 +70,24 @@ _OUT_MS: Final = _mark(Property.TIMER_OUT_MS)
 _DUE_MS: Final = _mark(Property.DUE_MS)
 _REAL_TOPIC: Final = _mark(Property.REAL_TOPIC)
 _REAL_QID: Final = _mark(Property.REAL_QID)
+_DELIVER_MS: Final = _mark(Property.TIMER_DELIVER_MS)
 _DEL_UNIQKEY: Final = _mark(Property.TIMER_DEL_UNIQKEY)
 _REAL_UNIQ_KEY: Final = _mark(Property.REAL_UNIQ_KEY)
 _LEFT_MS: Final = _mark(Property.LEFT_MS)
 _ROLL_TIMES: Final = _mark(Property.TIMER_ROLL_TIMES)
 
 
-PLACE_ENTRIES: Final = 5
-"""Time, topic, queue and due time, with nothing behind the last separator: how the properties of a message end that was admitted
-here and not changed since."""
+PLACE_ENTRIES: Final = 4
+"""Slot time, topic, queue, and behind them nothing or our due time: how the properties of a message end that was admitted here and
+not changed since."""
+
+_DELAYS: Final = b"TIMER_DELAY_"
+"""Where it stands, TIMER_DELIVER_MS may not be the time that counts."""
 
 QUEUE_ID_MAX: Final = 0x7FFFFFFF
+
+DIGITS_MAX: Final = 18
+"""Of a time that is read."""
 
 NUMBERS_CHARS_MAX: Final = 46
 """Digits of a slot time, a due time and a queue together: all that 64, 64 and 32 bits can take are read, and no text is so long
@@ -100,6 +107,14 @@ def property_value(properties: bytes, mark: bytes) -> bytes | None:
     return properties[start:] if end < 0 else properties[start:end]
 
 
+def stated_due(properties: bytes) -> int | None:
+    """The absolute time that the sender of a record asked for; None where another property may say when it is due."""
+    text = property_value(properties, _DELIVER_MS) or b""
+    if not text.isdigit() or len(text) > DIGITS_MAX:
+        return None
+    return None if properties.rfind(_DELAYS) >= 0 or properties.rfind(_DUE_MS[1:]) >= 0 else int(text)
+
+
 def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
     """The facts of a record of the timer topic; None when it does not say when or where to. 1.5 us as admission writes them."""
     properties = entry.properties
@@ -111,9 +126,15 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
     if is_cancel and not _is_of_a_change(properties, source):
         return _facts_in_any_order(entry, precision_ms)
     place = properties[at + 1 :].split(b"\x02")
-    if len(place) != PLACE_ENTRIES or place[1][:11] != b"REAL_TOPIC\x01" or place[3][:15] != b"ORBITMQ_DUE_MS\x01":
+    if len(place) < PLACE_ENTRIES or place[1][:11] != b"REAL_TOPIC\x01" or place[-1]:
         return _facts_in_any_order(entry, precision_ms)
     slot_text, topic, queue_text, due_text = place[0][13:], place[1][11:], place[2][9:], place[3][15:]
+    if len(place) == PLACE_ENTRIES:
+        if properties.rfind(_DELAYS) >= 0:
+            return _facts_in_any_order(entry, precision_ms)
+        due_text = property_value(properties, _DELIVER_MS) or b""
+    elif len(place) != PLACE_ENTRIES + 1 or place[3][:15] != b"ORBITMQ_DUE_MS\x01":
+        return _facts_in_any_order(entry, precision_ms)
     if not (slot_text.isdigit() and due_text.isdigit() and queue_text.isdigit() and topic.isascii() and topic):
         return _facts_in_any_order(entry, precision_ms)
     if len(slot_text) + len(due_text) + len(queue_text) > NUMBERS_CHARS_MAX:
@@ -184,16 +205,21 @@ def _queue_id(text: bytes | None) -> int:
 
 
 def _is_of_a_change(properties: bytes, source: int | None) -> bool:
-    """Whether a cancel record belongs to a recall or a reschedule of ours. One that hops names the record it was before."""
-    if property_value(properties, _LEFT_MS) is not None:
-        return True
-    return source is not None and property_value(properties, _ROLL_TIMES) is None
+    """Whether a cancel record belongs to a recall or a reschedule of ours. One that hops names the record it was before; RocketMQ
+    lets the message that was changed hop as well, and its copy names nobody."""
+    if property_value(properties, _ROLL_TIMES) is not None:
+        return False
+    return source is not None or property_value(properties, _LEFT_MS) is not None
 
 
 def stored_place(values: Mapping[str, str], precision_ms: int) -> tuple[int, str, int] | None:
     """Due time, topic and queue of a message, from the properties of its record; None for whatever was not admitted or moved here
     under its own unique key, and for a cancellation. Agrees with `timer_facts`."""
-    slot_text, due_text = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.DUE_MS, "")
+    slot_text, due_text = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.DUE_MS)
+    if due_text is None:
+        due_text = values.get(Property.TIMER_DELIVER_MS, "")
+        if Property.TIMER_DELAY_SEC in values or Property.TIMER_DELAY_MS in values:
+            return None
     topic, queue_text = values.get(Property.REAL_TOPIC), values.get(Property.REAL_QID, "")
     numbers = slot_text + due_text + queue_text
     if not (topic and topic.isascii() and slot_text and due_text and queue_text and numbers.isascii()):

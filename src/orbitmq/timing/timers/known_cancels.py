@@ -54,6 +54,10 @@ class KnownCancels:
         if facts is not None and facts.cancel_key:
             self._add(facts.slot_ms, facts.cancel_key, is_open=is_open)
 
+    def add_named(self, out_ms: int, key: str) -> None:
+        """Topic and key, or the key alone, that a cancel record of that slot time names."""
+        self._add(out_ms, key, is_open=False)
+
     def _add(self, out_ms: int, key: str, *, is_open: bool) -> None:
         slot_ms = self._floor(out_ms)
         known = self._slots.get(slot_ms)

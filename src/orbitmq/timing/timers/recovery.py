@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from orbitmq.errors import StoreDamagedError
+from orbitmq.limits.timers import TIMER_KNOWN_CANCELS_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record, sound_record
@@ -38,6 +39,7 @@ from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION
+from orbitmq.timing.timer_times import cancel_key
 from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.files import FilesAt
 from orbitmq.timing.timers.ledger import NO_PRECISION, TimerLedger
@@ -51,6 +53,9 @@ LINK_BATCH: Final = 4_096
 
 LINK_AT_ONCE_MAX: Final = 20_000
 """Pending records that are linked anew before the store serves, in a fifth of a second; more of them wait until it does."""
+
+_CANCELS: Final = f"{Property.TIMER_DEL_UNIQKEY}\x01".encode()
+_ROLL_TIMES: Final = f"{Property.TIMER_ROLL_TIMES}\x01".encode()
 
 LinkOf = Callable[[Dispatched], Link | None]
 """How a record of the timer topic is linked; None for one that does not say when it is due."""
@@ -74,6 +79,8 @@ class _Waiting(NamedTuple):
     """Log positions of the messages in slots that it has not read, ascending."""
     named: list[tuple[int, int]]
     """(slot time, log position) of cancellations in slots that it has not read, whose effect is to come."""
+    ours: list[tuple[int, int]]
+    """The same of the cancellations of our changes."""
     cancels: set[int]
     """Log positions of cancellations that have a unit."""
     overdue: dict[int, bool]
@@ -92,6 +99,8 @@ class TimerRecovery:
         self._keep_bytes: int | None = None
         """What the journal is to be cut to; None when it stays as it is."""
         self._waiting: _Waiting | None = None
+        self._foreign_from = 0
+        """Queue offset from which on RocketMQ may have written."""
         self.relinking: Relinking | None = None
         """What is left to do when the store serves."""
 
@@ -213,7 +222,7 @@ class TimerRecovery:
         self._keep_bytes = None if loaded is None else 0
         if loaded is not None and loaded.at is not None:
             self._take(loaded, loaded.at)
-            needed = ledger.position
+            needed, self._foreign_from = ledger.position, ledger.pending.next_offset
         elif queue is not None:
             first = queue.first_at(log.start)
             ledger.pending.next_offset = first
@@ -228,6 +237,7 @@ class TimerRecovery:
         checkpoint = files.read_checkpoint()
         records, cancels, overdue = array("q"), set[int](), dict[int, bool]()
         named: list[tuple[int, int]] = []
+        ours: list[tuple[int, int]] = []
         highest, ascending = -1, True
         if files.on_disk:
             try:
@@ -237,8 +247,8 @@ class TimerRecovery:
                     physical = unit.physical_offset
                     if unit.is_delete:
                         cancels.add(physical)
-                        if unit.slot_ms >= checkpoint.last_read_time_ms and not unit.deliver_ms:
-                            named.append((unit.slot_ms, physical))
+                        if unit.slot_ms >= checkpoint.last_read_time_ms:
+                            (ours if unit.deliver_ms else named).append((unit.slot_ms, physical))
                     elif unit.slot_ms >= checkpoint.last_read_time_ms:
                         records.append(physical)
                         ascending = ascending and physical > highest
@@ -252,7 +262,7 @@ class TimerRecovery:
                 return None
         if not ascending:
             records = array("q", sorted(records))
-        return _Waiting(checkpoint, records, named, cancels, overdue, files.linked_until)
+        return _Waiting(checkpoint, records, named, ours, cancels, overdue, files.linked_until)
 
     # --- a chain that is broken ---------------------------------------------------------------------------------------
 
@@ -401,6 +411,7 @@ class TimerRecovery:
         if lost:
             logger.warning("%d timers were unlinked whose records the log has lost", lost)
         self._read_cancels(sorted(waiting.named))
+        self._take_back_copies(waiting, unlinked)
         for physical in self._delivered(waiting, unlinked):
             offset = ledger.offset_of_source(physical)
             if offset is not None:
@@ -421,6 +432,36 @@ class TimerRecovery:
             view = ledger.log.record_view(physical)
             if view is not None and is_sound(view, physical):
                 ledger.cancels.add(facts_of_record(decode_record(view, body=False), ledger.files.precision_ms))
+
+    def _take_back_copies(self, waiting: _Waiting, unlinked: int) -> None:
+        """Call no copy pending that RocketMQ made of a message that was recalled or moved. In the slot from which they hop it
+        copies the message and then the cancel record, and may stop between the two. 20 us for each cancel record."""
+        ledger = self._ledger
+        assert ledger.log is not None
+        waiting_ones = sorted(waiting.ours + waiting.named)[:TIMER_KNOWN_CANCELS_MAX]
+        places = [physical for _, physical in waiting_ones]
+        places += [entry.physical_offset for _, entry in self._records(unlinked) if _CANCELS in entry.properties]
+        copies = self._copies() if places else {}
+        for physical in places if copies else ():
+            view = ledger.log.record_view(physical)
+            if view is None or not is_sound(view, physical):
+                continue
+            values = decode_properties(decode_record(view, body=False).properties)
+            slot, named = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.TIMER_DEL_UNIQKEY, "")
+            for offset in copies.pop((slot, named), ()):
+                ledger.cancels.add_named(int(slot), named)  # for a start that has to ask the log
+                ledger.pending.finish(offset)
+
+    def _copies(self) -> dict[tuple[str, str], list[int]]:
+        """Slot time and `topic+unique key` of the pending messages that RocketMQ has let hop, and their queue offsets."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for offset, entry in self._records(self._foreign_from):
+            if _ROLL_TIMES in entry.properties and self._ledger.pending.is_pending(offset):
+                values = decode_properties(entry.properties)
+                slot, key = values.get(Property.TIMER_OUT_MS, ""), values.get(Property.UNIQ_KEY)
+                if key and slot.isascii() and slot.isdigit() and len(slot) <= 18:
+                    found.setdefault((slot, cancel_key(values.get(Property.REAL_TOPIC, ""), key)), []).append(offset)
+        return found
 
     def _keep_waiting(self, waiting: _Waiting, unlinked: int) -> None:
         """Of what is pending by the log, keep what RocketMQ has not delivered."""

@@ -6,8 +6,11 @@ import itertools
 
 import pytest
 
+from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.properties import decode_properties, encode_properties
+from orbitmq.protocol.records import encode_stored
 from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.timers.delivering import stored_due_ms
 from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, property_value, stored_place, timer_facts
 
 PLACE = {"TIMER_OUT_MS": "5000", "REAL_TOPIC": "Topic", "REAL_QID": "3", "ORBITMQ_DUE_MS": "5250"}
@@ -15,6 +18,15 @@ PLACE = {"TIMER_OUT_MS": "5000", "REAL_TOPIC": "Topic", "REAL_QID": "3", "ORBITM
 
 def entry(properties: bytes, *, source: int = 0, unique_key: str | None = "u1") -> Dispatched:
     return Dispatched(7_000, 300, "rmq_sys_wheel_timer", 0, 12, 0, 4_000, unique_key, "k1 k2", 0, source, properties)
+
+
+def record_bytes(
+    values: dict[str, str], *, body: bytes = b"x", born_host: bytes = bytes(8), sys_flag: int = 0
+) -> bytes:
+    return encode_stored(
+        b"rmq_sys_wheel_timer", 0, 0, 12, 7_000, sys_flag, 1, born_host, 4_000, bytes(8), 0, 0, body,
+        encode_properties(values), crc32(body) & 0x7FFF_FFFF,
+    )  # fmt: skip
 
 
 def facts(values: dict[str, str], *, source: int = 0, precision_ms: int = 1_000) -> TimerFacts | None:
@@ -88,6 +100,70 @@ def test_a_record_of_rocketmq_is_due_when_its_sender_said() -> None:
     assert found.deliver_ms == 5_700
 
 
+STATED = {"TIMER_DELIVER_MS": "5250", **{name: PLACE[name] for name in list(PLACE)[:3]}}
+
+
+@pytest.mark.parametrize("before", [{}, {"colour": "red"}])
+def test_the_time_that_the_sender_stated_needs_no_second_one(before: dict[str, str]) -> None:
+    assert facts(before | STATED) == facts(PLACE)
+    assert facts(before | STATED | {"TIMER_DELIVER_MS": "0005250"}) == facts(PLACE)
+    assert facts(before | {"TIMER_DELIVER_MS": "5999"} | PLACE) == facts(PLACE), "ours counts where it stands"
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"TIMER_DELIVER_MS": "6001"},
+        {"TIMER_DELIVER_MS": "5000"},
+        {"TIMER_DELIVER_MS": "x"},
+        {"TIMER_DELIVER_MS": "1" * 40},
+        {"TIMER_DELAY_SEC": "1"},
+        {"TIMER_DELAY_MS": "1"},
+        {"TIMER_DELAY_SEC": "x"},
+    ],
+)
+def test_a_stated_time_that_does_not_count_is_not_believed(others: dict[str, str]) -> None:
+    values = others | {name: value for name, value in STATED.items() if name not in others}
+    found = facts(values)
+    assert found is not None
+    assert found.deliver_ms > 5_250
+
+
+def test_a_record_that_ends_in_the_middle_of_its_place_is_read_in_any_order() -> None:
+    whole = encode_properties({"colour": "red", **STATED})
+    for cut in range(1, 20):
+        torn = entry(whole[:-cut])
+        assert timer_facts(torn, 1_000) == _facts_in_any_order(torn, 1_000)
+
+
+@pytest.mark.parametrize("place", [PLACE, STATED])
+def test_the_bytes_of_a_record_say_when_it_is_due(place: dict[str, str]) -> None:
+    data = record_bytes({"colour": "red", **place})
+    assert stored_due_ms(memoryview(data), 1_000) == 5_250
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        STATED | {"TIMER_DELIVER_MS": "6001"},
+        {"TIMER_DELAY_MS": "1", **STATED},
+        {name: value for name, value in STATED.items() if name != "TIMER_DELIVER_MS"},
+        {name: value for name, value in STATED.items() if name != "TIMER_OUT_MS"},
+        {"ORBITMQ_DUE_MS": "5251", **STATED},
+    ],
+)
+def test_where_only_the_facts_tell_the_bytes_say_nothing(values: dict[str, str]) -> None:
+    assert stored_due_ms(record_bytes(values), 1_000) is None
+    assert stored_due_ms(record_bytes(values, body=encode_properties(STATED)), 1_000) is None, "a body is no property"
+
+
+def test_bytes_that_are_no_record_of_the_usual_form_say_nothing() -> None:
+    good = record_bytes(STATED)
+    for data in (b"", good[:90], good[:7] + b"\xab" + good[8:], good[:84] + b"\x7f" + good[85:]):
+        assert stored_due_ms(data, 1_000) is None
+    assert stored_due_ms(record_bytes(STATED, born_host=bytes(20), sys_flag=0x10), 1_000) is None
+
+
 def test_a_cancel_record_of_somebody_else_names_whom_it_cancels() -> None:
     found = facts({"TIMER_DEL_UNIQKEY": "Topic+u1", **PLACE})
     assert found is not None
@@ -103,6 +179,14 @@ def test_the_cancel_record_of_a_change_of_ours_names_nobody(values: dict[str, st
 
 def test_a_cancel_record_that_hops_still_names_whom_it_cancels() -> None:
     found = facts({"TIMER_DEL_UNIQKEY": "Topic+u1", "TIMER_ROLL_TIMES": "1", **PLACE}, source=101)
+    assert found is not None
+    assert found.cancel_key == "Topic+u1"
+
+
+@pytest.mark.parametrize("source", [0, 101])
+def test_a_cancel_record_of_a_reschedule_that_hops_names_what_may_have_hopped_with_it(source: int) -> None:
+    values = {"TIMER_DEL_UNIQKEY": "Topic+u1", "ORBITMQ_LEFT_MS": "4000", "TIMER_ROLL_TIMES": "1"}
+    found = facts({**values, **PLACE}, source=source)
     assert found is not None
     assert found.cancel_key == "Topic+u1"
 
