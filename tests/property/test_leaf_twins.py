@@ -18,6 +18,7 @@ from orbitmq.protocol.properties import Property
 from orbitmq.store import index_batch, reading
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
+from orbitmq.timing.timer_times import stored_due_time
 
 REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading)
 REFERENCES = leaf.REFERENCES
@@ -148,8 +149,18 @@ def stored(text: str, due: str, body: bytes, hosts: bytes) -> bytes:
     )  # fmt: skip
 
 
+SPAN_MS = 10
 DUES = st.sampled_from(
-    [f"{Property.DUE_MS}\x0117\x02"] * 3 + ["", f"{Property.DUE_MS}\x0117", f"{Property.DUE_MS}\x011x\x02"]
+    [f"{Property.DUE_MS}\x0117\x02"] * 3
+    + ["", f"{Property.DUE_MS}\x0117", f"{Property.DUE_MS}\x011x\x02"]
+    + [
+        f"TIMER_DELIVER_MS\x01{due}\x02TIMER_OUT_MS\x01{slot}\x02"
+        for due, slot in ((17, 10), (20, 10), (21, 10), (10, 10))
+    ]
+    + [
+        "TIMER_OUT_MS\x0110\x02TIMER_DELIVER_MS\x0117",
+        "TIMER_DELAY_MS\x011\x02TIMER_DELIVER_MS\x0117\x02TIMER_OUT_MS\x0110\x02",
+    ]
 )
 PLACED = st.sampled_from(["", "REAL_TOPIC\x01SCHEDULE\x02REAL_QID\x0112\x02"])
 STORED = st.builds(
@@ -158,12 +169,21 @@ STORED = st.builds(
 )  # fmt: skip
 
 
+def stated(values: dict[str, str]) -> int:
+    """The time that the sender of a timer message stated, which its slot does not contradict."""
+    slot_ms = int(values[Property.TIMER_OUT_MS])
+    due_ms = stored_due_time(values, slot_ms, 6, SPAN_MS)
+    assert str(due_ms) == values.get(Property.TIMER_DELIVER_MS)
+    return due_ms
+
+
 def layered(data: bytes) -> Any:
     """The message, encoded with the place and the time of the record, queue offset and due time, as plain code reads them."""
     try:
         record = records.decode_record(data)
         message = restore_message(record)
-        due_ms = int(properties.decode_properties(record.properties)[Property.DUE_MS])
+        values = properties.decode_properties(record.properties)
+        due_ms = int(values[Property.DUE_MS]) if Property.DUE_MS in values else stated(values)
     except (RecordError, Undeliverable, ValueError, KeyError) as error:
         return error
     encoded = records.encode_stored(
@@ -185,7 +205,7 @@ SHY = ("TAGS",)
 @given(st.lists(mutated(STORED) | STORED, max_size=3), st.sampled_from(["", "a"]), st.sampled_from([(), SHY]))
 def test_restored_rows(twin: Any, stored_records: list[bytes], needed: str, shy: tuple[str, ...]) -> None:
     """What the twin understands it reads and encodes as the layers do; the rest it leaves alone."""
-    rows = twin.restored_rows(stored_records, [4] * len(stored_records), Property.DUE_MS, needed, shy)
+    rows = twin.restored_rows(stored_records, [4] * len(stored_records), Property.DUE_MS, needed, shy, SPAN_MS)
     assert len(rows) == len(stored_records)
     for row, data in zip(rows, stored_records, strict=True):
         if row is None or row[0][1] in UNDELIVERABLE_TOPICS:
@@ -199,6 +219,6 @@ def test_restored_rows(twin: Any, stored_records: list[bytes], needed: str, shy:
 
 def test_the_usual_timer_record_is_not_left_to_the_layers(twin: Any) -> None:
     data = stored("a\x01b\x02REAL_TOPIC\x01T\x02REAL_QID\x013\x02", f"{Property.DUE_MS}\x0117\x02", b"body", bytes(8))
-    (row,) = twin.restored_rows([data], [4], Property.DUE_MS, "", ())
+    (row,) = twin.restored_rows([data], [4], Property.DUE_MS, "", (), 0)
     assert row is not None
     assert row == layered(data)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, SCHEDULE_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
@@ -24,6 +25,11 @@ from orbitmq.timing.timers.audit import GRACE_MS
 
 WAITING_TOPICS = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, SCHEDULE_TOPIC})
 OURS = frozenset({Property.DUE_MS, Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.FAR})
+
+
+def due_text(values: Mapping[str, str]) -> str:
+    """When a record that waits says that it is due; `None` where it does not say."""
+    return str(values.get(Property.DUE_MS, values.get(Property.TIMER_DELIVER_MS)))
 
 
 class Broken(AssertionError):
@@ -229,7 +235,7 @@ class Account:
             self._deliver(standing, entry, sent.first_ms)
 
     def _wait(self, standing: Standing, entry: Entry) -> None:
-        due_ms, sent = int(entry.values[Property.DUE_MS]), standing.sent
+        due_ms, sent = int(due_text(entry.values)), standing.sent
         if due_ms not in sent.dues and due_ms != standing.due_ms:
             # A time that had passed means the moment of the change.
             is_now = min(sent.dues) <= due_ms <= entry.stored_ms
@@ -284,8 +290,10 @@ class Account:
             self._cancelled_in_time(standing, entry)
             delivery = Delivery(standing, due_ms, standing.root, entry.position, not standing.has_moved)
             was_missed = self.is_damaged and entry.stored_ms >= due_ms + GRACE_MS
-            in_order = due_ms > standing.seen_ms and entry.stored_ms >= standing.stored_ms > due_ms - self.roll_ms
-            if in_order and not was_missed:
+            in_order = due_ms > standing.seen_ms and entry.stored_ms >= standing.stored_ms
+            # Store timestamps stand still while a clock that was set back catches up; what is linked goes by the clock.
+            has_rolled = min(standing.stored_ms, standing.seen_ms) <= due_ms - self.roll_ms
+            if in_order and not has_rolled and not was_missed:
                 self._in_order(delivery, standing.place_end)
                 self.deliveries.setdefault(sent.topic, []).append(delivery)
         standing.state, standing.place, standing.place_end = State.DELIVERED, entry.position, entry.end
@@ -297,7 +305,7 @@ class Account:
         if (
             standing.has_moved
             or standing.sent.key in self.disturbed
-            or standing.stored_ms <= standing.due_ms - self.roll_ms
+            or min(standing.stored_ms, standing.seen_ms) <= standing.due_ms - self.roll_ms
         ):
             return
         began = self._confirmed_before(entry.position)
@@ -343,11 +351,11 @@ class Account:
             values = entry.values
             lines.append(
                 f"{entry.position} {entry.topic[-12:]}/{entry.queue_id} {values.get(Property.UNIQ_KEY)} stored {entry.stored_ms} "
-                f"due {values.get(Property.DUE_MS)} source {entry.source} {values.get(Property.TIMER_DEL_UNIQKEY, '')} "
+                f"due {due_text(values)} source {entry.source} {values.get(Property.TIMER_DEL_UNIQKEY, '')} "
                 f"{entry.body[:60]!r}"
                 if entry.topic == TIMER_CHANGES_TOPIC
                 else f"{entry.position} {entry.topic[-12:]}/{entry.queue_id} {values.get(Property.UNIQ_KEY)} stored {entry.stored_ms} "
-                f"due {values.get(Property.DUE_MS)} source {entry.source} {values.get(Property.TIMER_DEL_UNIQKEY, '')}"
+                f"due {due_text(values)} source {entry.source} {values.get(Property.TIMER_DEL_UNIQKEY, '')}"
             )
         return lines
 

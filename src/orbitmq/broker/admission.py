@@ -264,8 +264,9 @@ class Admission:
             topic, queue_id = SCHEDULE_TOPIC, level - 1
         elif (time := self.timers.time_of(values, now_ms)) is not None:
             slot_ms = None if time.is_cancel else time.slot_ms
-            waiting_values(values, topic, queue_id, time)
-            topic, queue_id = self.timers.topic_for(time, now_ms), 0
+            stored_topic = self.timers.topic_for(time, now_ms)
+            waiting_values(values, topic, queue_id, time, stored_topic)
+            topic, queue_id = stored_topic, 0
         try:
             properties = encode_properties(values)
         except RecordError as error:

@@ -103,7 +103,7 @@ class BatchAdmission:
                 unique_key = values[Property.UNIQ_KEY]
                 values = admission.own.complete(values)
                 if time is not None:
-                    waiting_values(values, topic, queue_id, time)
+                    waiting_values(values, topic, queue_id, time, stored_topic)
                 properties = _encoded(values)
             if once is not None:
                 sends.append(once)

@@ -108,7 +108,7 @@ class PlainAdmission:
                 0,
                 tags_code(values.get(Property.TAGS)),
             )
-            properties += waiting_bytes(topic, queue_id, time)
+            properties += waiting_bytes(values, topic, queue_id, time, stored_topic)
             handle = self._timers.handle_of(topic, time.slot_ms, unique_key)
         elif delay is None:
             stored_topic, stored_queue, code = topic, queue_id, tags_code(values.get(Property.TAGS))

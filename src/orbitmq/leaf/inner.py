@@ -377,16 +377,16 @@ BODY_AT = 88
 
 
 def restored_rows(
-    records: list[Any], positions: list[int], due_name: str, needed: str, shy: tuple[str, ...]
+    records: list[Any], positions: list[int], due_name: str, needed: str, shy: tuple[str, ...], span_ms: int
 ) -> list[tuple[Any, ...] | None]:
     return [
-        _restored_row(record, position, due_name, needed, shy)
+        _restored_row(record, position, due_name, needed, shy, span_ms)
         for record, position in zip(records, positions, strict=True)
     ]
 
 
 def _restored_row(
-    record: Any, position: int, due_name: str, needed: str, shy: tuple[str, ...]
+    record: Any, position: int, due_name: str, needed: str, shy: tuple[str, ...], span_ms: int
 ) -> tuple[Any, ...] | None:
     if record is None:
         return None
@@ -421,16 +421,17 @@ def _restored_row(
     topic = values.get("REAL_TOPIC")
     queue_text = values.get("REAL_QID")
     due = values.get(due_name)
-    if topic is None or queue_text is None or due is None or (needed and needed not in values):
+    if topic is None or queue_text is None or (needed and needed not in values):
         return None
     queue_id = _number(queue_text)
-    due_ms = _number(due)
+    due_ms = _stated_due(values, span_ms) if due is None else _number(due)
     if not 0 <= queue_id <= INT32_MAX or due_ms < 0:
         return None
-    entry = f"{due_name}\x01{due}\x02".encode()
-    if not properties.endswith(entry):
-        return None
-    properties = properties[: len(properties) - len(entry)]
+    if due is not None:
+        entry = f"{due_name}\x01{due}\x02".encode()
+        if not properties.endswith(entry):
+            return None
+        properties = properties[: len(properties) - len(entry)]
     if "\0" in topic:
         return None
     topic_bytes = topic.encode()
@@ -460,6 +461,15 @@ def _restored_row(
         properties,
     )
     return message, _get64(data, 20), due_ms
+
+
+def _stated_due(values: dict[str, str], span_ms: int) -> int:
+    """The absolute time that a timer message asks for, when it lies in the slot of the record; else -1."""
+    deliver, slot = values.get("TIMER_DELIVER_MS"), values.get("TIMER_OUT_MS")
+    if deliver is None or slot is None or "TIMER_DELAY_SEC" in values or "TIMER_DELAY_MS" in values:
+        return -1
+    deliver_ms, slot_ms = _number(deliver), _number(slot)
+    return deliver_ms if slot_ms >= 0 and slot_ms < deliver_ms <= slot_ms + span_ms else -1
 
 
 def _number(text: str) -> int:

@@ -65,7 +65,7 @@ cdef long long _get64(bytes data, Py_ssize_t at) except? -1
 )
 cpdef list batch_rows(bytes body)
 
-cpdef list restored_rows(list records, list positions, str due_name, str needed, tuple shy)
+cpdef list restored_rows(list records, list positions, str due_name, str needed, tuple shy, long long span_ms)
 
 @cython.locals(
     magic=cython.longlong, data=bytes, properties=bytes, values=dict, end=cython.Py_ssize_t, body_size=cython.longlong,
@@ -73,7 +73,10 @@ cpdef list restored_rows(list records, list positions, str due_name, str needed,
     queue_id=cython.longlong, due_ms=cython.longlong, entry=bytes, tags=str, topic=str, topic_bytes=bytes,
     properties_size=cython.longlong, head=bytearray, middle=bytearray, name=str,
 )
-cdef tuple _restored_row(record, long long position, str due_name, str needed, tuple shy)
+cdef tuple _restored_row(record, long long position, str due_name, str needed, tuple shy, long long span_ms)
+
+@cython.locals(deliver=str, slot=str, deliver_ms=cython.longlong, slot_ms=cython.longlong)
+cdef long long _stated_due(dict values, long long span_ms)
 
 @cython.locals(value=cython.longlong, character=cython.Py_UCS4, digit=cython.longlong)
 cdef long long _number(str text)

@@ -56,20 +56,22 @@ def restored_rows(
     due_name: str,
     needed: str,
     shy: tuple[str, ...],
+    span_ms: int,
 ) -> list[tuple[EncodedMessage, int, int] | None]:
     """For each record, which is to lie at its position: the restored message, its queue offset and its due time, straight from
-    the bytes. None leaves a record to whoever reads it with more thought: damaged, not of this position, without the due time
-    at its end under `due_name`, without the property `needed`, with one of `shy`. Plain Python leaves all of them."""
+    the bytes. The due time stands at its end under `due_name`, or is the time that its sender stated, in the slot of `span_ms` that
+    the record names. None leaves a record to whoever reads it with more thought: damaged, not of this position, without a due
+    time, without the property `needed`, with one of `shy`. Plain Python leaves all of them."""
     return [None] * len(records)
 
 
 def encoded_rows(
-    records: list[bytes | memoryview | None], positions: list[int], needed: str, shy: tuple[str, ...]
+    records: list[bytes | memoryview | None], positions: list[int], needed: str, shy: tuple[str, ...], span_ms: int = 0
 ) -> list[tuple[EncodedMessage, int, int] | None]:
-    """`restored_rows` of records that carry our due time. Whatever it raises for one of them: then it has understood none, and
-    who restores them one by one finds out which."""
+    """`restored_rows` of records that carry our due time or, in slots of `span_ms`, their sender's. Whatever it raises for one of
+    them: then it has understood none, and who restores them one by one finds out which."""
     try:
-        return restored_rows(records, positions, Property.DUE_MS, needed, shy)
+        return restored_rows(records, positions, Property.DUE_MS, needed, shy, span_ms)
     except Exception:
         logger.exception("%d records could not be read together, they are read one by one", len(records))
         return [None] * len(records)

@@ -143,10 +143,19 @@ def _refused(refusal: TimerRefusal, remark: str) -> TimerTime:
     return TimerTime(TimerKind.REFUSED, refusal=refusal, remark=remark)
 
 
+def is_stated(properties: Mapping[str, str], deliver_ms: int) -> bool:
+    """Whether the sender's own properties say this due time to the millisecond, so that a record needs no second one."""
+    return (
+        properties.get(Property.TIMER_DELIVER_MS) == str(deliver_ms)
+        and Property.TIMER_DELAY_SEC not in properties
+        and Property.TIMER_DELAY_MS not in properties
+    )
+
+
 def stored_due_time(properties: Mapping[str, str], slot_ms: int, store_timestamp: int, precision_ms: int) -> int:
     """The due time of a record in the timer topic, from `slot_ms` (exclusive) to `slot_ms` + precision.
 
-    Records of ours carry it; an absolute time of the sender counts too. For a delay that RocketMQ accepted, the clock
+    Records of ours carry it, or an absolute time of the sender that is the same. For a delay that RocketMQ accepted, the clock
     it counted from is not recorded: the store time is the nearest known one that is not earlier. In doubt it is
     the end of the slot, which is when RocketMQ delivers. So the answer is never before the true due time.
     """

@@ -186,7 +186,7 @@ def test_choose_spans(way) -> None:
 
 
 def rows(way, *records: bytes | None, position: int = RECORD["physical_offset"], due: str = "ORBITMQ_DUE_MS") -> list:
-    return way.restored_rows(list(records), [position] * len(records), due, "TIMER_OUT_MS", ("SHY",))
+    return way.restored_rows(list(records), [position] * len(records), due, "TIMER_OUT_MS", ("SHY",), 1_000)
 
 
 def test_a_restored_row_is_the_record_of_the_restored_message_or_none(way) -> None:
@@ -205,7 +205,18 @@ def test_a_restored_row_is_the_record_of_the_restored_message_or_none(way) -> No
     assert message[1:] == (
         "Real", 7, restored.tags_code, "k", "a b", 0, restored.prepared_transaction_offset, restored.properties
     )  # fmt: skip
+    stated = text.replace(b"TIMER_OUT_MS", b"TIMER_DELIVER_MS\x0117\x02TIMER_OUT_MS")
+    ((message, queue_offset, due_ms),) = rows(way, encode(way, topic=b"rmq_sys_wheel_timer", properties=stated))
+    assert (queue_offset, due_ms, message[8]) == (12, 17, stated)
+    ((message, _, due_ms),) = rows(way, encode(way, properties=stated.replace(b"\x0117", b"\x0120") + due))
+    assert (due_ms, message[8]) == (17, stated.replace(b"\x0117", b"\x0120"))
     unusual = [
+        stated.replace(b"\x0117", b"\x0116"),
+        stated.replace(b"\x0117", b"\x011017"),
+        stated.replace(b"\x0117", b"\x011x"),
+        stated.replace(b"\x0116", b"\x01x"),
+        stated + b"TIMER_DELAY_SEC\x011\x02",
+        stated + b"TIMER_DELAY_MS\x011\x02",
         text + due + b"A\x01b\x02",
         text + b"TAGS\x01twice\x02" + due,
         text + b"SHY\x011\x02" + due,

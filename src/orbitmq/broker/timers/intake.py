@@ -6,7 +6,8 @@ added is what only a broker knows: how crowded a slot is, and how far the far ti
 Rules of this file
 1. Nothing is stored and nothing is remembered but the messages of a slot that are on their way into the log.
 2. A refusal has RocketMQ's code and a remark that names the property, its value and the limit.
-3. Who waits for a time does so in a system topic; where it goes stands in its last four properties, always in one order.
+3. Who waits for a time does so in a system topic; where it goes stands in its last properties, always in one order.
+4. A due time that the sender's own properties say is not written a second time, but in the far tier, which reads ours.
 
 Source: RocketMQ timer store, rules at put time, congestion.
 """
@@ -31,6 +32,7 @@ from orbitmq.timing.timer_times import (
     TimerRules,
     TimerTime,
     is_congested,
+    is_stated,
     slot_time,
     timer_time,
 )
@@ -39,7 +41,7 @@ SLOT_LIMIT_NONE: Final = 2**31 - 1
 """`timerCongestNumEachSlot` at its default: no slot is ever crowded."""
 
 PLACE_NAMES: Final = (Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.REAL_QID, Property.DUE_MS)
-"""The properties that a waiting message gets, in this order, behind all others."""
+"""The properties that a waiting message gets, in this order, behind all others; the last one where it is needed."""
 
 USUAL_DIGITS: Final = 13
 """Of a time in milliseconds from 2001 to 2286."""
@@ -172,21 +174,21 @@ class TimerIntake:
             self._on_the_way.clear()
 
 
-def waiting_values(values: dict[str, str], topic: str, queue_id: int, time: TimerTime) -> None:
-    """Write into `values` where the message goes and when; what stood there under these names is gone."""
+def waiting_values(values: dict[str, str], topic: str, queue_id: int, time: TimerTime, stored_topic: str) -> None:
+    """Write into `values` where the message goes and when, while it waits in `stored_topic`; what stood there under these names
+    is gone."""
     for name in PLACE_NAMES:
         values.pop(name, None)
     values[Property.TIMER_OUT_MS] = str(time.slot_ms)
     values[Property.REAL_TOPIC] = topic
     values[Property.REAL_QID] = str(queue_id)
-    values[Property.DUE_MS] = str(time.deliver_ms)
+    if stored_topic == FAR_TIMER_TOPIC or not is_stated(values, time.deliver_ms):
+        values[Property.DUE_MS] = str(time.deliver_ms)
 
 
-def waiting_bytes(topic: str, queue_id: int, time: TimerTime) -> bytes:
-    """The same as stored bytes, to be put behind properties that have none of these names."""
-    return b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02ORBITMQ_DUE_MS\x01%d\x02" % (
-        time.slot_ms,
-        topic.encode(),
-        queue_id,
-        time.deliver_ms,
-    )
+def waiting_bytes(values: dict[str, str], topic: str, queue_id: int, time: TimerTime, stored_topic: str) -> bytes:
+    """The same as stored bytes, to be put behind the properties `values`, which have none of these names."""
+    place = b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (time.slot_ms, topic.encode(), queue_id)
+    if stored_topic != FAR_TIMER_TOPIC and is_stated(values, time.deliver_ms):
+        return place
+    return place + b"ORBITMQ_DUE_MS\x01%d\x02" % time.deliver_ms

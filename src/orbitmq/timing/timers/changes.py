@@ -48,7 +48,7 @@ _REPLACED: Final = tuple(
         Property.REAL_UNIQ_KEY,
     )
 )
-_PLACE: Final = [*_REPLACED[:4], b""]
+_PLACES: Final = ([*_REPLACED[:3], b""], [*_REPLACED[:4], b""])
 """How the properties of a message end that was admitted here and not changed since."""
 _PLACE_BEGINS: Final = b"\x02" + _REPLACED[0] + b"\x01"
 _UNIQ_KEY: Final = Property.UNIQ_KEY.encode()
@@ -124,7 +124,7 @@ def _without_place(properties: bytes) -> bytes:
     at = properties.rfind(_PLACE_BEGINS)
     if at > 0:
         place = [entry.partition(b"\x01")[0] for entry in properties[at + 1 :].split(b"\x02")]
-        if place == _PLACE and not any(properties.find(name, 0, at) >= 0 for name in _REPLACED):
+        if place in _PLACES and not any(properties.find(name, 0, at) >= 0 for name in _REPLACED):
             return properties[: at + 1]
     for name in _REPLACED:
         properties = without_property(properties, name)
@@ -144,7 +144,7 @@ def _cancel(record: Record, values: dict[str, str], now_ms: int, *, source: int,
     properties = (
         f"TAGS\x01{RECALL_TAG}\x02{identity}TIMER_DEL_UNIQKEY\x01{cancel_key(topic, waiting_key)}\x02"
         f"TIMER_DELIVER_MS\x01{slot_ms + 1}\x02WAIT\x01false\x02{left}TIMER_OUT_MS\x01{slot_ms}\x02"
-        f"REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02ORBITMQ_DUE_MS\x01{slot_ms + 1}\x02"
+        f"REAL_TOPIC\x01{topic}\x02REAL_QID\x010\x02"
     )
     return NewMessage(
         TIMER_TOPIC,

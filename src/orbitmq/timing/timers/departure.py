@@ -89,7 +89,9 @@ class Departure:
             records = self._read_ahead.take(store, positions)
             is_pending, leaving = self._ledger.pending.is_pending, self._leaving
             may_name = self._ledger.cancels.may_name
-            for unit, data, found in zip(units, records, encoded_deliveries(records, positions), strict=True):
+            for unit, data, found in zip(
+                units, records, encoded_deliveries(records, positions, self._precision_ms), strict=True
+            ):
                 due_ms, physical_offset, slot_ms, _ = unit
                 row = None
                 if found is not None:
@@ -161,7 +163,7 @@ class Departure:
         """When the record says its time comes; what the unit says when it does not say."""
         if data is None:
             return unit.due_ms
-        due_ms = stored_due_ms(data)
+        due_ms = stored_due_ms(data, self._precision_ms)
         if due_ms is None:
             facts = self._facts(data)
             due_ms = unit.due_ms if facts is None else facts.deliver_ms

@@ -13,6 +13,7 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.timing.timers.facts import facts_of_record
 
 NOW = 1_700_000_000_000
 KEY = "K" * 32
@@ -20,6 +21,13 @@ KEY = "K" * 32
 
 def values(record) -> dict[str, str]:
     return decode_properties(record.properties)
+
+
+def due_ms(record) -> int:
+    """When a waiting message falls due, as the timers see it."""
+    facts = facts_of_record(record, 1_000)
+    assert facts is not None
+    return facts.deliver_ms
 
 
 def waiting(rig):
@@ -54,7 +62,6 @@ class TestWaiting:
             "TIMER_OUT_MS": str(NOW + 5_000),
             "REAL_TOPIC": "T",
             "REAL_QID": "3",
-            "ORBITMQ_DUE_MS": str(NOW + 5_250),
         }
         assert answer.fields["queueId"] == "3"
         assert rig.records("T", 3) == []
@@ -70,7 +77,21 @@ class TestWaiting:
     )
     def test_each_of_the_three_properties(self, rig, name: str, value: str, deliver_ms: int) -> None:
         rig.sent_ok("T", b"x", {name: value})
-        assert values(waiting(rig)[0])["ORBITMQ_DUE_MS"] == str(deliver_ms)
+        assert due_ms(waiting(rig)[0]) == deliver_ms
+
+    @pytest.mark.parametrize(
+        ("times", "is_written"),
+        [
+            ({"TIMER_DELIVER_MS": str(NOW + 5_250)}, False),
+            ({"TIMER_DELIVER_MS": f"{NOW + 5_250:015}"}, True),
+            ({"TIMER_DELIVER_MS": str(NOW + 5_250), "TIMER_DELAY_MS": "5249"}, True),
+        ],
+    )
+    def test_a_time_that_the_sender_states_is_not_written_twice(self, rig, times, is_written: bool) -> None:
+        rig.sent_ok("T", b"x", times)  # the broker makes its key: the general way
+        rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, **times})
+        assert [due_ms(record) for record in waiting(rig)] == [NOW + 5_250] * 2
+        assert ["ORBITMQ_DUE_MS" in values(record) for record in waiting(rig)] == [is_written] * 2
 
     @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
     def test_a_handle_is_given_for_what_waits(self, rig, code: int) -> None:
@@ -125,8 +146,11 @@ class TestWaiting:
         rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELAY_SEC": "43201"})
         rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELAY_MS": "43199999"})
         rig.sent_ok("T", b"0", {"UNIQ_KEY": KEY, "TIMER_DELAY_SEC": "43201", "TIMER_DEL_UNIQKEY": "T+K"})
-        (far,) = rig.records(FAR_TIMER_TOPIC)
-        assert values(far)["ORBITMQ_DUE_MS"] == str(NOW + 43_201_001)
+        rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELIVER_MS": str(NOW + 43_201_001)})
+        rig.sent_ok("T", b"x", {"TIMER_DELIVER_MS": str(NOW + 43_201_001)})  # the broker makes its key, the general way
+        for far in rig.records(FAR_TIMER_TOPIC):
+            assert values(far)["ORBITMQ_DUE_MS"] == str(NOW + 43_201_001), "the far tier reads ours only"
+        assert len(rig.records(FAR_TIMER_TOPIC)) == 3
         assert len(waiting(rig)) == 2
 
 
@@ -235,7 +259,7 @@ class TestBatches:
         assert [record.body for record in records] == [b"body0", b"body1", b"body2"]
         for record in records:
             stored = values(record)
-            assert (stored["REAL_TOPIC"], stored["REAL_QID"], stored["ORBITMQ_DUE_MS"]) == ("T", "2", str(NOW + 5_250))
+            assert (stored["REAL_TOPIC"], stored["REAL_QID"], due_ms(record)) == ("T", "2", NOW + 5_250)
         assert [values(record)["UNIQ_KEY"] for record in records][:2] == ["A", "B"]
         assert rig.records("T", 2) == []
 

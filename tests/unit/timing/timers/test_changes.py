@@ -114,7 +114,6 @@ def test_a_recall_is_rocketmqs_cancel_record_with_a_source() -> None:
         "TIMER_OUT_MS": str(NOW + 9_000),
         "REAL_TOPIC": "T",
         "REAL_QID": "0",
-        "ORBITMQ_DUE_MS": str(NOW + 9_001),
     }
     log.change((message,))
     assert log.pending_by_our_rules() == [("OTHER", NOW + 5)]

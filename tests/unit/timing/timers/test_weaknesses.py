@@ -182,7 +182,7 @@ def test_t06_a_record_that_cannot_be_restored_is_not_in_the_way(
             raise ZeroDivisionError("nobody thought of this")
         return restore(data)
 
-    monkeypatch.setattr(departure, "encoded_deliveries", lambda records, positions: [None] * len(records))
+    monkeypatch.setattr(departure, "encoded_deliveries", lambda records, positions, precision_ms: [None] * len(records))
     monkeypatch.setattr(little.timers._departure.release, "_restore", breaks)
     pass_time(little, 1_000)
     assert little.bodies() == [b"0", b"2"]
