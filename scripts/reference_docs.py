@@ -70,7 +70,7 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli", "testing",
+    "wire", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli", "spark", "testing",
 )  # fmt: skip
 
 

@@ -45,6 +45,15 @@ class RecordError(ProtocolError):
     """Bytes are not a message record, or a field of a message does not fit its place in one."""
 
 
+class DamagedRecordError(RecordError):
+    """One record among many is damaged: `position` is where it begins in the data given, `why` what is wrong with it."""
+
+    def __init__(self, position: int, why: str, *, remedy: str | None = None) -> None:
+        super().__init__(f"the record at position {position} is damaged: {why}", remedy=remedy)
+        self.position = position
+        self.why = why
+
+
 class StoreError(OrbitError):
     """The message store cannot do what was asked."""
 
@@ -124,3 +133,7 @@ class RemoteError(ClientError):
 
 class StaleEpochError(RemoteError):
     """An idempotent send belongs to an epoch that its scope has left behind: another writer has taken over. Not stored."""
+
+
+class SparkUnavailableError(OrbitError):
+    """This environment lacks what a Spark session needs: the package, a Java, or formats that can be found."""

@@ -1,4 +1,7 @@
-"""orbitmq in PySpark: the data sources `orbitmq` and `orbitmq-log`.
+"""orbitmq in PySpark: a session that needs no set-up, and the data sources `orbitmq` and `orbitmq-log`.
+
+    spark = orbitmq.spark.session()
+    orders = spark.read.format("orbitmq").option("nameServer", "localhost:9876").option("topic", "orders").load()
 
 The formats need no registration: Spark finds them by the packages `pyspark_orbitmq` and `pyspark_orbitmq_log`.
 
@@ -7,3 +10,21 @@ Rules of this package
 2. Nothing touches the JVM or a SparkContext, so that all of it works through Spark Connect as well.
 3. Readers, writers and partitions travel between processes: they hold values, never a connection.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orbitmq.spark.spark_session import session
+
+__all__ = ["session"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "session":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from orbitmq.spark.spark_session import session
+
+    globals()[name] = session
+    return session

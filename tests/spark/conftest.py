@@ -1,0 +1,136 @@
+"""One Spark session for all tests of this folder, and a real server beside it.
+
+Rules of this file
+1. A test that finds no PySpark or no Java is skipped with the reason.
+2. Session and server are shared, so every test makes topics of its own. Who breaks or ends a server starts one by `serve`.
+3. The Java ends with the last test of this folder: what runs after it has the machine for itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orbitmq.errors import SparkUnavailableError
+from orbitmq.spark import session
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "system"))
+
+from server_process import ServedProcess  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMIT_S = 300
+"""For one test; the first waits for the session and for the first use of everything."""
+
+SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxIndexNum": 200_000}
+"""A small store: its files are created in no time, and rolled in tests."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LIMIT_S))
+
+
+@pytest.fixture(scope="session")
+def _spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    interrupt = signal.getsignal(signal.SIGINT)
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    try:
+        started = session("local[2]", app_name="tests", **settings)
+    except SparkUnavailableError as reason:
+        pytest.skip(str(reason))
+    signal.signal(signal.SIGINT, interrupt)  # Spark takes it to cancel its jobs; pytest wants it
+    yield started
+    end_java()
+
+
+@pytest.fixture
+def spark(_spark: SparkSession) -> Iterator[SparkSession]:
+    """The session. Streams that a test leaves behind end with it; settings and temporary views are its own business."""
+    yield _spark
+    for query in _spark.streams.active:
+        query.stop()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or HERE not in nextitem.path.parents:
+        end_java()
+
+
+def end_java() -> None:
+    """Stop the session and the process behind it, if there is one."""
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    running = SparkSession._instantiatedSession
+    if running is not None:
+        running.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        SparkContext._gateway = SparkContext._jvm = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(60)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    """A name server and a broker, stopped in order at the end."""
+    process = ServedProcess(tmp_path_factory.mktemp("server"), settings=SMALL)
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.kill()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., ServedProcess]]:
+    """Starts servers that do not outlive the test: `serve("name", settings={...})`."""
+    started: list[ServedProcess] = []
+
+    def start(name: str = "server", **options: object) -> ServedProcess:
+        settings = {**SMALL, **options.pop("settings", {})}  # type: ignore[dict-item]
+        process = ServedProcess(tmp_path / name, settings=settings, **options)  # type: ignore[arg-type]
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def name_server(server: ServedProcess) -> str:
+    """The address that the option `nameServer` takes."""
+    return f"127.0.0.1:{server.name_port}"
+
+
+_topics = itertools.count(1)
+
+
+@pytest.fixture
+def topic(server: ServedProcess, request: pytest.FixtureRequest) -> str:
+    """A new topic with four queues; with others: `@pytest.mark.parametrize("topic", [1], indirect=True)`."""
+    name = f"topic-{next(_topics)}"
+    server.create_topic(name, getattr(request, "param", 4))
+    return name
