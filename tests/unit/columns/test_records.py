@@ -1,0 +1,106 @@
+"""Records in bulk give what the plain decoders give of each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orbitmq.columns.records import examine, record_batch, record_batches, walk
+from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema, column_names
+from orbitmq.errors import DamagedRecordError
+from orbitmq.protocol.records import CheckStatus, check_record, encode_blank
+
+from .plain_rows import batch_rows, plain_rows
+from .random_records import record_data
+
+_FORMS = st.sampled_from(list(PropertiesAs))
+
+
+@given(record_data(), _FORMS, st.sampled_from(["broker-a", None]))
+@settings(max_examples=300, deadline=None)
+def test_every_column_is_what_the_plain_decoder_says(
+    drawn: tuple[bytes, list[int]], properties: PropertiesAs, broker_name: str | None
+) -> None:
+    data, starts = drawn
+    names = column_names(properties)
+    found = walk(data)
+    assert found.starts.tolist() == starts
+    assert found.end == len(data)
+    assert found.stopped is None
+    batch = record_batch(data, found.starts, names, broker_name=broker_name, properties=properties)
+    assert batch.schema == arrow_schema(names, properties)
+    assert batch_rows(batch) == plain_rows(data, starts, names, broker_name, properties)
+
+
+@given(record_data(), st.lists(st.sampled_from(list(COLUMNS)), unique=True))
+@settings(max_examples=100, deadline=None)
+def test_any_columns_in_any_order(drawn: tuple[bytes, list[int]], names: list[str]) -> None:
+    data, starts = drawn
+    batch = record_batch(data, np.array(starts, np.int64), names, broker_name="b", properties=PropertiesAs.MAP)
+    assert batch.schema.names == names
+    if names:
+        assert batch_rows(batch) == plain_rows(data, starts, names, "b", PropertiesAs.MAP)
+
+
+@given(record_data(base=1000, plain=True), st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_changed_byte_is_judged_as_the_plain_check_does(drawn: tuple[bytes, list[int]], data: st.DataObject) -> None:
+    original, starts = drawn
+    changed = bytearray(original)
+    for _ in range(data.draw(st.integers(0, 3)) if original else 0):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    examined = examine(changed, np.array(starts, np.int64), base=1000, sums=True)
+    damaged = {damage.position for damage in examined.damaged}
+    for start in starts:
+        check = check_record(bytes(changed), start, len(changed), expect_physical_offset=1000 + start)
+        assert (start in damaged) == (check.status is not CheckStatus.VALID), check
+    assert sorted([*damaged, *examined.layout.starts.tolist()]) == starts
+    assert [damage.position for damage in examined.damaged] == sorted(damaged)
+
+
+@given(record_data(), st.integers(1, 2000))
+@settings(max_examples=100, deadline=None)
+def test_small_batches_hold_the_same_rows(drawn: tuple[bytes, list[int]], batch_bytes: int) -> None:
+    data, starts = drawn
+    names = column_names(PropertiesAs.MAP)
+    layout = examine(data, np.array(starts, np.int64)).layout
+    rows = []
+    for batch in record_batches(
+        data, layout, names, broker_name=None, properties=PropertiesAs.MAP, batch_bytes=batch_bytes
+    ):
+        assert batch.num_rows
+        rows += batch_rows(batch)
+    assert rows == plain_rows(data, starts, names, None, PropertiesAs.MAP)
+
+
+@given(record_data(), st.integers(0, 60))
+@settings(max_examples=100, deadline=None)
+def test_a_walk_stops_before_what_is_not_whole(drawn: tuple[bytes, list[int]], missing: int) -> None:
+    data, starts = drawn
+    cut = data[: max(len(data) - missing, 0)]
+    ends = [*starts[1:], len(data)][: len(starts)]
+    whole = [start for start, end in zip(starts, ends, strict=True) if end <= len(cut)]
+    found = walk(cut)
+    assert found.starts.tolist() == whole
+    assert found.end == (ends[len(whole) - 1] if whole else 0)
+    assert (found.stopped is None) == (found.end == len(cut))
+
+
+def test_a_walk_passes_over_a_filler_and_names_what_stopped_it() -> None:
+    found = walk(encode_blank(20) + b"\xff" * 12)
+    assert (found.starts.tolist(), found.end, found.stopped) == ([], 20, None)
+    found = walk(encode_blank(20) + b"\xff" * 12 + bytes(100))
+    assert (found.end, found.stopped) == (20, "0x00000000 is not the magic code of a record")
+
+
+def test_a_damaged_record_is_an_error_with_its_position() -> None:
+    with pytest.raises(DamagedRecordError, match="position 5 is damaged: 0x00000000 is not the magic code") as caught:
+        record_batch(bytes(500), np.array([5]), ["topic"], broker_name=None, properties=PropertiesAs.MAP)
+    assert caught.value.position == 5
+
+
+def test_records_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="ascending"):
+        examine(bytes(500), np.array([5, 5]))
