@@ -19,6 +19,9 @@ from orbitmq.timing.far import keeper, plan
 NEAR_SEEDS = range(60 if leaf.IS_COMPILED else 20)
 """Fewer without the leaf, where continuous integration only asks whether its plain twins fit."""
 FAR_SEEDS = range(10_000, 10_020)
+BROKEN_ONCE = (146, 326, 1_062, 1_114, 1_122)
+"""Lives of the campaign that found a fault, of the timers or of the account."""
+
 BOUND = 45
 """Lives within which a planted bug is caught."""
 
@@ -55,6 +58,12 @@ def test_every_promise_is_kept_with_a_far_tier(first: int, little_far: MakeTier)
     seeds = range(first, first + SHARE)
     problems = [(verdict.seed, verdict.problem) for seed in seeds if (verdict := run(seed, little_far)).problem]
     assert problems == []
+
+
+@pytest.mark.parametrize("seed", BROKEN_ONCE)
+def test_what_broke_once_holds(seed: int) -> None:
+    arrow_tier = pytest.importorskip("orbitmq.timing.far.arrow_tier", reason="the far tier's files need pyarrow")
+    assert run(seed, lambda root: arrow_tier.ArrowTier(str(root))).problem is None
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -65,6 +65,9 @@ class Sent:
     """The time it was sent with; 0 for none."""
     is_recall_asked: bool = False
 
+    def words(self) -> list[str]:
+        return self.values.get(Property.KEYS, "").split()
+
 
 @dataclass(slots=True)
 class Standing:
@@ -89,7 +92,7 @@ class Standing:
         return self.state in WAITING
 
     def words(self) -> list[str]:
-        return self.sent.values.get(Property.KEYS, "").split()
+        return self.sent.words()
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 from tests.property.timer_account import Broken, Sent, Standing, State
-from tests.property.timer_machine import KEYS, LATER, MINUTE, QUEUES, SECOND, TOPICS, Machine, Open
+from tests.property.timer_machine import KEYS, LATER, MINUTE, QUEUES, SECOND, TOPICS, Asked, Machine, Open
 
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -105,6 +105,9 @@ class Asking(Machine):
 
     def _send(self, sent: Sent) -> None:
         self.account.sent.setdefault(sent.key, sent)
+        for one in self.open:
+            if one.asked is not None:
+                self._note(sent, one.asked)
         values = dict(sent.values)
         answer, peer = self.broker.send(sent.topic, sent.queue_id, sent.body, values)
 
@@ -184,18 +187,11 @@ class Asking(Machine):
 
     def _change(self, code: RequestCode, selector: TimerSelector, standing: Standing, due_ms: int | None) -> None:
         """Ask for a change, and hold what is answered against the log."""
-        account, now_ms = self.account, self.clock.now_ms()
+        account = self.account
         before = {one.sent.key: one.state for one in account.messages.values()}
-        for one in account.messages.values():
-            if selector.key is None and one is not standing:
-                continue
-            if selector.key is not None and (selector.key not in one.words() or one.sent.topic != selector.topic):
-                continue
-            if due_ms is None:
-                one.sent.is_recall_asked = True
-            else:
-                one.sent.dues |= {due_ms} | ({now_ms} if due_ms <= now_ms else set())
-            account.disturbed.add(one.sent.key)
+        asked = Asked(standing.sent.key, selector.topic, selector.key, due_ms)
+        for sent in list(account.sent.values()):  # in the log or on its way there
+            self._note(sent, asked)
         meant = {one.sent.key for one in self._meant(selector, standing)}
         body = ChangeTimers(selector, deliver_ms=due_ms).encode()
         answer, peer = self.broker.ask(code, body)
@@ -217,7 +213,21 @@ class Asking(Machine):
             if selector.all and due_ms is None and waited - named and self.tier is None:
                 raise Broken(f"{waited - named} wait and have {selector.key}, recalled was {named}")
 
-        self.open.append(Open(answer, peer, check))
+        self.open.append(Open(answer, peer, check, asked))
+
+    def _note(self, sent: Sent, asked: Asked) -> None:
+        """A message may be meant by a request that was not answered."""
+        is_meant = (
+            asked.key in sent.words() and sent.topic == asked.topic if asked.key else sent.key == asked.message_id
+        )
+        if not is_meant:
+            return
+        if asked.deliver_ms is None:
+            sent.is_recall_asked = True
+        else:
+            now_ms = self.clock.now_ms()
+            sent.dues |= {asked.deliver_ms} | ({now_ms} if asked.deliver_ms <= now_ms else set())
+        self.account.disturbed.add(sent.key)
 
     def _check_verdict(
         self,
@@ -253,8 +263,9 @@ class Asking(Machine):
             State.UNKNOWN,
         ):
             raise Broken(f"{key} is said to be {verdict}, and was {was.value}")
-        moved_ms = due_ms if due_ms is not None and due_ms > self.clock.now_ms() else standing.due_ms
-        if verdict is Verdict.RESCHEDULED and standing.is_waiting and standing.due_ms != moved_ms:
+        has_passed = due_ms is not None and due_ms <= standing.stored_ms and due_ms < standing.due_ms
+        is_there = has_passed or standing.due_ms == due_ms or due_ms is None  # what has passed means now
+        if verdict is Verdict.RESCHEDULED and standing.is_waiting and not is_there:
             raise Broken(f"{key} is said to be moved to {due_ms}, and is {state.value} at {standing.due_ms}")
         if (
             verdict is Verdict.NOT_FOUND

@@ -45,12 +45,23 @@ DAMAGED = ("timerwheel", "timerlog", "orbitmq.timers", "orbitmq.timerindex", "ti
 MakeTier = Callable[[Path], Tier]
 
 
+class Asked(NamedTuple):
+    """A change that somebody asked for: of one message, or of all of a topic with a key."""
+
+    message_id: str
+    topic: str | None
+    key: str | None
+    deliver_ms: int | None
+    """None for a recall."""
+
+
 class Open(NamedTuple):
     """A request whose answer has not been looked at."""
 
     answer: Command | None
     peer: ListPeer
     check: Callable[[Command], None]
+    asked: Asked | None = None
 
 
 class Machine:

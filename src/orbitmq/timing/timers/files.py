@@ -35,7 +35,7 @@ from orbitmq.timing.timer_files.link import Link, relink
 from orbitmq.timing.timer_files.log import FILE_BYTES, LOG_DIRECTORY, ChainEnd, ChainWalk, TimerLog
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUnit
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_COUNT, WHEEL_FILE, Changes, Slot, TimerWheel
-from orbitmq.timing.timers.handing_over import kept_slots
+from orbitmq.timing.timers.handing_over import kept_slots, unfinished_copy
 from orbitmq.timing.timers.lap import Lap
 
 logger = logging.getLogger("orbitmq.timing")
@@ -409,16 +409,20 @@ class TimerFiles:
         self.read_ms = at.read_ms
         self.linked_until = position
         self._trusted_end = at.log_end
+        if (begin := unfinished_copy(self._behind(log, at), position)) is not None:
+            log.cut(begin)
         behind, earliest = 0, 0
-        for unit in log.scan(at.log_end) if at.log_end < log.end else ():
-            if unit.position >= at.log_end:
-                behind += -1 if unit.is_delete else 1
-                earliest = min(earliest or unit.slot_ms, unit.slot_ms)
-                self.linked_until = max(self.linked_until, unit.physical_offset + 1)
+        for unit in self._behind(log, at):
+            behind += -1 if unit.is_delete else 1
+            earliest = min(earliest or unit.slot_ms, unit.slot_ms)
+            self.linked_until = max(self.linked_until, unit.physical_offset + 1)
         self._restore_wheel(at, at.waiting_sum + behind)
         if not self.read_ms:
             self.read_ms = earliest
         log.distrust_disk(0)
+
+    def _behind(self, log: TimerLog, at: FilesAt) -> Iterator[TimerUnit]:
+        return (unit for unit in log.scan(at.log_end) if unit.position >= at.log_end)
 
     def _load_log(self, end: int) -> TimerLog:
         log = TimerLog(self._files, self._root / LOG_DIRECTORY, self._log_file_bytes)

@@ -11,9 +11,9 @@ from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.testing.little_store import LittleStore
-from orbitmq.timing.timer_files.unit import DEFAULT, TimerUnit
+from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, UNIT_BYTES, VOID, TimerUnit
 from orbitmq.timing.timer_times import slot_time
-from orbitmq.timing.timers.handing_over import kept_slots
+from orbitmq.timing.timers.handing_over import kept_slots, unfinished_copy
 
 LATER_FIRST = (9_000, 4_001, 8_999, 4_000, 60_500, 4_500)
 Open = Callable[..., LittleStore]
@@ -44,6 +44,32 @@ def test_what_is_overdue_leaves_in_due_order(
     again = open_again()
     again.advance(500)
     assert again.bodies() == [b"%d" % after_ms for after_ms in sorted(LATER_FIRST)]
+    again.close()
+
+
+@pytest.mark.parametrize("lost_units", range(5))
+def test_a_stop_that_is_cut_short_delays_nobody(open_again: Open, tmp_path: Path, lost_units: int) -> None:
+    """The slots that are over were linked anew, and the last units of that never reached the disk."""
+    little = open_again()
+    little.timers.paused = True
+    for after_ms in (4_500, 4_001, 4_500, 4_999):
+        little.append(body=b"%d" % after_ms, after_ms=after_ms)
+    little.store.commit()
+    little.clock.advance(4_999)
+    little.timers.write()
+    before = little.timers._ledger.files.at().log_end
+    little.timers.hand_over()
+    files = little.timers._ledger.files
+    files.write()
+    end = files.at().log_end
+    little.kill()
+    assert end - before == 5 * UNIT_BYTES
+    with open(tmp_path / "timerlog" / f"{0:020d}", "r+b") as file:
+        file.seek(end - lost_units * UNIT_BYTES)
+        file.write(bytes(lost_units * UNIT_BYTES))
+    again = open_again()
+    again.advance(500)
+    assert again.bodies() == [b"4001", b"4500", b"4500", b"4999"]
     again.close()
 
 
@@ -78,3 +104,15 @@ def test_slots_out_of_reach_move_into_the_one_in_progress_in_their_order() -> No
 
 def test_a_slot_of_which_nothing_is_pending_is_not_kept() -> None:
     assert kept_slots([(1_000, [unit(5, 1_000)])], lambda one: False, 90_000, 0) == {}
+
+
+def test_a_copy_is_finished_where_a_unit_that_stands_for_nothing_follows() -> None:
+    end = TimerUnit(900, -1, DEFAULT | DELETE | VOID, 1_000, 0, 90, 100, 0, 0)
+    new, first, second = unit(10, 1_000), unit(3, 1_000), unit(4, 1_000)
+    assert unfinished_copy([], 100) is None
+    assert unfinished_copy([new], 100) is None
+    assert unfinished_copy([new, first, second], 100) == 3
+    assert unfinished_copy([first, second, end], 100) is None
+    assert unfinished_copy([first, end, second], 100) == 4
+    assert unfinished_copy([first, new], 100) is None, "what was linked since is not dropped"
+    assert unfinished_copy([new, new._replace(position=11)], 100) == 11
