@@ -70,7 +70,8 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli", "spark", "testing",
+    "wire", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli", "columns",
+    "spark", "testing",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orbitmq.columns.slices import binary_column, text_column, values_of
+from orbitmq.columns.slices import binary_column, text_column, unaligned, values_of
 from orbitmq.limits.columns import REPEATED_NAMES_LOOKED_AT
 from orbitmq.protocol.properties import decode_properties
 
@@ -63,8 +63,7 @@ class Entries:
         if self._prefixes is None:
             padded = np.zeros(len(self.data) + _PREFIX_BYTES, np.uint8)
             padded[: len(self.data)] = self.data
-            windows = np.lib.stride_tricks.sliding_window_view(padded, _PREFIX_BYTES)
-            numbers = np.ascontiguousarray(windows[self.starts]).view("<u8").reshape(-1)
+            numbers = unaligned(padded, "<u8")[self.starts]
             sizes = np.minimum(self.marks - self.starts, _PREFIX_BYTES)
             self._prefixes = numbers & _MASKS[sizes]
         return self._prefixes
@@ -77,14 +76,14 @@ class Entries:
         for position in range(_PREFIX_BYTES, len(encoded)):
             found = found[self.data[self.starts[found] + position] == encoded[position]]
         count = len(self.offsets) - 1
+        if len(found) == count and (found >= self.offsets[:-1]).all() and (found < self.offsets[1:]).all():
+            return binary_column(self.buffer, self.marks[found] + 1, self.ends[found]).cast(pa.string())
         chosen = np.full(count, -1, np.int64)
         # Of several with one name the last assignment stays, and that is the last entry.
         chosen[np.searchsorted(self.offsets, found, side="right") - 1] = found
         missing = chosen < 0
         if not len(self.starts) or missing.all():
             return pa.nulls(count, pa.string())
-        if not missing.any():
-            return binary_column(self.buffer, self.marks[chosen] + 1, self.ends[chosen]).cast(pa.string())
         present = chosen[~missing]
         column = binary_column(self.buffer, self.marks[present] + 1, self.ends[present]).cast(pa.string())
         return column.take(pa.array(np.cumsum(~missing) - 1, mask=missing))

@@ -28,16 +28,17 @@ from orbitmq.columns.hosts import host_column, offset_ids
 from orbitmq.columns.layout import Layout, locate
 from orbitmq.columns.properties import Entries, split
 from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema
-from orbitmq.columns.slices import Positions, binary_column, text_column
+from orbitmq.columns.slices import Positions, binary_column, text_column, unaligned
 from orbitmq.columns.soundness import wrong_sums, wrong_texts
 from orbitmq.errors import DamagedRecordError
 from orbitmq.limits.columns import BATCH_BYTES, COLUMN_BYTES_MAX
 from orbitmq.protocol.properties import Property
-from orbitmq.protocol.records import BLANK_BYTES_MIN, RECORD_BYTES_MIN, MagicCode, check_record
+from orbitmq.protocol.records import BLANK_BYTES_MIN, MAGIC_AT, RECORD_BYTES_MIN, MagicCode, check_record
 
 Numbers = npt.NDArray[np.int64]
 
 _PREFIX: Final = Struct(">iI")
+_SIZE: Final = Struct(">i")
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 _NUMBERS: Final = {
     "flag": "flag",
@@ -81,28 +82,38 @@ def walk(data: Any, start: int = 0, until: int | None = None) -> Walk:
     """
     view = memoryview(data).cast("B")
     end = len(view) if until is None else min(until, len(view))
-    starts: list[int] = []
-    found = starts.append
-    read = _PREFIX.unpack_from
+    starts = _chain(view, start, end)
+    at = start
+    if len(starts):
+        at = int(starts[-1]) + int(_PREFIX.unpack_from(view, int(starts[-1]))[0])
+    if at >= end:
+        return Walk(starts, at, None)
+    if _is_filler(view, at, end):
+        rest = walk(view, at + int(_PREFIX.unpack_from(view, at)[0]), end)
+        return Walk(np.concatenate((starts, rest.starts)), rest.end, rest.stopped)
+    return Walk(starts, at, check_record(view, at, end, crc=False).problem or "no record begins here")
+
+
+def _chain(view: memoryview, start: int, end: int) -> Numbers:
+    """Where records begin, from size to size. Magic codes are looked at afterwards, all at once: in the loop they cost as
+    much as the sizes, and a chain that went astray is cut where it left the records."""
+    found: list[int] = []
+    add, read = found.append, _SIZE.unpack_from
     at, last = start, end - RECORD_BYTES_MIN
-    v1, v2 = MagicCode.V1.value, MagicCode.V2.value
     while at <= last:
-        size, magic = read(view, at)
-        if (magic != v1 and magic != v2) or size < RECORD_BYTES_MIN:
+        (size,) = read(view, at)
+        if size < RECORD_BYTES_MIN:
             break
-        following = at + size
-        if following > end:
-            break
-        found(at)
-        at = following
-    stopped = None
-    if at < end:
-        check = check_record(view, at, end, crc=False)
-        if _is_filler(view, at, end):
-            rest = walk(view, at + int(read(view, at)[0]), end)
-            return Walk(np.concatenate((np.array(starts, np.int64), rest.starts)), rest.end, rest.stopped)
-        stopped = check.problem or "no record begins here"
-    return Walk(np.array(starts, np.int64), at, stopped)
+        add(at)
+        at += size
+    if at > end:
+        found.pop()
+    starts = np.array(found, np.int64)
+    if not found:
+        return starts
+    magics = unaligned(np.frombuffer(view, np.uint8), ">u4")[starts + MAGIC_AT]
+    strange = np.flatnonzero((magics != MagicCode.V1.value) & (magics != MagicCode.V2.value))
+    return starts[: strange[0]] if len(strange) else starts
 
 
 def _is_filler(view: memoryview, at: int, end: int) -> bool:

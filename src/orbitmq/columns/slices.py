@@ -64,3 +64,9 @@ def values_of(column: Any) -> tuple[pa.Buffer, npt.NDArray[np.uint8], npt.NDArra
     if data is None:
         data = _EMPTY
     return data, np.frombuffer(data, np.uint8)[: offsets[-1]], offsets
+
+
+def unaligned(data: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[Any]:
+    """The number of that kind which begins at each byte of `data`, as a view without a copy."""
+    dtype = np.dtype(kind)
+    return np.ndarray((max(len(data) - dtype.itemsize + 1, 0),), dtype, data, strides=(1,))
