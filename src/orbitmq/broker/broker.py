@@ -33,6 +33,7 @@ from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.requests import OnceRequests
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.recurring.desk import RunDesk
@@ -289,6 +290,7 @@ class Broker:
             code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
             **self._recurring,
+            **(OnceRequests(sends, clock).handlers() if (sends := self.admission.idempotence) is not None else {}),
             **(self.timers.handlers if self.timers is not None else {}),
             **self.administration.handlers(),
         }

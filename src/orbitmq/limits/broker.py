@@ -99,5 +99,12 @@ ONCE_KEYS_PER_EPOCH_MAX: Final = 1_000_000
 ONCE_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
 """Default of `idempotenceMemoryMax`: 1.6 million keys."""
 
+ONCE_FINISHED_IDLE_MS: Final = 3_600_000
+"""Rest after which a scope may be forgotten that its sender has finished with for good. What is kept of it until then refuses the
+sends of somebody who was replaced and does not know it yet."""
+
+ONCE_SCOPES_LISTED_MAX: Final = 64
+"""Scopes in one answer: a sender looks for its own, of which there is one for every set of brokers it has sent to."""
+
 ONCE_TRANSIENT_IDLE_MS: Final = 60_000
 """Rest after which a transient scope may be forgotten. Clients promise not to repeat a send after that."""

@@ -22,15 +22,17 @@ from orbitmq.broker.once.identity import ONCE_MARK, Once, once_in_log
 from orbitmq.broker.once.journal import (
     JOURNAL_FILE,
     MAGIC,
+    FinishedBlock,
     KeysBlock,
     OnceJournal,
     PositionBlock,
     decode_blocks,
+    encode_finished,
     encode_keys,
     encode_position,
     entry_of,
 )
-from orbitmq.broker.once.memory import EpochKeys, OnceBounds, OnceMemory, Place, pack, unpack
+from orbitmq.broker.once.memory import EpochKeys, Finished, OnceBounds, OnceMemory, Place, pack, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
@@ -88,6 +90,8 @@ class Idempotence:
         self._sent: dict[int, tuple[EpochKeys, int]] = {}
         """Log position -> its keys and its entry: of records that have a place and have not come back through `apply`."""
         self._unsaved: dict[EpochKeys, list[int]] = {}
+        self._unsaved_ends: list[bytes] = []
+        """Blocks of finished epochs for the journal."""
         self._keep_bytes: int | None = None
         """What the journal is to be cut to at the end of recovery; None when there is none."""
         self._live: frozenset[tuple[str, int]] | None = None
@@ -146,6 +150,16 @@ class Idempotence:
         if self._sent.pop(record.physical_offset, None) is not None:
             self.memory.forget(once, pack(record.physical_offset, record.queue_offset, queue_id))
 
+    def finish(self, scope: str, finished: Finished, now_ms: int) -> bool:
+        """The sender has the answers to all its sends in that epoch and will not repeat one; see `OnceMemory.finish`.
+
+        It is no more than a hint: when a crash forgets it, the keys come back out of the log.
+        """
+        if not self.memory.finish(scope, finished, now_ms, self._steady_ms()):
+            return False
+        self._unsaved_ends.append(encode_finished(scope, finished, now_ms))
+        return True
+
     def _steady_ms(self) -> int:
         return self._clock.monotonic_ns() // NS_PER_MS
 
@@ -183,15 +197,16 @@ class Idempotence:
         """Append new keys to the journal. What comes while it is made shorter waits for the next call."""
         if self._live is not None:
             return
-        if self._unsaved:
+        if self._unsaved or self._unsaved_ends:
             used_ms = self._witness[1]
             blocks = [
                 encode_keys(keys.scope, keys.epoch, used_ms, entries)
                 for keys, entries in self._unsaved.items()
                 if self.memory.is_live(keys)
             ]
-            self._append_with_position(blocks)
+            self._append_with_position(blocks + self._unsaved_ends)
             self._unsaved = {}
+            self._unsaved_ends = []
         elif self._position - self._noted >= POSITION_STEP_BYTES and self._journal.exists:
             self._append_with_position([])
 
@@ -223,7 +238,7 @@ class Idempotence:
             return
         journal = self._journal
         try:
-            journal.shorten(lambda block: (block.scope, block.epoch) in live, self._end)
+            journal.shorten(lambda scope, epoch: (scope, epoch) in live, self._end)
         except StoreDamagedError as error:
             logger.error("%s; the next start takes what is missing from the log", error)
             journal.shortened_bytes = journal.size_bytes
@@ -296,6 +311,8 @@ class Idempotence:
         for block, _ in decode_blocks(content[: self._keep_bytes]):
             if isinstance(block, KeysBlock):
                 self.memory.keep_all(block.scope, block.epoch, block.places(), block.used_ms, self._steady_ms())
+            elif isinstance(block, FinishedBlock):
+                self.memory.finish(block.scope, block.finished, block.used_ms, self._steady_ms())
         self._position, self._witness = last.position, (last.witness, last.witness_ms)
 
     def finish_restore(self) -> None:

@@ -1,6 +1,7 @@
 """The file `orbitmq.once`: the keys of idempotent sends, so that a start need not read the whole log for them.
 
-A file of blocks (`store/blocks.py`) that begins with `ORBONCE1`. Kinds: 1 keys, 2 position, 3 position that was synced.
+A file of blocks (`store/blocks.py`) that begins with `ORBONCE1`. Kinds: 1 keys, 2 position, 3 position that was synced, 4 an
+epoch that its sender has finished.
 
     kind 1, keys that came to an epoch            kinds 2 and 3, how far the blocks before this one are complete
     12  8  epoch                                  12  8  position in the log
@@ -12,6 +13,10 @@ A file of blocks (`store/blocks.py`) that begins with `ORBONCE1`. Kinds: 1 keys,
     16  8  log position of the first send's record
     24  8  its queue offset
     32  4  the queue its sender was told
+
+    kind 4
+    12  8  epoch                       20  8  wall time              28  8  mark of everything that was sent in it
+    36  1  1: may be forgotten soon    37     the scope's name, UTF-8
 
 Rules of this file
 1. Keys count once a position block stands behind them that can be believed; whatever is behind the last such block is cut
@@ -28,6 +33,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
+from orbitmq.broker.once.memory import Finished
 from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX
 from orbitmq.store import blocks
 from orbitmq.store.blocks import BlockFile, encode_block
@@ -35,11 +41,12 @@ from orbitmq.store.files import Files
 
 JOURNAL_FILE: Final = "orbitmq.once"
 MAGIC: Final = b"ORBONCE1"
-KEYS, POSITION, SYNCED_POSITION = 1, 2, 3
+KEYS, POSITION, SYNCED_POSITION, FINISHED = 1, 2, 3, 4
 ENTRY_BYTES: Final = 36
 
 _KEYS_HEAD = Struct(">qqI")
 _POSITION = Struct(">qqq")
+_FINISHED = Struct(">qqq?")
 
 
 class KeysBlock(NamedTuple):
@@ -68,7 +75,13 @@ class PositionBlock(NamedTuple):
     """The log was durable up to `position` when this was written."""
 
 
-Block = KeysBlock | PositionBlock
+class FinishedBlock(NamedTuple):
+    scope: str
+    finished: Finished
+    used_ms: int
+
+
+Block = KeysBlock | PositionBlock | FinishedBlock
 
 
 def entry_of(digest: int, place: int) -> int:
@@ -85,6 +98,12 @@ def encode_keys(scope: str, epoch: int, used_ms: int, entries: Iterable[int]) ->
 def encode_position(block: PositionBlock) -> bytes:
     kind = SYNCED_POSITION if block.synced else POSITION
     return encode_block(kind, _POSITION.pack(block.position, block.witness, block.witness_ms))
+
+
+def encode_finished(scope: str, finished: Finished, used_ms: int) -> bytes:
+    return encode_block(
+        FINISHED, _FINISHED.pack(finished.epoch, used_ms, finished.mark, finished.brief) + scope.encode()
+    )
 
 
 def decode_block(data: bytes | memoryview, at: int) -> tuple[Block, int] | None:
@@ -106,6 +125,10 @@ def decode_block(data: bytes | memoryview, at: int) -> tuple[Block, int] | None:
         ):
             name = str(body[_KEYS_HEAD.size : entries_at], "utf-8", "replace")
             return KeysBlock(name, epoch, used_ms, bytes(body[entries_at:])), raw.end
+    if raw.kind == FINISHED and _FINISHED.size <= len(body) <= _FINISHED.size + ONCE_SCOPE_BYTES_MAX:
+        epoch, used_ms, mark, brief = _FINISHED.unpack_from(body)
+        name = str(body[_FINISHED.size :], "utf-8", "replace")
+        return FinishedBlock(name, Finished(epoch, mark, brief), used_ms), raw.end
     return None
 
 
@@ -127,16 +150,22 @@ class OnceJournal(BlockFile):
     def __init__(self, files: Files, path: Path) -> None:
         super().__init__(files, path, MAGIC)
 
-    def shorten(self, keep: Callable[[KeysBlock], bool], end: bytes) -> None:
-        """Replace the file by one with the keys to keep and the position block `end`; durable on return. Blocks.
+    def shorten(self, keep: Callable[[str, int], bool], end: bytes) -> None:
+        """Replace the file by one with the position block `end` behind the keys that `keep(scope, epoch)` wants and the ends of
+        the epochs right before them; durable on return. Blocks.
 
         Nobody may append meanwhile. Raises OSError, and StoreDamagedError when the file cannot be read to its end; the
         old file is then in use as before.
         """
         self.replace(chain(self._kept(keep), (end,)))
 
-    def _kept(self, keep: Callable[[KeysBlock], bool]) -> Iterator[bytes]:
+    def _kept(self, keep: Callable[[str, int], bool]) -> Iterator[bytes]:
         for data in self.blocks():
             found = decode_block(data, 0)
-            if found is not None and isinstance(found[0], KeysBlock) and keep(found[0]):
+            block = None if found is None else found[0]
+            if isinstance(block, KeysBlock):
+                kept = keep(block.scope, block.epoch)
+            else:
+                kept = isinstance(block, FinishedBlock) and keep(block.scope, block.finished.epoch + 1)
+            if kept:
                 yield data

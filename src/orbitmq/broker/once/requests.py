@@ -1,0 +1,80 @@
+"""FIND_SCOPES and FINISH_EPOCH: what senders of idempotent messages ask beside their sends.
+
+Rules of this file
+1. Nothing here is needed for a repeat to be recognised: one request helps a sender to find the broker it sent to, the other lets the
+   broker forget what nobody will ask for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.once.identity import EPOCH_MAX, TRANSIENT_PREFIX
+from orbitmq.broker.once.memory import Finished
+from orbitmq.broker.refusal import Refusal
+from orbitmq.clock import Clock
+from orbitmq.errors import ProtocolError
+from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX, ONCE_SCOPES_LISTED_MAX
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.protocol.remoting.peer import Peer
+
+
+class OnceRequests:
+    def __init__(self, sends: Idempotence, clock: Clock) -> None:
+        self._sends = sends
+        self._clock = clock
+
+    def handlers(self) -> dict[RequestCode, Callable[[Command, Peer], Command | None]]:
+        return {RequestCode.FIND_SCOPES: self.find, RequestCode.FINISH_EPOCH: self.finish}
+
+    def find(self, command: Command, peer: Peer) -> Command:
+        """FIND_SCOPES."""
+        try:
+            prefix = ScopeQuery.decode(command.body).prefix
+        except ProtocolError as error:
+            raise _invalid(str(error)) from error
+        if not prefix:
+            raise _invalid("the prefix is empty: ask for the scopes of one sender")
+        found = self._sends.memory.scopes(prefix, ONCE_SCOPES_LISTED_MAX + 1)
+        views = [
+            ScopeView(
+                scope=scope.name,
+                epoch=scope.current.epoch,
+                keys=scope.key_count,
+                previous_epoch=None if scope.previous is None else scope.previous.epoch,
+                finished_epoch=None if scope.finished is None else scope.finished.epoch,
+            )
+            for scope in found[:ONCE_SCOPES_LISTED_MAX]
+        ]
+        answer = ScopeList(scopes=views, more=len(found) > len(views))
+        return response(command, ResponseCode.SUCCESS, body=answer.encode())
+
+    def finish(self, command: Command, peer: Peer) -> Command:
+        """FINISH_EPOCH."""
+        try:
+            body = FinishEpoch.decode(command.body)
+        except ProtocolError as error:
+            raise _invalid(str(error)) from error
+        scope = body.scope
+        if (
+            not scope
+            or scope.startswith(TRANSIENT_PREFIX)
+            or len(scope.encode("utf-8", "replace")) > ONCE_SCOPE_BYTES_MAX
+        ):
+            raise _invalid(f"scope {scope[:64]!r} is empty, transient, or has more than {ONCE_SCOPE_BYTES_MAX} bytes")
+        if not (0 <= body.epoch < EPOCH_MAX and 0 <= body.mark <= EPOCH_MAX):
+            raise _invalid(f"epoch {body.epoch} or mark {body.mark} is not between 0 and 2^63 - 1")
+        finished = Finished(body.epoch, body.mark, body.brief)
+        if not self._sends.finish(scope, finished, self._clock.now_ms()):
+            raise Refusal(
+                ResponseCode.STALE_EPOCH,
+                f"epoch {body.epoch} of scope {scope!r} was finished before, and other things were sent in it",
+            )
+        return response(command, ResponseCode.SUCCESS)
+
+
+def _invalid(remark: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, remark)
