@@ -157,6 +157,11 @@ class CommitLog:
         (size,) = _SIZE.unpack(head)
         return self.view(offset, size) if size > BLANK_BYTES_MIN else None
 
+    def will_need(self, offset: int, size: int) -> None:
+        """A range that lies in one file will be asked for soon; see `Segment.will_need`."""
+        if offset + size <= self.written_end:
+            self.sequence.will_need(offset, size)
+
     def claimed_size(self, offset: int) -> int:
         """What the first bytes at `offset`, read from the file, say is the size of a record there; 0 when there are none."""
         head = self.sequence.read(offset, _SIZE.size)

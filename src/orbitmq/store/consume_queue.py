@@ -128,12 +128,12 @@ class ConsumeQueue:
         self._sequence.cut(position)
 
     def correct_min_offset(self, log_start: int) -> None:
-        """Set `min_offset` to the first unit at or after `log_start`, the first byte that the log still has."""
-        self.write_tail()
+        """Set `min_offset` to the first unit at or after `log_start`, the first byte that the log still has. Writes nothing: old files
+        have to go when the disk is full."""
         low, high = max(self.min_offset, self._first_unit()), self.max_offset
         while low < high:
             middle = (low + high) // 2
-            physical, size, _ = self._read_unit(middle)
+            physical, size, _ = self.kept_unit(middle) or (0, 0, 0)
             if size == FILLER_SIZE or physical < log_start:
                 low = middle + 1
             else:
@@ -241,6 +241,11 @@ class ConsumeQueue:
             return UNIT.unpack_from(self._tail, (queue_offset - written) * UNIT_BYTES)
         units = self.units(queue_offset, 1)
         return UNIT.unpack(units) if len(units) == UNIT_BYTES else None
+
+    def will_need(self, queue_offset: int) -> None:
+        """The unit will be asked for soon; see `Segment.will_need`."""
+        if 0 <= queue_offset < self.max_offset - len(self._tail) // UNIT_BYTES:
+            self._sequence.will_need(queue_offset * UNIT_BYTES, UNIT_BYTES)
 
     def first_kept(self, queue_offset: int) -> int:
         """The first offset from `queue_offset` on whose unit is still there."""

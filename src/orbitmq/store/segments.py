@@ -11,6 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,13 +24,14 @@ NAME_DIGITS = 20
 class Segment:
     """One file: bytes `base` to `base + size` of its sequence."""
 
-    __slots__ = ("_file", "_files", "_view", "_writable", "base", "dirty", "path", "size", "unsynced_name")
+    __slots__ = ("_file", "_files", "_mapping", "_view", "_writable", "base", "dirty", "path", "size", "unsynced_name")
 
     def __init__(
         self, files: Files, path: Path, base: int, size: int, file: File | None = None, *, writable: bool = True
     ) -> None:
         self._files = files
         self._file = file
+        self._mapping: mmap.mmap | None = None
         self._view: memoryview | None = None
         self._writable = writable
         self.path = path
@@ -55,15 +57,29 @@ class Segment:
         """Read-only view of the whole file; positions are relative to `base`."""
         view = self._view
         if view is None:
-            view = self._view = memoryview(self.file.map_read())
+            view = self._view = memoryview(self._map())
         return view
+
+    def _map(self) -> mmap.mmap:
+        if self._mapping is None:
+            self._mapping = self.file.map_read()
+        return self._mapping
+
+    def will_need(self, position: int, size: int) -> None:
+        """Have the system fetch a range of the file, which must lie in it, while this goes on: of several ranges all at once, and no
+        more than these. A page that is touched unasked brings its surroundings along, megabytes on some machines. 1 us."""
+        begin = position - position % mmap.PAGESIZE
+        try:
+            self._map().madvise(mmap.MADV_WILLNEED, begin, position + size - begin)
+        except OSError:  # no more than advice: who reads the range meets what is wrong with it
+            return
 
     def release(self) -> None:
         """Close the descriptor and forget the mapping. Slices that readers still hold stay valid."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._view = None
+        self._mapping = self._view = None
 
 
 class SegmentSequence:
@@ -219,6 +235,12 @@ class SegmentSequence:
         if segment is None or size <= 0 or offset < segment.base:
             return b""
         return segment.file.pread(min(size, segment.end - offset), offset - segment.base)
+
+    def will_need(self, offset: int, size: int) -> None:
+        """`Segment.will_need` of as much of a range as lies in the file where it begins. Any two numbers may be asked for."""
+        segment = self.find(offset)
+        if segment is not None and size > 0 and offset >= segment.base:
+            segment.will_need(offset - segment.base, min(size, segment.end - offset))
 
     def close(self) -> None:
         for segment in self.segments:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,49 @@ def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
     assert bytes(part) == b"kept"
     assert found.find(0) is None
     assert found.first_offset == SIZE
+
+
+class AdvisedMap(mmap.mmap):
+    """A mapping that remembers what was asked of the system."""
+
+    advice: list[tuple[int, int, int]]
+    fails = False
+
+    def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
+        if self.fails:
+            raise OSError(11, "Resource temporarily unavailable")
+        self.advice.append((option, start, length))
+        super().madvise(option, start, length)
+
+
+def test_what_will_be_needed_is_fetched_by_whole_pages_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orbitmq.store.files import OsFile
+
+    maps: list[AdvisedMap] = []
+
+    def mapped(self: OsFile) -> mmap.mmap:
+        found = os.open(self.path, os.O_RDONLY)
+        maps.append(AdvisedMap(found, 0, access=mmap.ACCESS_READ))
+        os.close(found)
+        maps[-1].advice = []
+        return maps[-1]
+
+    monkeypatch.setattr(OsFile, "map_read", mapped)
+    page = mmap.PAGESIZE
+    found = sequence(tmp_path, 4 * page)
+    found.grow()
+    found.grow().file.pwrite(b"kept", page)
+    found.will_need(5 * page + 7, 100)
+    found.will_need(8 * page - 5, 100)
+    for offset, size in ((8 * page, 1), (-3, 1), (0, 0)):
+        found.will_need(offset, size)
+    assert [one.advice for one in maps] == [[(mmap.MADV_WILLNEED, page, 107), (mmap.MADV_WILLNEED, 3 * page, page)]]
+    maps[0].fails = True
+    found.will_need(5 * page, 4)
+    assert bytes(found.segments[1].view[page : page + 4]) == b"kept"
+    assert len(maps) == 1, "advice and view are of one mapping"
 
 
 def test_a_file_that_cannot_be_sized_is_removed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,6 +221,7 @@ class TimerRequests:
             )
         except ValueError as error:
             raise _wrong(str(error)) from error
+        self._timers.will_read([candidate.queue_offset for candidate in page.candidates])
         timers: list[TimerView] = []
         prefix = query.key_prefix
         for place, (queue_offset, _) in enumerate(page.candidates):

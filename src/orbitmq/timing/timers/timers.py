@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -290,6 +290,10 @@ class Timers:
         """The pending record, read and verified; None when it is not pending, or damaged (its release puts it into
         quarantine). May touch the disk for an old record."""
         return self._records.read(queue_offset)
+
+    def will_read(self, queue_offsets: Iterable[int]) -> None:
+        """Before many are read: see `PendingRecords.will_read`."""
+        self._records.will_read(queue_offsets)
 
     def in_slot(self, slot_ms: int, topic: str) -> list[int]:
         """Queue offsets of some messages to a topic that are pending in a slot, newest first; see `PendingRecords.in_slot`."""

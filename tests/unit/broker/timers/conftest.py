@@ -6,7 +6,7 @@ names it as its source. `deliver_due` delivers what is due when the test says so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class ListedTimers:
         self.store: Any = None
         self.refuse: Exception | None = None
         """What the next change raises."""
+        self.announced: set[int] = set()
+        """Queue offsets that somebody said to be going to read."""
 
     # --- Derived ----------------------------------------------------------------------------------------------------
 
@@ -98,6 +100,9 @@ class ListedTimers:
         if queue_offset in self.leaving:
             return TimerState.LEAVING
         return TimerState.PENDING if queue_offset in self.facts else TimerState.GONE
+
+    def will_read(self, queue_offsets: Iterable[int]) -> None:
+        self.announced |= set(queue_offsets)
 
     def read(self, queue_offset: int) -> TimerRecord | None:
         facts = self.facts.get(queue_offset)

@@ -360,6 +360,15 @@ class TestLooking:
         assert [timer.message_id for timer in rest.timers] == ["A2", "A1", "A0"]
         assert rest.cursor is None
 
+    def test_what_a_page_reads_is_fetched_together(self, rig) -> None:
+        for number in range(5):
+            rig.send_at(f"A{number}", NOW + 9_000 + number, KEYS="k")
+        assert len(self.page(rig, limit=3).timers) == 3
+        assert len(rig.timers.announced) == 3
+        rig.timers.announced.clear()
+        assert rig.show(topic="T", key="k").verdict is Verdict.AMBIGUOUS
+        assert len(rig.timers.announced) == 2, "no more than are read"
+
     def test_what_only_looks_alike_is_left_out(self, rig) -> None:
         rig.send_at("A1", NOW + 5_000, KEYS="order-1")
         rig.send_at("A2", NOW + 5_000, KEYS="order-2 x")

@@ -259,6 +259,7 @@ def test_a_consume_queue_that_errs_about_a_size_costs_no_message(
     struct.pack_into(">i", units, 20 + 8, size)  # of the second one
     path.write_bytes(units)
     little = open_again()
+    little.timers.will_read([2, 1, 0, 99, -1])
     assert little.timers.read(1) is not None
     clock.advance(1_000)
     settle(little)
