@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,42 @@ def end_java() -> None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(60)
+
+
+SERVE_CONNECT = """
+import sys
+from orbitmq.spark import session
+plugin = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin", "spark.connect.grpc.binding.port": "0"}
+spark = session("local[2]", **plugin, **{"spark.sql.shuffle.partitions": 2, "spark.ui.showConsoleProgress": False})
+service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+port = getattr(service, "MODULE$").localPort()
+print(f"sc://127.0.0.1:{port}", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Spark Connect server. Its clients have to be processes of their own: this one has a classic session."""
+    log_path = tmp_path_factory.mktemp("connect") / "log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE_CONNECT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=log_path.parent,
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process, process.stdin:
+        line = process.stdout.readline().decode().strip()
+        if not line:
+            reason = log_path.read_text(errors="replace")
+            if SparkUnavailableError.__name__ in reason:
+                pytest.skip(reason.splitlines()[-1])
+            pytest.fail(reason[-3000:])
+        yield line
 
 
 @pytest.fixture(scope="session")

