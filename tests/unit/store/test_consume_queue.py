@@ -165,6 +165,17 @@ def test_the_minimum_is_the_first_unit_whose_record_the_log_has(tmp_path: Path) 
     assert found.min_offset == found.max_offset == 100, "empty, but its offsets are preserved"
 
 
+def test_the_minimum_may_lie_among_units_that_wait_in_memory(tmp_path: Path) -> None:
+    """On a full disk they cannot be written, and that is when old files of the log have to go."""
+    found = filled(tmp_path, 100)
+    for number in range(100, 130):
+        assert found.put(number, number * 100, 100, number)
+    for log_start, first in ((9_900, 99), (10_000, 100), (11_050, 111), (20_000, 130)):
+        found.correct_min_offset(log_start)
+        assert found.min_offset == first
+    assert found.has_tail
+
+
 def test_files_go_when_all_their_records_are_gone_but_never_the_last(tmp_path: Path) -> None:
     found = filled(tmp_path, 100)
     assert [segment.path.name for segment in found.expired_segments(3_900)] == []
