@@ -111,3 +111,18 @@ the seconds until offsets are written."""
 
 SYNC_EXIT_WAIT_MS: Final = 1_000
 """How long the interpreter's exit waits for the thread of a client that nobody closed."""
+
+# --- blocking connections that ask in waves ------------------------------------------------------------------------
+BULK_BUFFER_BYTES: Final = 4 * 1024 * 1024
+"""Buffer of one such connection at first, and about what a wave of pulls should bring: some thousand messages of 1 KiB, which is
+what decoding them together needs to pay."""
+
+BULK_READ_BYTES_MIN: Final = 65_536
+"""Free room in that buffer for one read of the socket; less would cost a system call for every few messages."""
+
+BULK_PULLS_MAX: Final = 128
+"""Pulls of one wave: 4,096 messages of a broker that gives 32 for one."""
+
+BULK_REQUEST_BYTES_MAX: Final = 49_152
+"""Bytes of the requests of one wave: they fit into the buffers of the kernel, so that writing them cannot wait for a server that
+waits for its answers to be read."""

@@ -1,0 +1,48 @@
+"""A pull request of one queue, encoded once; each pull fills in its offset, its count and its number.
+
+Rules of this file
+1. The bytes are those of `frame.encode`; a test compares them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from orbitmq.client.bulk.line import Encoder
+from orbitmq.client.pulling.pull_request import PullRequest
+from orbitmq.protocol.remoting.frame import PREFIX_BYTES, encode_head, request
+
+_PREFIX: Final = struct.Struct(">iI")
+_OPAQUE: Final = 1_989_898_989
+"""Stands where the number comes; no other field of a request can look like its member."""
+
+
+class PullTemplate:
+    """Makes the frames of pulls that differ from `model` in offset and count only."""
+
+    def __init__(self, model: PullRequest) -> None:
+        fields = model.fields()
+        offset, count = f'"queueOffset":"{model.offset}"', f'"maxMsgNums":"{model.count}"'
+        head = encode_head(request(model.code, fields, opaque=_OPAQUE), 0)[PREFIX_BYTES:]
+        pattern = head.replace(b"%", b"%%")
+        for text, place in (
+            (offset.encode(), b'"queueOffset":"%d"'),
+            (count.encode(), b'"maxMsgNums":"%d"'),
+            (f'"opaque":{_OPAQUE}'.encode(), b'"opaque":%d'),
+        ):
+            before, _, after = pattern.partition(text)
+            pattern = before + place + after
+        self._pattern = pattern
+        self._count_first = list(fields).index("maxMsgNums") < list(fields).index("queueOffset")
+        self.frame_bytes_max = PREFIX_BYTES + len(head) + 3 * len(str(2**63))
+
+    def pull(self, offset: int, count: int) -> Encoder:
+        """The encoder of a pull of `count` messages from `offset` on."""
+        first, second = (count, offset) if self._count_first else (offset, count)
+
+        def encode_with(opaque: int) -> bytes:
+            header = self._pattern % (first, second, opaque)
+            return _PREFIX.pack(len(header) + 4, len(header)) + header
+
+        return encode_with

@@ -1,0 +1,89 @@
+"""A blocking connection against a server that answers as it likes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from orbitmq.client.bulk.line import Line
+from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
+from orbitmq.protocol.remoting.connection import Connection
+from orbitmq.protocol.remoting.frame import Command, encode, request, response
+
+Serve = Callable[[socket.socket, list[Command]], None]
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[int, Serve], str]]:
+    """`serving(n, answer)`: the address of a server that calls `answer` once, with the first n requests."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads: list[threading.Thread] = []
+
+    def serve(count: int, answer: Serve) -> str:
+        def run() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                connection, commands = Connection(), list[Command]()
+                while len(commands) < count:
+                    commands += connection.receive_data(peer.recv(65_536))
+                answer(peer, commands)
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+    yield serve
+    listener.close()
+    for thread in threads:
+        thread.join(10)
+
+
+def asks(count: int) -> list[Command]:
+    return [request(34, {"n": str(number)}) for number in range(count)]
+
+
+def test_answers_come_back_in_the_order_of_the_requests(serving: Callable[[int, Serve], str]) -> None:
+    def backwards(peer: socket.socket, commands: list[Command]) -> None:
+        peer.sendall(encode(request(40, {})))  # the server asks something itself
+        for command in reversed(commands):
+            peer.sendall(encode(response(command, 0, None, {}, command.fields["n"].encode() * 3)))
+
+    line = Line(serving(50, backwards), 5_000)
+    assert [bytes(answer.body) for answer in line.exchange(asks(50))] == [str(n).encode() * 3 for n in range(50)]
+    assert not line.closed
+
+
+def test_a_server_that_hangs_up_ends_the_line(serving: Callable[[int, Serve], str]) -> None:
+    line = Line(serving(1, lambda peer, commands: None), 5_000)
+    with pytest.raises(ConnectionLostError, match="closed by the server"):
+        line.exchange(asks(1))
+    assert line.closed
+    with pytest.raises(ConnectionLostError, match="is closed"):
+        line.exchange(asks(1))
+
+
+def test_a_silent_server_ends_the_line(serving: Callable[[int, Serve], str]) -> None:
+    done = threading.Event()
+    line = Line(serving(1, lambda peer, commands: done.wait(10) and None), 20)
+    with pytest.raises(RequestTimeoutError, match="within 20 ms"):
+        line.exchange(asks(1))
+    done.set()
+    assert line.closed
+
+
+def test_what_is_no_frame_ends_the_line(serving: Callable[[int, Serve], str]) -> None:
+    line = Line(serving(1, lambda peer, commands: peer.sendall(b"HTTP/1.1 400 Bad Request\r\n")), 5_000)
+    with pytest.raises(FrameError):
+        line.exchange(asks(1))
+    assert line.closed
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(ConnectionLostError, match=address) as caught:
+        Line(address, 1_000)
+    assert not caught.value.request_sent

@@ -1,0 +1,23 @@
+"""A template gives the bytes that encoding each pull anew would give."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.client.bulk.pull_template import PullTemplate
+from orbitmq.client.pulling.pull_request import PullRequest
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.frame import encode, request
+
+
+@pytest.mark.parametrize("expression", ["*", "paid || new", 'od"d %d {"queueOffset":"0"}'])
+@pytest.mark.parametrize(("offset", "count"), [(0, 1), (7, 1000), (2**62, 32)])
+def test_frames_are_those_of_the_encoder(expression: str, offset: int, count: int) -> None:
+    def pull(offset: int, count: int) -> PullRequest:
+        queue = MessageQueue("orders", "broker-a", 3)
+        return PullRequest(group="g", queue=queue, offset=offset, count=count, bytes_count=9, expression=expression)
+
+    template = PullTemplate(pull(0, 1))
+    wanted = encode(request(pull(offset, count).code, pull(offset, count).fields(), opaque=77))
+    assert template.pull(offset, count)(77) == wanted
+    assert len(wanted) <= template.frame_bytes_max
