@@ -101,6 +101,10 @@ class RouteNotFoundError(NotFoundError):
     """The name servers know no broker for a topic."""
 
 
+class DataLostError(ClientError):
+    """Messages that a read has to give are not there any more: removed by retention, damaged, or the queue began anew."""
+
+
 class MessageIllegalError(ClientError):
     """A message breaks a rule of the protocol; sending it again will not help. Nothing left the process."""
 

@@ -9,3 +9,57 @@ JAVA_MIN: Final = 17
 
 JAVA_ANSWER_MS: Final = 30_000
 """Patience with a Java that is asked for its version: it takes 0.1 s, and some seconds on a machine that is starting up."""
+
+# --- reading -------------------------------------------------------------------------------------------------------
+SPARK_TOPICS_MAX: Final = 1_000
+"""Topics of one read; each costs a question to its brokers whenever the ends of its queues are looked up."""
+
+SPARK_PULL_MESSAGES_MAX: Final = 65_536
+"""Messages one pull may ask for; no broker gives more."""
+
+SPARK_MERGED_ROWS: Final = 10_000
+"""Ranges of fewer rows share a Spark partition up to this many: a task costs some 10 ms, as much as reading so many rows."""
+
+SPARK_PARTITIONS_MAX: Final = 100_000
+"""Partitions of one batch; Spark's driver keeps several KB for each."""
+
+SPARK_IDLE_WAIT_MS: Final = 1_000
+"""How long a stream that finds nothing new waits before it tells Spark so: Spark asks again at once, and each asking costs."""
+
+SPARK_ROUTE_MS: Final = 10_000
+"""How long a topic's route is taken to hold; so long may a new queue stay unseen."""
+
+SPARK_BACK_OFF_MS_MAX: Final = 2_000
+"""Longest pause between two tries of a server that is away; the first is 50 ms, and each is twice the one before."""
+
+SPARK_LINES_MAX: Final = 64
+"""Idle connections kept by one process; beyond it the one that comes back is closed."""
+
+# --- writing -------------------------------------------------------------------------------------------------------
+SPARK_BATCH_BYTES: Final = 512 * 1024
+"""Default of `batchBytes`, the messages of one request: the broker's loop takes some 10 ms for so many, and 50 us of a request
+spread over them cost nothing."""
+
+SPARK_BATCH_MESSAGES_MAX: Final = 4_096
+"""Messages of one request, so that small ones do not hold the broker's loop for long."""
+
+SPARK_ENCODED_BYTES: Final = 4 * 1024 * 1024
+"""Rows that are encoded at a time, by the size of their bodies: enough for whole-array work, and what is beside them stays small."""
+
+SPARK_IN_FLIGHT_BYTES: Final = 16 * 1024 * 1024
+"""Unanswered requests of one task, in bytes: at 100 MB/s what a broker stores in 160 ms."""
+
+SPARK_IN_FLIGHT_MAX: Final = 256
+"""Unanswered requests of one task; with single messages this is what bounds them."""
+
+SPARK_EQUAL_ROWS_MAX: Final = 0xFFFFFF
+"""Equal rows of one task; the count has six hex digits in a key."""
+
+SPARK_IDEMPOTENCY_KEY_CHARS_MAX: Final = 64
+"""The name of a job stands in every message, beside the names of brokers; a broker takes 255 bytes for both."""
+
+SPARK_BROKER_SET_BYTES_MAX: Final = 140
+"""Names of the brokers that a job writes to, as they stand in every message; of a larger cluster it takes some."""
+
+SPARK_SEND_BACK_OFF_MS: Final = 100
+"""First pause after a failed request; each is twice the one before, up to SPARK_BACK_OFF_MS_MAX."""

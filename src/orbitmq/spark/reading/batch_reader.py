@@ -1,0 +1,90 @@
+"""A batch read: bounds are looked up once, when the query is planned.
+
+Rules of this file
+1. Spark pickles the reader to its workers: it holds values only.
+2. `PushdownReader` differs by one method, because Spark refuses every read of a class that has it while its setting is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.reading.cluster import cluster_of
+from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
+from orbitmq.spark.reading.narrowing import Narrowing, narrowing
+from orbitmq.spark.reading.patience import Patience
+from orbitmq.spark.reading.plan import QueueRange, partitions
+from orbitmq.spark.reading.starting import check_queues, extents_of, resolve, topics_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+
+class Ranges(InputPartition):
+    """Ranges of offsets that one task reads."""
+
+    def __init__(self, ranges: tuple[QueueRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, fetch: Fetch) -> None:
+        self.options = options
+        self.fetch = fetch
+        self.narrowing = Narrowing()
+
+    def partitions(self) -> list[InputPartition]:
+        """What is there now, cut into tasks; none for nothing to read."""
+        options = self.options
+        doing = f"planning a read of {options.subscribed} (name server {';'.join(options.name_servers)})"
+        found = Patience(options.retry_timeout_ms).run(doing, self._ranges)
+        return [
+            Ranges(part)
+            for part in partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Spark gives a partition of its own making when there were none."""
+        return fetch_ranges(self.fetch, partition.ranges if isinstance(partition, Ranges) else ())
+
+    def _ranges(self) -> list[QueueRange]:
+        options = self.options
+        fail = options.fail_on_data_loss
+        cluster = cluster_of(options.name_servers, options.pull_timeout_ms)
+        extents = extents_of(cluster, options.subscribed, topics_of(cluster, options.subscribed))
+        check_queues(extents, options.subscribed, options.starting, options.ending)
+        start = resolve(cluster, options.starting, extents, late_is_error=options.late_start_is_error, fail=fail)
+        end = resolve(cluster, options.ending, extents, late_is_error=False, fail=fail)
+        found: list[QueueRange] = []
+        for queue, extent in extents.items():
+            begin, stop = start[queue], end[queue]
+            found.append(
+                QueueRange(queue, extent.high if begin is None else begin, extent.high if stop is None else stop)
+            )
+        return self._narrowed(found)
+
+    def _narrowed(self, found: list[QueueRange]) -> list[QueueRange]:
+        limits = self.narrowing
+        kept = [narrow for piece in found if (narrow := limits.apply(piece)) is not None]
+        if limits.stored_from_ms is None or not kept:
+            return kept
+        cluster = cluster_of(self.options.name_servers, self.options.pull_timeout_ms)
+        times_ms: dict[MessageQueue, int] = dict.fromkeys((piece.queue for piece in kept), limits.stored_from_ms)
+        first = cluster.offsets_at(times_ms)
+        return [QueueRange(piece.queue, max(piece.begin, first[piece.queue]), piece.end) for piece in kept]
+
+
+class PushdownReader(BatchReader):
+    """A batch read that filters may narrow."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes what it can use of the filters and gives all of them back: Spark compares every row again."""
+        self.narrowing = narrowing(filters)
+        return iter(filters)

@@ -1,0 +1,335 @@
+"""Pulling ranges of queues into Arrow batches.
+
+Rules of this file
+1. No object is made for a message: a wave of pulls arrives in one buffer, and its records become columns together.
+2. While a wave is decoded the next one is under way. The buffer is free when the batches are made: they copy what they keep.
+3. Rows come in the order of the queue, each offset once. Tags are compared once more here, the broker knows their hash codes only.
+4. What should be there and is not is a loss: an error, or with failOnDataLoss=false a warning. Nothing is passed over in silence.
+5. After a failure of the connection the whole wave is asked for again; nothing of it has been given out.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from orbitmq.client.answers import remote_error
+from orbitmq.client.bulk.pull_template import PullTemplate
+from orbitmq.client.consuming.pull_plan import PullStatus
+from orbitmq.client.pulling.pull_request import PullRequest, queue_name
+from orbitmq.errors import ClientError, ConnectionLostError, DamagedRecordError, DataLostError, OrbitError
+from orbitmq.limits.client import BULK_BUFFER_BYTES, BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX
+from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.records import RECORD_BYTES_MIN
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.spark.reading.cluster import Cluster, cluster_of
+from orbitmq.spark.reading.offsets import Extent, Loss
+from orbitmq.spark.reading.patience import Clock, Patience
+from orbitmq.spark.reading.plan import QueueRange
+from orbitmq.spark.reading.range_pull import Ask, Pace, RangePull
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from orbitmq.client.bulk.line import Line
+    from orbitmq.columns.schema import PropertiesAs
+
+log = logging.getLogger("orbitmq.spark")
+
+_TAGS: Final = "tags"
+_size_at: Final = struct.Struct(">i").unpack_from
+_QUEUE_OFFSET_AT: Final = 20
+"""Where in a record its queue offset stands, the same in every form of it."""
+_PULL_CODES: Final[dict[int, PullStatus]] = {status.value: status for status in PullStatus}
+_PACES: Final[dict[MessageQueue, Pace]] = {}
+"""What pulls of a queue brought lately, for the next batch that this process reads of it."""
+_PACES_MAX: Final = 10_000
+
+
+class Fetch(msgspec.Struct, frozen=True, kw_only=True):
+    """How to read, whatever the range; travels to the workers. Columns in the order of `names`."""
+
+    name_servers: tuple[str, ...]
+    group: str
+    names: tuple[str, ...]
+    properties: str
+    expression: str
+    pull_count: int
+    pull_timeout_ms: int
+    retry_timeout_ms: int
+    fail_on_data_loss: bool
+
+
+class Segment(NamedTuple):
+    """Records of one answer, in the line's buffer."""
+
+    ask: Ask
+    at: int
+    end: int
+    next_offset: int
+
+
+def report(text: str, *, fail: bool) -> None:
+    """Raises `DataLostError` for messages that are not there, or warns of them."""
+    if fail:
+        raise DataLostError(
+            text,
+            remedy="set failOnDataLoss=false to go on with what is there, or begin again with other startingOffsets",
+        )
+    log.warning("%s; going on with what is there, because failOnDataLoss=false", text)
+
+
+def loss_text(loss: Loss, address: str = "") -> str:
+    """What is missing where, in one sentence."""
+    queue = loss.queue
+    wanted = f"offset {loss.begin}" if loss.end is None else f"offsets {loss.begin} to {loss.end - 1}"
+    if loss.present is None:
+        return f"data loss: {_place(queue, address)} is gone, a read stands there at {wanted}"
+    held = "no message" if loss.present.low >= loss.present.high else f"{loss.present.low} to {loss.present.high - 1}"
+    return f"data loss: {_place(queue, address)} should have {wanted}; it has {held}"
+
+
+def _place(queue: MessageQueue, address: str) -> str:
+    broker = f"{queue.broker_name!r}{f' ({address})' if address else ''}"
+    return f"topic {queue.topic!r}, broker {broker}, queue {queue.queue_id}"
+
+
+def fetch_ranges(fetch: Fetch, ranges: tuple[QueueRange, ...], clock: Clock | None = None) -> Iterator[pa.RecordBatch]:
+    """The messages of all the ranges, one after the other. A batch holds rows of one queue, some MiB of them."""
+    cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms)
+    for found in ranges:
+        yield from _RangeReader(fetch, found, cluster, Patience(fetch.retry_timeout_ms, clock)).batches()
+
+
+class _RangeReader:
+    def __init__(self, fetch: Fetch, found: QueueRange, cluster: Cluster, patience: Patience) -> None:
+        from orbitmq.columns.schema import PropertiesAs
+
+        self._fetch = fetch
+        self._range = found
+        self._queue = found.queue
+        self._cluster = cluster
+        self._patience = patience
+        self._filter = TagFilter.parse(fetch.expression)
+        self._properties: PropertiesAs = PropertiesAs(fetch.properties)
+        self._template = PullTemplate(
+            PullRequest(
+                group=fetch.group,
+                queue=found.queue,
+                offset=0,
+                count=1,
+                bytes_count=BULK_BUFFER_BYTES,
+                expression=self._filter.expression,
+            )
+        )
+        self._pull = RangePull(
+            found.begin,
+            found.end,
+            fetch.pull_count,
+            filtered=not self._filter.accepts_all,
+            pace=_PACES.get(found.queue),
+            pulls_max=max(1, min(BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX // self._template.frame_bytes_max)),
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        pull = self._pull
+        line: Line | None = None
+        pending: dict[int, Ask] = {}
+        try:
+            while not pull.finished:
+                try:
+                    if line is None:
+                        line = self._cluster.take_line(self._cluster.address(self._queue))
+                    if not pending:
+                        pending = self._send(line, pull.wave())
+                    segments = self._collect(line, pending)
+                except OrbitError as error:
+                    if line is not None:
+                        line.close()
+                    line, pending = None, {}
+                    self._cluster.forget_routes()
+                    self._patience.failed(error, self._doing())
+                    continue
+                self._patience.succeeded()
+                pull.done()
+                if not pull.finished:
+                    pending = self._send_ahead(line)
+                yield from self._decode(line, segments)
+                line.buffer.clear()
+            if len(_PACES) < _PACES_MAX:
+                _PACES[self._queue] = pull.pace
+            if line is not None:
+                self._cluster.give_back(line)
+                line = None
+        finally:
+            if line is not None:  # given up in the middle: answers are under way that nobody will read
+                line.close()
+
+    # --- asking
+
+    def _send(self, line: Line, asks: list[Ask]) -> dict[int, Ask]:
+        opaques = line.send([self._template.pull(ask.begin, ask.messages) for ask in asks])
+        return dict(zip(opaques, asks, strict=True))
+
+    def _send_ahead(self, line: Line) -> dict[int, Ask]:
+        """Ask for the next wave before this one is decoded; a broken connection is noticed when its answers are wanted."""
+        try:
+            return self._send(line, self._pull.wave())
+        except ConnectionLostError:
+            return {}
+
+    def _collect(self, line: Line, pending: dict[int, Ask]) -> list[Segment]:
+        """All answers of a wave, in the order of the queue. `pending` is empty on return."""
+        segments: list[Segment] = []
+        while pending:
+            for answer in line.receive():
+                ask = pending.pop(answer.command.opaque, None)
+                if ask is None:
+                    continue
+                following = self._understand(line, ask, answer.command, answer.body_at, answer.body_end, segments)
+                if following is not None:
+                    pending.update(self._send(line, [following]))
+        segments.sort(key=lambda segment: segment.ask.begin)
+        return segments
+
+    def _understand(
+        self, line: Line, ask: Ask, command: Command, at: int, end: int, segments: list[Segment]
+    ) -> Ask | None:
+        """What is left to be asked for after this answer."""
+        status = _PULL_CODES.get(command.code)
+        if status is None:
+            raise remote_error(command.code, command.remark, line.address, self._doing())
+        next_offset = command.optional_integer("nextBeginOffset")
+        if next_offset is None or next_offset < 0:
+            raise ClientError(f"the answer to a pull of {queue_name(self._queue)} names no next offset")
+        if command.integer("offsetDelta") != 0:
+            raise ClientError(
+                f"{queue_name(self._queue)} was moved here from another broker (static topic); its offsets cannot be read",
+                remedy="read it where it was, or with a consumer",
+            )
+        present = Extent(command.integer("minOffset"), command.integer("maxOffset"))
+        if status is PullStatus.FOUND:
+            if next_offset <= ask.begin:
+                raise ClientError(
+                    f"the answer to a pull of {queue_name(self._queue)} at {ask.begin} leads back to {next_offset}"
+                )
+            segments.append(Segment(ask, at, end, next_offset))
+            return self._pull.answered(ask, next_offset, end - at)
+        if status is not PullStatus.OFFSET_ILLEGAL and ask.begin < next_offset <= present.high:
+            if self._filter.accepts_all:
+                self._lost(line, ask.begin, min(next_offset, ask.end), present)
+            return self._pull.answered(ask, next_offset, 0)
+        if status is PullStatus.OFFSET_ILLEGAL and ask.begin < present.low:
+            resumed = max(present.low, ask.begin + 1)
+            self._lost(line, ask.begin, min(resumed, ask.end), present)
+            return self._pull.answered(ask, resumed, 0)
+        if ask.begin >= present.high:
+            return self._not_yet(line, ask, present)
+        # somebody reset the group's offsets, which concerns consumers only; or the broker just says: again
+        self._patience.wait(self._doing(), remedy="the broker keeps answering without messages; look at its log")
+        return ask
+
+    def _not_yet(self, line: Line, ask: Ask, present: Extent) -> Ask | None:
+        """The queue ends before an offset that was there when the batch was planned: a slave that lags, or a queue that began anew."""
+        try:
+            self._patience.wait(self._doing())
+        except ClientError:
+            self._lost(line, ask.begin, ask.end, present)
+            return self._pull.answered(ask, ask.end, 0)
+        return ask
+
+    def _lost(self, line: Line, begin: int, end: int, present: Extent) -> None:
+        report(loss_text(Loss(self._queue, begin, end, present), line.address), fail=self._fetch.fail_on_data_loss)
+
+    def _doing(self) -> str:
+        """What an error says was being done."""
+        servers = ";".join(self._fetch.name_servers)
+        return (
+            f"reading topic {self._queue.topic!r}, broker {self._queue.broker_name!r}, queue {self._queue.queue_id} "
+            f"at offset {self._pull.next} (name server {servers})"
+        )
+
+    # --- decoding
+
+    def _decode(self, line: Line, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+
+        from orbitmq.columns.records import examine, record_batches
+
+        data = line.buffer.data
+        found = [self._starts(line, segment) for segment in segments]
+        if not found:
+            return
+        starts = np.concatenate(found)
+        order_kept = all(a.at < b.at for a, b in pairwise(segments))
+        names = self._fetch.names
+        wanted = None if self._filter.accepts_all else self._filter.tags
+        if wanted is not None and _TAGS not in names:
+            names = (*names, _TAGS)
+        for part in [starts] if order_kept else found:
+            examined = examine(data, part)
+            if examined.damaged:
+                raise self._damaged(line, examined.damaged[0].position, examined.damaged[0].why)
+            try:
+                for batch in record_batches(
+                    data, examined.layout, names, broker_name=self._queue.broker_name, properties=self._properties
+                ):
+                    yield batch if wanted is None else _with_tags(batch, wanted, self._fetch.names)
+            except DamagedRecordError as error:
+                raise self._damaged(line, error.position, error.why) from error
+
+    def _starts(self, line: Line, segment: Segment) -> npt.NDArray[np.int64]:
+        """Where the records of one answer begin that belong to its ask."""
+        import numpy as np
+
+        data = line.buffer.data
+        found: list[int] = []
+        at, last, end = segment.at, segment.end - RECORD_BYTES_MIN, segment.end
+        while at <= last:  # a loop of its own: answers are short, and `columns.walk` pays off with longer chains
+            found.append(at)
+            (size,) = _size_at(data, at)
+            at += max(size, RECORD_BYTES_MIN)
+        if at != end:
+            raise self._damaged(line, found[-1] if found else at, "its size does not fit the answer that brought it")
+        starts = np.array(found, np.int64)
+        ask = segment.ask
+        if segment.next_offset > ask.end:
+            count = len(starts)
+            while count and self._offset_at(line, int(starts[count - 1])) >= ask.end:
+                count -= 1
+            starts = starts[:count]
+        reached = min(segment.next_offset, ask.end)
+        missing = reached - ask.begin - len(starts)
+        if missing and self._filter.accepts_all:
+            report(
+                f"data loss: {_place(self._queue, line.address)} lacks {missing} of the messages "
+                f"from offset {ask.begin} to {reached - 1}, they were removed or are damaged",
+                fail=self._fetch.fail_on_data_loss,
+            )
+        return starts
+
+    def _offset_at(self, line: Line, position: int) -> int:
+        return int.from_bytes(line.buffer.data[position + _QUEUE_OFFSET_AT : position + _QUEUE_OFFSET_AT + 8], "big")
+
+    def _damaged(self, line: Line, position: int, why: str) -> ClientError:
+        return ClientError(
+            f"{queue_name(self._queue)}: the message at offset {self._offset_at(line, position)} cannot be read: {why}",
+            remedy="read the topic in two ranges around it (startingOffsets, endingOffsets), and check the broker's store",
+        )
+
+
+def _with_tags(batch: pa.RecordBatch, tags: frozenset[str], names: tuple[str, ...]) -> pa.RecordBatch:
+    """Rows with one of the tags, and the columns asked for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    mask = pc.is_in(batch.column(batch.schema.get_field_index(_TAGS)), value_set=pa.array(sorted(tags), pa.string()))
+    return batch.filter(mask).select(list(names))

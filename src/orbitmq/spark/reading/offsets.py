@@ -1,0 +1,148 @@
+"""Where a stream is in every queue, and which offset it goes to next.
+
+Rules of this file
+1. Pure. Offsets are `{queue: offset}` inside, and `{topic: {broker: {"0": offset}}}` for Spark's checkpoint, sorted: Spark compares
+   the text.
+2. Start and end of a batch alone say what it reads, so a batch that is run again reads the same. Hence a queue that is new to a stream
+   *enters*: it stands in the end of one batch at the place where it begins, without rows, and is read from the next batch on.
+3. A queue that is gone keeps its offset. Nothing is ever forgotten silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.remoting.bodies import MessageQueue
+
+Offsets = dict[MessageQueue, int]
+Json = dict[str, dict[str, dict[str, int]]]
+
+
+class Extent(NamedTuple):
+    """What a queue holds: offsets from `low` on and below `high`."""
+
+    low: int
+    high: int
+
+
+class Loss(NamedTuple):
+    """Messages that should be there and are not: offsets from `begin` on and below `end`; `present` is None where the queue is gone."""
+
+    queue: MessageQueue
+    begin: int
+    end: int | None
+    present: Extent | None
+
+
+def to_json(offsets: Mapping[MessageQueue, int]) -> Json:
+    """The form that Spark keeps, always in the same order."""
+    found: Json = {}
+    for queue in sorted(offsets):
+        found.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return found
+
+
+def from_json(value: Any) -> Offsets:
+    """What `to_json` made. `ConfigurationError` for anything else, such as the offsets of another source."""
+    try:
+        topics = msgspec.convert(value, Json)
+        return {
+            MessageQueue(topic, broker_name, int(queue_id)): offset
+            for topic, brokers in topics.items()
+            for broker_name, queues in brokers.items()
+            for queue_id, offset in queues.items()
+        }
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigurationError(
+            f"the checkpoint holds no offsets of this source: {error}",
+            remedy="use the checkpoint of this query, or another checkpointLocation for a new one",
+        ) from error
+
+
+def check_topics(start: Iterable[MessageQueue], topics: Iterable[str]) -> None:
+    """Raises when a checkpoint is of a stream that reads other topics."""
+    wanted, seen = sorted(set(topics)), sorted({queue.topic for queue in start})
+    foreign = [topic for topic in seen if topic not in wanted]
+    if foreign and len(foreign) == len(seen):
+        raise ConfigurationError(
+            f"the checkpoint belongs to a stream of {_names(seen)}, this one reads {_names(wanted)}",
+            remedy="give this query a checkpointLocation of its own, or read those topics",
+        )
+
+
+def _names(topics: list[str]) -> str:
+    return "no topic" if not topics else ("topic " if len(topics) == 1 else "topics ") + ", ".join(topics)
+
+
+def losses(start: Mapping[MessageQueue, int], extents: Mapping[MessageQueue, Extent]) -> list[Loss]:
+    """What a stream that stands at `start` cannot read any more, or not from there."""
+    found: list[Loss] = []
+    for queue, offset in sorted(start.items()):
+        extent = extents.get(queue)
+        if extent is None:
+            found.append(Loss(queue, offset, None, None))
+        elif offset < extent.low:
+            found.append(Loss(queue, offset, extent.low, extent))
+        elif offset > extent.high:
+            found.append(Loss(queue, offset, None, extent))
+    return found
+
+
+def advance(
+    start: Mapping[MessageQueue, int],
+    extents: Mapping[MessageQueue, Extent],
+    entries: Mapping[MessageQueue, int],
+    limit: int | None,
+) -> Offsets:
+    """The end of the batch that begins at `start` and has at most about `limit` rows.
+
+    extents: the queues there are; `high` is how far may be read. entries: where queues that are not in `start` enter; they bring no
+    rows to this batch. A queue that begins anew, with offsets below where the stream stands, enters at its oldest message.
+    """
+    backlog: dict[MessageQueue, int] = {}
+    end: Offsets = {}
+    for queue, offset in start.items():
+        extent = extents.get(queue)
+        end[queue] = offset
+        if extent is None:
+            continue
+        if offset > extent.high:
+            end[queue] = extent.low
+        elif offset < extent.high:
+            backlog[queue] = extent.high - max(offset, extent.low)
+    for queue, rows in share(backlog, limit).items():
+        end[queue] = max(start[queue], extents[queue].low) + rows
+    for queue, offset in entries.items():
+        end.setdefault(queue, offset)
+    return end
+
+
+def share(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[MessageQueue, int]:
+    """Rows of each queue: all of them, or `limit` in proportion to the backlog, and at least one of every queue that has any.
+
+    The sum is the limit exactly, unless there are more queues than that.
+    """
+    waiting = {queue: rows for queue, rows in sorted(backlog.items()) if rows > 0}
+    total = sum(waiting.values())
+    if limit is None or total <= limit:
+        return waiting
+    shares = {queue: max(1, rows * limit // total) for queue, rows in waiting.items()}
+    spare = limit - sum(shares.values())
+    by_size = sorted(waiting, key=lambda queue: waiting[queue] - shares[queue], reverse=True)
+    for queue in by_size:  # what rounding left, to those that wait longest
+        if spare <= 0:
+            break
+        more = min(1, waiting[queue] - shares[queue])
+        shares[queue] += more
+        spare -= more
+    for queue in sorted(shares, key=lambda queue: shares[queue], reverse=True):  # what the ones at least took away
+        if spare >= 0:
+            break
+        less = min(shares[queue] - 1, -spare)
+        shares[queue] -= less
+        spare += less
+    return shares

@@ -1,0 +1,206 @@
+"""A stream: which offsets each micro-batch covers.
+
+    initialOffset   places that are fixed: oldest messages, offsets, times
+    latestOffset    the end of the next batch; waits a little when nothing is new
+    partitions      what lies between two places
+    commit          publishes how far the stream is, for people who watch lag
+
+Rules of this file
+1. One instance lives as long as the query, on the driver's side; others are made to be pickled. Both hold values, never a connection.
+2. `latest` is resolved by the first batch, not by `initialOffset`, which Spark asks again at every start until a batch is committed:
+   the queues *enter* with the first batch, which has no rows for them, and Spark's own offset log remembers where. So a crash at any
+   moment neither skips nor repeats a message.
+3. The ends of all queues are asked for together. While nothing is new the call waits, because Spark calls again at once; a batch is
+   never held up by an answer that was kept.
+4. What is only for watching, published offsets and the latest ones in reports, never ends a query.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from orbitmq.errors import OrbitError
+from orbitmq.limits.spark import SPARK_IDLE_WAIT_MS
+from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.reading.batch_reader import Ranges
+from orbitmq.spark.reading.cluster import Cluster, cluster_of
+from orbitmq.spark.reading.fetching import Fetch, fetch_ranges, loss_text, report
+from orbitmq.spark.reading.offsets import Json, Loss, Offsets, advance, check_topics, from_json, losses, to_json
+from orbitmq.spark.reading.patience import Clock, Patience
+from orbitmq.spark.reading.plan import partitions, ranges
+from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, known, resolve, topics_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+log = logging.getLogger("orbitmq.spark")
+
+_FIRST_LOOK_MS = 20
+"""Pause before the ends are asked for again when nothing was new; each pause is twice the one before, up to offsetRefreshMs."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, fetch: Fetch, clock: Clock | None = None) -> None:
+        self.options = options
+        self.fetch = fetch
+        self._clock = clock or Clock()
+        self._initial: Offsets | None = None
+        self._ceiling: Extents | None = None
+        self._newest: tuple[Extents, int] | None = None
+        self._advanced_ms: int | None = None
+        self._published: Offsets = {}
+        self._warned: set[Loss] = set()
+
+    # --- Spark asks
+
+    def initialOffset(self) -> Json:
+        """Where the stream begins, of the queues whose beginning is an offset; the same at every call of this instance."""
+        if self._initial is None:
+            self._initial = self._patiently("beginning", self._resolve_initial)
+        return to_json(self._initial)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing that arrives from now on is read by this run."""
+        self._ceiling = self._patiently("looking for what is there", self._extents)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self.options.max_rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:
+        """The end of the batch that begins at `start`; `start` itself when nothing is new within about a second.
+
+        The limit is shared by backlog. `DataLostError` when what `start` points to is not there, unless failOnDataLoss=false.
+        """
+        begin = from_json(self.initialOffset() if start is None else start)
+        rows = getattr(limit, "max_rows", self.options.max_rows)
+        waited_ms, pause_ms = 0, _FIRST_LOOK_MS
+        while True:
+            end = self._patiently("looking for new messages", lambda: self._end(begin, rows))
+            if end != begin or self._ceiling is not None or waited_ms >= SPARK_IDLE_WAIT_MS:
+                break
+            self._clock.sleep_ms(pause_ms)
+            waited_ms += pause_ms
+            pause_ms = min(2 * pause_ms, max(self.options.refresh_ms, _FIRST_LOOK_MS))
+        if end != begin:
+            self._advanced_ms = self._clock.now_ms()
+        return to_json(end)
+
+    def reportLatestOffset(self) -> Json | None:
+        """The ends of the queues, not older than about offsetRefreshMs; None when they cannot be had at present."""
+        try:
+            newest = self._newest
+            if newest is None or self._clock.now_ms() - newest[1] > self.options.refresh_ms:
+                self._extents()
+        except OrbitError as error:
+            log.warning("the latest offsets are not reported: %s", error)
+        if self._newest is None:
+            return None
+        return to_json({queue: extent.high for queue, extent in self._newest[0].items()})
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """What lies between; the same for the same offsets, so that a batch that is run again is the same batch."""
+        options = self.options
+        found = ranges(from_json(start), from_json(end))
+        return [
+            Ranges(part)
+            for part in partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return fetch_ranges(self.fetch, partition.ranges if isinstance(partition, Ranges) else ())
+
+    def commit(self, end: Json) -> None:
+        """Publishes what a batch has finished under the group. Spark says so when it begins the next batch but one."""
+        offsets = from_json(end)
+        changed = {queue: offset for queue, offset in offsets.items() if self._published.get(queue) != offset}
+        try:
+            self._cluster().publish(self.options.group, changed)
+            self._published.update(changed)
+        except OrbitError as error:
+            log.warning("the offsets of group %s are not published: %s", self.options.group, error)
+
+    def stop(self) -> None:
+        """Connections are the process's; another reader may go on with them."""
+
+    # --- looking
+
+    def _resolve_initial(self) -> Offsets:
+        return known(self._places(self._extents()))
+
+    def _places(self, extents: Extents) -> dict[Any, int | None]:
+        """Where each queue begins at the first start; None for those that begin at their end."""
+        options = self.options
+        check_queues(extents, options.subscribed, options.starting)
+        return resolve(
+            self._cluster(),
+            options.starting,
+            extents,
+            late_is_error=options.late_start_is_error,
+            fail=options.fail_on_data_loss,
+        )
+
+    def _end(self, begin: Offsets, rows: int | None) -> Offsets:
+        """The end of a batch by what the queues hold now."""
+        extents = self._extents() if self._ceiling is None else self._ceiling
+        check_topics(begin, {queue.topic for queue in extents} or self.options.subscribed.topics)
+        for loss in losses(begin, extents):
+            self._report(loss)
+        entering = {queue: extent for queue, extent in extents.items() if queue not in begin}
+        entries: Offsets = {}
+        if entering:
+            first = begin == self._initial
+            places = self._places(extents) if first else {}
+            for queue, extent in entering.items():
+                place = places.get(queue, extent.low)
+                entries[queue] = extent.high if place is None else place
+        end = advance(begin, extents, entries, rows)
+        return begin if self._too_few(begin, end) else end
+
+    def _too_few(self, begin: Offsets, end: Offsets) -> bool:
+        """Whether the batch waits for more rows (minOffsetsPerTrigger)."""
+        wanted = self.options.min_rows
+        if wanted is None or self._ceiling is not None or self._advanced_ms is None or end.keys() != begin.keys():
+            return False
+        rows = sum(max(offset - begin[queue], 0) for queue, offset in end.items())
+        waited_ms = self._clock.now_ms() - self._advanced_ms
+        return 0 < rows < wanted and waited_ms < self.options.max_delay_ms
+
+    def _report(self, loss: Loss) -> None:
+        if loss in self._warned:
+            return
+        if not self.options.fail_on_data_loss:
+            self._warned.add(loss)
+        report(loss_text(loss), fail=self.options.fail_on_data_loss)
+
+    def _extents(self) -> Extents:
+        cluster = self._cluster()
+        subscribed = self.options.subscribed
+        found = extents_of(cluster, subscribed, topics_of(cluster, subscribed))
+        self._newest = (found, self._clock.now_ms())
+        return found
+
+    def _cluster(self) -> Cluster:
+        return cluster_of(self.options.name_servers, self.options.pull_timeout_ms)
+
+    def _patiently(self, doing: str, action: Callable[[], T]) -> T:
+        options = self.options
+        what = options.subscribed.pattern or ", ".join(options.subscribed.topics)
+
+        def attempt() -> T:
+            try:
+                return action()
+            except OrbitError:
+                self._cluster().forget_routes()
+                raise
+
+        return Patience(options.retry_timeout_ms, self._clock).run(
+            f"{doing} in topic {what} (name server {';'.join(options.name_servers)})", attempt
+        )

@@ -1,0 +1,68 @@
+"""The data source `orbitmq` as Spark sees it: which options and columns a read or a write has, and who carries it out.
+
+Rules of this file
+1. Spark makes a new source for nearly every step and pickles it: it holds the options and nothing else.
+2. Parameter names are Spark's, which passes them by name.
+3. Heavy imports are inside the methods: the module is loaded whenever Spark looks for any format.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from orbitmq.spark.options import ReadOptions
+    from orbitmq.spark.reading.fetching import Fetch
+
+
+class OrbitmqSource(DataSource):
+    """`format("orbitmq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "orbitmq"
+
+    def schema(self) -> str:
+        """All columns; called when the user gives no schema."""
+        from orbitmq.spark.options import PropertiesForm
+        from orbitmq.spark.row_schema import whole_schema
+
+        text = {name.lower(): value for name, value in self.options.items()}.get("includeproperties") or "map"
+        known = [form.value for form in PropertiesForm]
+        return whole_schema(PropertiesForm(text.lower()) if text.lower() in known else PropertiesForm.MAP)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from orbitmq.spark.reading.batch_reader import BatchReader, PushdownReader
+
+        options, fetch = self._read(schema, streaming=False)
+        return (PushdownReader if options.pushdown else BatchReader)(options, fetch)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from orbitmq.spark.reading.stream_reader import StreamReader
+
+        return StreamReader(*self._read(schema, streaming=True))
+
+    def _read(self, schema: StructType, *, streaming: bool) -> tuple[ReadOptions, Fetch]:
+        from orbitmq.spark.options import read_options
+        from orbitmq.spark.reading.fetching import Fetch
+        from orbitmq.spark.row_schema import check_columns
+
+        options = read_options(self.options, streaming=streaming)
+        names, form = check_columns(schema, options.properties)
+        fetch = Fetch(
+            name_servers=options.name_servers,
+            group=options.group,
+            names=names,
+            properties=form.value,
+            expression=options.expression,
+            pull_count=options.pull_count,
+            pull_timeout_ms=options.pull_timeout_ms,
+            retry_timeout_ms=options.retry_timeout_ms,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        return options, fetch
