@@ -191,8 +191,10 @@ class _Search:
         self._done = done
         self._found: dict[int, FarRecord] = {}
         self._again_left = AGAIN_MAX
-        self._saw_finished = False
-        """A row that does not count any more; it may have counted when the question was asked."""
+        self._finished: set[int] = set()
+        """Sources of rows that do not count any more; they may have counted when the question was asked."""
+        self._known_count = 0
+        """How many of them were known when the question was asked the last time."""
 
     def begin(self) -> None:
         units = self._queries.in_log(self._store, self._query)
@@ -228,7 +230,7 @@ class _Search:
                 self._found[last.source] = last
                 count += 1
             else:
-                self._saw_finished = True
+                self._finished.add(last.source)
         if found.more and last is not None and count < query.limit:
             rest = msgspec.structs.replace(query, after=(last.deliver_ms, last.source), limit=query.limit - count)
             self._ask(rest)
@@ -238,8 +240,8 @@ class _Search:
     def _answer(self, more: bool) -> None:
         limit = self._query.limit
         pending = [record for record in self._found.values() if self._queries.is_pending(record.source)]
-        is_first = self._again_left == AGAIN_MAX
-        if self._again_left and (len(pending) < len(self._found) or (self._saw_finished and is_first)):
+        known_count, self._known_count = self._known_count, len(self._finished)
+        if self._again_left and (len(pending) < len(self._found) or len(self._finished) > known_count):
             # Changed while it was read: a message that was moved waits elsewhere in the tier.
             self._again_left -= 1
             self.begin()
