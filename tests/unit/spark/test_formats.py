@@ -21,7 +21,6 @@ from pyspark_orbitmq.__main__ import main
 from pyspark_orbitmq.finding import Found, look_into, packages
 from pyspark_orbitmq.loading import source_or_reason
 
-
 Neighbour = Callable[[str], str]
 
 
