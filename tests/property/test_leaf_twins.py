@@ -18,9 +18,12 @@ from orbitmq.protocol.properties import Property
 from orbitmq.store import index_batch, reading
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
+from orbitmq.timing.timer_files import link
+from orbitmq.timing.timer_files.wheel import SLOT
 from orbitmq.timing.timer_times import stored_due_time
+from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, timer_facts
 
-REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading)
+REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading, link)
 REFERENCES = leaf.REFERENCES
 
 
@@ -222,3 +225,85 @@ def test_the_usual_timer_record_is_not_left_to_the_layers(twin: Any) -> None:
     (row,) = twin.restored_rows([data], [4], Property.DUE_MS, "", (), 0)
     assert row is not None
     assert row == layered(data)
+
+
+PLACES = st.permutations(
+    [
+        "TIMER_OUT_MS\x015000",
+        "REAL_TOPIC\x01T",
+        "REAL_QID\x013",
+        "TIMER_DELIVER_MS\x015250",
+        f"{Property.DUE_MS}\x015300",
+    ]
+)
+ODD = st.sampled_from(
+    [
+        *("", "", "", "REAL_TOPIC\x01U", "REAL_TOPIC\x01€", "REAL_QID\x019999999999", "REAL_QID\x01x", "a\x01"),
+        *("TIMER_DELIVER_MS\x0199999999999999999", "TIMER_DELIVER_MS\x01x\x01y", "TIMER_OUT_MS\x014000"),
+        *("TIMER_DELAY_MS\x011", "TIMER_DELAY_SEC\x01x", "TIMER_DEL_UNIQKEY\x01T+k", "TIMER_ROLL_TIMES\x011"),
+        *("TIMER_OUT_MS\x01999999999999999", "TAGS\x01TIMER_OUT_MS", f"{Property.REAL_UNIQ_KEY}\x01k"),
+    ]
+)
+
+
+@st.composite
+def timer_entries(draw: st.DrawFn) -> Dispatched:
+    """A record of the timer topic, more or less."""
+    rows = draw(PLACES)[: draw(st.integers(2, 5))]
+    rows.insert(draw(st.integers(0, len(rows))), draw(ODD))
+    text = draw(PROPERTIES) + "".join(f"{row}\x02" for row in rows if row)
+    data = text.encode()[: draw(st.sampled_from([None, None, None, -1, -3]))]
+    return Dispatched(
+        7, 300, "rmq_sys_wheel_timer", 0, 12, 0, 4_000, "k", "a b", 0, draw(st.sampled_from([0, 0, 0, 9])), data
+    )
+
+
+@settings(max_examples=600)
+@given(st.lists(timer_entries(), max_size=3))
+def test_usual_timers(twin: Any, entries: list[Dispatched]) -> None:
+    """What the twin understands it reads as the general way does; the rest it leaves alone."""
+    found = twin.usual_timers(entries, 1_000, TimerFacts)
+    assert len(found) == len(entries)
+    for facts, entry in zip(found, entries, strict=True):
+        assert facts is None or facts == timer_facts(entry, 1_000) == _facts_in_any_order(entry, 1_000)
+
+
+@pytest.mark.parametrize(
+    "due", ["TIMER_DELIVER_MS\x015250\x02", f"TIMER_DELAY_MS\x019\x02{Property.DUE_MS}\x015250\x02"]
+)
+def test_the_usual_timer_is_not_left_to_the_general_way(twin: Any, due: str) -> None:
+    text = f"UNIQ_KEY\x01k\x02TAGS\x01t\x02WAIT\x01true\x02{due}TIMER_OUT_MS\x015000\x02REAL_TOPIC\x01T\x02REAL_QID\x013\x02"
+    entry = Dispatched(7, 300, "rmq_sys_wheel_timer", 0, 12, 0, 4_000, "k", "a b", 0, 0, text.encode())
+    (facts,) = twin.usual_timers([entry], 1_000, TimerFacts)
+    assert facts is not None
+    assert facts == timer_facts(entry, 1_000)
+
+
+FIELDS = st.sampled_from([-1, 0, 5, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63) - 1])
+LINKS = st.tuples(
+    st.sampled_from([100_000, 101_000, 104_500, 105_000, 100_000 + 2**31]),
+    st.sampled_from([1, 3, 5, 13]) | FIELDS, st.integers(0, 2**40) | FIELDS, st.integers(1, 500) | FIELDS,
+    st.integers(-(2**31), 2**31 - 1) | FIELDS, st.integers(0, 2**45) | FIELDS,
+)  # fmt: skip
+STORED_SLOTS = st.tuples(
+    st.integers(98, 108), st.integers(-1, 900), st.integers(-1, 900), st.integers(-9, 9), st.integers(0, 3)
+)
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(LINKS, min_size=1, max_size=8), st.lists(STORED_SLOTS, min_size=5, max_size=5), st.integers(0, 7),
+    st.integers(0, 300), st.integers(-60, 300), st.dictionaries(st.integers(0, 4), STORED_SLOTS.map(list), max_size=3),
+)  # fmt: skip
+def test_units(
+    twin: Any, links: list[Any], stored: list[Any], at: int, position: int, room: int, known: dict[int, list[int]]
+) -> None:
+    slots = mmap.mmap(-1, 5 * SLOT.size)
+    for number, slot in enumerate(stored):
+        SLOT.pack_into(slots, number * SLOT.size, *slot)
+    found = []
+    for pack_units in (twin.pack_units, REFERENCES["pack_units"]):
+        heads, tail = {place: list(slot) for place, slot in known.items()}, bytearray(b"before")
+        count = pack_units(links, min(at, len(links)), 100_000, 1_000, 5, position, position + room, heads, slots, tail)
+        found.append((count, heads, tail))
+    assert found[0] == found[1]

@@ -23,7 +23,7 @@ from orbitmq.broker.timers.intake import PLACE_NAMES, TimerIntake, waiting_bytes
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, is_send_forbidden
+from orbitmq.protocol.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, is_send_forbidden
 from orbitmq.protocol.properties import Property, exact_properties
 from orbitmq.protocol.remoting.bodies import DataVersion
 from orbitmq.protocol.schedule import DelayLevels
@@ -40,6 +40,9 @@ NOT_PLAINEST = NOT_PLAIN | TIMERS | ONCE_NAMES
 
 NOT_PLAINLY_TIMED = frozenset({Property.DELAY, Property.TIMER_DEL_UNIQKEY, *PLACE_NAMES})
 """Beside a timer property each of these means something of its own, or is in the way of what is put behind."""
+
+NOT_PLAINLY_STATED = (NOT_PLAINEST | NOT_PLAINLY_TIMED) - {Property.TIMER_DELIVER_MS}
+"""A message with a stated time and without any of these asks for that time and for nothing else."""
 
 IPV4_HOST_BYTES = 8
 
@@ -68,7 +71,7 @@ class PlainAdmission:
         self._version: DataVersion | None = None
 
     def admit(self, sending: Sending, origin: Origin, now_ms: int) -> Placement | None:
-        """Where a plain message goes; None for any other. Cost: about 2 us, with a time 5."""
+        """Where a plain message goes; None for any other. Cost: about 2 us, with a time 4."""
         topic = sending.topic
         queues = self._queues.get(topic)
         if queues is None or self._version is not self._topics.version:
@@ -82,8 +85,14 @@ class PlainAdmission:
         values = exact_properties(text)
         if values is None:
             return None
-        once = time = handle = None
-        if not NOT_PLAINEST.isdisjoint(values):
+        unique_key = values.get(Property.UNIQ_KEY)
+        if unique_key is None:
+            return None
+        once = time = handle = waiting = None
+        stated = values.get(Property.TIMER_DELIVER_MS)
+        if stated is not None and NOT_PLAINLY_STATED.isdisjoint(values):
+            waiting = self._timers.wait_until(stated, topic, queue_id, now_ms)
+        if waiting is None and not NOT_PLAINEST.isdisjoint(values):
             if not NOT_PLAIN.isdisjoint(values):
                 return None
             try:
@@ -97,20 +106,18 @@ class PlainAdmission:
                     time = self._timers.time_of(values, now_ms)
             except Refusal:
                 return None
-        unique_key = values.get(Property.UNIQ_KEY)
-        if unique_key is None:
-            return None
         properties = (text if text[-1] == "\x02" else text + "\x02").encode() + self._own
-        delay = values.get(Property.DELAY)
-        if time is not None:
-            stored_topic, stored_queue, code = (
-                self._timers.topic_for(time, now_ms),
-                0,
-                tags_code(values.get(Property.TAGS)),
-            )
+        if waiting is not None:
+            slot_ms, place = waiting
+            stored_topic, stored_queue, code = TIMER_TOPIC, 0, tags_code(values.get(Property.TAGS))
+            properties += place
+            handle = self._timers.handle_of(topic, slot_ms, unique_key)
+        elif time is not None:
+            stored_topic = self._timers.topic_for(time, now_ms)
+            stored_queue, code = 0, tags_code(values.get(Property.TAGS))
             properties += waiting_bytes(values, topic, queue_id, time, stored_topic)
             handle = self._timers.handle_of(topic, time.slot_ms, unique_key)
-        elif delay is None:
+        elif (delay := values.get(Property.DELAY)) is None:
             stored_topic, stored_queue, code = topic, queue_id, tags_code(values.get(Property.TAGS))
         else:
             level = self._level_of.get(delay)

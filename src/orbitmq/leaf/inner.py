@@ -1,6 +1,6 @@
 # cython: language_level=3, annotation_typing=False
 """Source of the extension: hashing and linking of index entries, encoding of records, reading of properties, batches and
-delayed records.
+delayed records; taking timer messages in.
 
 Written for Cython's pure Python mode; the C types stand in `inner_compiled.pxd`. Interpreted it is slow and correct,
 which is what the tests use it for. The contracts are those of the references, see the package.
@@ -17,6 +17,7 @@ from mmap import mmap
 from typing import Any
 
 from orbitmq.errors import RecordError
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 
 MASK = 0xFFFF_FFFF
@@ -249,6 +250,182 @@ def _copy(out: bytearray, at: int, data: bytes) -> None:
 
 def _unfit(problem: str) -> RecordError:
     return RecordError(f"a field of the message does not fit its place in a record: {problem}")
+
+
+# --- timer messages ---------------------------------------------------------------------------------------------------
+
+TIME_DIGITS_MAX = 15
+QUEUE_DIGITS_MAX = 10
+DUE_MAX = TIMER_DELIVER_MS_MAX
+
+
+def usual_timers(entries: Iterable[Any], precision_ms: int, make: Callable[..., Any]) -> list[Any]:
+    return [_usual_timer(entry, precision_ms, make) for entry in entries]
+
+
+def _usual_timer(entry: Any, precision_ms: int, make: Callable[..., Any]) -> Any:
+    if entry.prepared_transaction_offset:
+        return None
+    data = entry.properties
+    end = len(data)
+    slot_ms = due_ms = stated_ms = queue_id = -1
+    topic = None
+    is_delay = False
+    at = 0
+    while at < end:
+        middle = at
+        while middle < end and data[middle] > 2:
+            middle += 1
+        if middle >= end or middle <= at or data[middle] != 1:
+            return None
+        stop = middle + 1
+        while stop < end and data[stop] != 2:
+            stop += 1
+        if stop == middle + 1 or stop == end:
+            return None
+        first = data[at]
+        if first == 84 or first == 82 or first == 79:  # T, R and O
+            name = data[at:middle]
+            number = 0
+            if name == b"TIMER_OUT_MS":
+                number = slot_ms = _once(slot_ms, data, middle + 1, stop, TIME_DIGITS_MAX)
+            elif name == b"TIMER_DELIVER_MS":
+                number = stated_ms = _once(stated_ms, data, middle + 1, stop, TIME_DIGITS_MAX)
+            elif name == b"ORBITMQ_DUE_MS":
+                number = due_ms = _once(due_ms, data, middle + 1, stop, TIME_DIGITS_MAX)
+            elif name == b"REAL_QID":
+                number = queue_id = _once(queue_id, data, middle + 1, stop, QUEUE_DIGITS_MAX)
+            elif name == b"REAL_TOPIC":
+                number = 0 if topic is None else -1
+                topic = data[middle + 1 : stop]
+            elif name == b"TIMER_DEL_UNIQKEY" or name == b"ORBITMQ_UNIQ_KEY":
+                return None
+            elif name == b"TIMER_DELAY_SEC" or name == b"TIMER_DELAY_MS":
+                is_delay = True
+            if number < 0:
+                return None
+        at = stop + 1
+    if due_ms < 0 and not is_delay:
+        due_ms = stated_ms
+    if topic is None or slot_ms < 0 or not 0 <= queue_id <= INT32_MAX or due_ms > DUE_MAX:
+        return None
+    if not slot_ms < due_ms <= slot_ms + precision_ms:
+        return None
+    try:
+        text = topic.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    return make(
+        entry.queue_offset,
+        entry.physical_offset,
+        entry.size,
+        slot_ms,
+        due_ms,
+        text,
+        entry.unique_key,
+        entry.keys,
+        False,
+        "",
+        None,
+        entry.store_timestamp,
+        queue_id,
+    )
+
+
+def _once(known: int, data: bytes, at: int, stop: int, digits_max: int) -> int:
+    """What plain decimal digits say; -1 for anything else, for more than so many, and where it was `known` before."""
+    if known >= 0 or stop - at > digits_max:
+        return -1
+    value = 0
+    while at < stop:
+        digit = data[at]
+        if not 48 <= digit <= 57:
+            return -1
+        value = value * 10 + digit - 48
+        at += 1
+    return value
+
+
+def pack_units(
+    links: list[Any],
+    at: int,
+    write_ms: int,
+    precision_ms: int,
+    slot_count: int,
+    position: int,
+    last: int,
+    heads: dict[int, list[int]],
+    slots: mmap,
+    tail: bytearray,
+) -> int:
+    table = slots
+    count = len(links)
+    begin = at
+    place = len(tail)
+    room = (last - position) // 52 + 1 if last >= position else 0
+    tail.extend(bytes(52 * min(count - at, room)))
+    try:
+        while at < count and position <= last:
+            try:
+                slot_ms, magic, physical, size, topic_hash, deliver_ms = links[at]
+            except OverflowError:  # compiled, these are C numbers of 64 bits
+                break
+            delay_ms = slot_ms - write_ms
+            if not (
+                INT32_MIN <= delay_ms <= INT32_MAX
+                and INT32_MIN <= magic <= INT32_MAX
+                and INT32_MIN <= size <= INT32_MAX
+                and INT32_MIN <= topic_hash <= INT32_MAX
+                and INT64_MIN <= physical <= INT64_MAX
+                and INT64_MIN <= deliver_ms <= INT64_MAX
+            ):
+                break
+            number = slot_ms // precision_ms
+            index = number % slot_count
+            head = heads.get(index)
+            if head is None:
+                spot = index * 32
+                head = [
+                    _table64(table, spot),
+                    _table64(table, spot + 8),
+                    _table64(table, spot + 16),
+                    _table32(table, spot + 24),
+                    _table32(table, spot + 28),
+                ]
+                heads[index] = head
+            previous = head[2]
+            if head[0] != number or previous < 0:  # another lap's, or nobody's
+                previous = -1
+                head[0] = number
+                head[1] = position
+                head[3] = 0
+                head[4] = 0
+            _put32(tail, place, 52)
+            _put64(tail, place + 4, previous)
+            _put32(tail, place + 12, magic)
+            _put64(tail, place + 16, write_ms)
+            _put32(tail, place + 24, delay_ms)
+            _put64(tail, place + 28, physical)
+            _put32(tail, place + 36, size)
+            _put32(tail, place + 40, topic_hash)
+            _put64(tail, place + 44, deliver_ms)
+            head[2] = position
+            head[3] = head[3] - 1 if magic & 4 else head[3] + 1
+            place += 52
+            position += 52
+            at += 1
+    finally:
+        del tail[place:]
+    return at - begin
+
+
+def _table32(table: mmap, at: int) -> int:
+    return _signed32((table[at] << 24 | table[at + 1] << 16 | table[at + 2] << 8 | table[at + 3]) & MASK)
+
+
+def _table64(table: mmap, at: int) -> int:
+    low = (table[at + 4] << 24 | table[at + 5] << 16 | table[at + 6] << 8 | table[at + 7]) & MASK
+    return _table32(table, at) * 0x1_0000_0000 + low
 
 
 # --- consume queue units ----------------------------------------------------------------------------------------------

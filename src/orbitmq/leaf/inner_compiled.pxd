@@ -2,6 +2,7 @@
 cimport cython
 
 cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
+cdef long long TIME_DIGITS_MAX, QUEUE_DIGITS_MAX, DUE_MAX
 cdef long long INDEX_HEADER_BYTES, ROLLBACK, ITEM_BYTES_MIN, PROPERTIES_MAX, PREPARED_AT, BODY_SIZE_AT, BODY_AT
 
 @cython.locals(character=cython.Py_UCS4, code=cython.ulonglong)
@@ -89,3 +90,30 @@ cdef long long _number(str text)
 cpdef tuple choose_spans(
     units, long long max_count, long long max_bytes, long long log_start, long long segment_bytes, accepts
 )
+
+cpdef list usual_timers(entries, long long precision_ms, make)
+
+@cython.locals(
+    data=bytes, end=cython.Py_ssize_t, slot_ms=cython.longlong, due_ms=cython.longlong, stated_ms=cython.longlong,
+    queue_id=cython.longlong, topic=bytes, is_delay=cython.bint, at=cython.Py_ssize_t, middle=cython.Py_ssize_t,
+    stop=cython.Py_ssize_t, first=cython.uchar, name=bytes, number=cython.longlong, text=str,
+)
+cdef _usual_timer(entry, long long precision_ms, make)
+
+@cython.locals(value=cython.longlong, digit=cython.longlong)
+cdef long long _once(long long known, bytes data, Py_ssize_t at, Py_ssize_t stop, long long digits_max)
+
+@cython.locals(
+    table="const unsigned char[::1]", count=cython.Py_ssize_t, begin=cython.Py_ssize_t, place=cython.Py_ssize_t,
+    room=cython.longlong, slot_ms=cython.longlong, magic=cython.longlong, physical=cython.longlong,
+    size=cython.longlong, topic_hash=cython.longlong, deliver_ms=cython.longlong, delay_ms=cython.longlong,
+    number=cython.longlong, index=cython.longlong, head=list, spot=cython.Py_ssize_t, previous=cython.longlong,
+)
+cpdef Py_ssize_t pack_units(
+    list links, Py_ssize_t at, long long write_ms, long long precision_ms, long long slot_count, long long position,
+    long long last, dict heads, slots, bytearray tail,
+) except -1
+
+cdef long long _table32(const unsigned char[::1] table, Py_ssize_t at) except? -1
+@cython.locals(low=cython.longlong)
+cdef long long _table64(const unsigned char[::1] table, Py_ssize_t at) except? -1

@@ -14,9 +14,12 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from mmap import mmap
 from operator import itemgetter
+from struct import error as StructError
 from typing import NamedTuple
 
+from orbitmq.leaf import twin
 from orbitmq.timing.timer_files.log import TimerLog
 from orbitmq.timing.timer_files.unit import DELETE, UNIT, UNIT_BYTES, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT, SLOT_BYTES, TimerWheel
@@ -44,8 +47,8 @@ def link(wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[Link |
 
     `write_ms` is the write clock, a multiple of the precision. Every slot time must lie from it to half a wheel behind
     it (ValueError; nothing is linked then). OSError comes before anything is linked. `struct.error` for a value that
-    fits no field: the links before it are linked. Cost: 0.5 us a link in slots that are in use, 1.6 us for one that
-    is the first of its slot since `TimerWheel.write`; 52 bytes of memory a link until `TimerLog.write`.
+    fits no field: the links before it are linked. Cost: 0.2 us a link, without the compiled leaf 0.6 us in slots that are in use and
+    1.6 us for one that is the first of its slot since `TimerWheel.write`; 52 bytes of memory a link until `TimerLog.write`.
     """
     if not links:
         return log.end
@@ -57,27 +60,58 @@ def link(wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[Link |
             f" {slot_count // 2 * precision} ms from there"
         )
     tail, position, last = log.open_tail()
-    first = position
-    heads, view, unpack_slot, pack = wheel.heads_to_change(), wheel.stored_slots(), SLOT.unpack_from, UNIT.pack
-    try:
-        for slot_ms, magic, physical_offset, size, topic_hash, deliver_ms in links:
-            if position > last:
-                tail, position, last = log.close_file()
-            number = slot_ms // precision
-            index = number % slot_count
-            head = heads.get(index)
-            if head is None:
-                head = heads[index] = list(unpack_slot(view, index * SLOT_BYTES))
-            if head[0] != number or head[2] < 0:  # another lap's, or nobody's
-                head[:] = (number, position, NO_POSITION, 0, 0)
-            delay_ms = slot_ms - write_ms
-            tail += pack(UNIT_BYTES, head[2], magic, write_ms, delay_ms, physical_offset, size, topic_hash, deliver_ms)
-            head[2] = position
-            head[3] += -1 if magic & DELETE else 1
-            position += UNIT_BYTES
-    finally:  # a value that fits no field: what came before it is linked
+    first, heads, view, at = position, wheel.heads_to_change(), wheel.stored_slots(), 0
+    every = links if isinstance(links, list) else list(links)
+    while at < len(every):
+        if position > last:
+            tail, position, last = log.close_file()
+        count = pack_units(every, at, write_ms, precision, slot_count, position, last, heads, view, tail)
+        at, position = at + count, position + count * UNIT_BYTES
         log.end = position
+        if not count:  # a value that fits no field: what came before it is linked
+            slot_ms, *others = every[at]
+            UNIT.pack(UNIT_BYTES, NO_POSITION, others[0], write_ms, slot_ms - write_ms, *others[1:])
+            raise AssertionError(f"{every[at]} was not linked")
     return first
+
+
+@twin
+def pack_units(
+    links: list[Link | tuple[int, ...]],
+    at: int,
+    write_ms: int,
+    precision_ms: int,
+    slot_count: int,
+    position: int,
+    last: int,
+    heads: dict[int, list[int]],
+    slots: mmap,
+    tail: bytearray,
+) -> int:
+    """Append the units of `links` from the one numbered `at` on to `tail`, the first at `position`, and change or add the heads of
+    their slots. Returns their number: less than all when a unit would begin behind `last`, or at a link that fits no field."""
+    unpack_slot, pack, begin = SLOT.unpack_from, UNIT.pack, at
+    while at < len(links) and position <= last:
+        slot_ms, magic, physical_offset, size, topic_hash, deliver_ms = links[at]
+        number, delay_ms = slot_ms // precision_ms, slot_ms - write_ms
+        index = number % slot_count
+        head = heads.get(index)
+        if head is None:
+            head = list(unpack_slot(slots, index * SLOT_BYTES))
+        is_new = head[0] != number or head[2] < 0  # another lap's, or nobody's
+        previous = NO_POSITION if is_new else head[2]
+        try:
+            tail += pack(UNIT_BYTES, previous, magic, write_ms, delay_ms, physical_offset, size, topic_hash, deliver_ms)
+        except StructError:
+            break
+        if is_new:
+            head[:] = (number, position, NO_POSITION, 0, 0)
+        head[2] = position
+        head[3] += -1 if magic & DELETE else 1
+        heads[index] = head
+        position += UNIT_BYTES
+        at += 1
+    return at - begin
 
 
 def settle(wheel: TimerWheel, log: TimerLog) -> int:

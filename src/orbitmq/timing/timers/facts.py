@@ -9,11 +9,12 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from orbitmq.leaf import twin
 from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
@@ -130,7 +131,7 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
         return _facts_in_any_order(entry, precision_ms)
     slot_text, topic, queue_text, due_text = place[0][13:], place[1][11:], place[2][9:], place[3][15:]
     if len(place) == PLACE_ENTRIES:
-        if properties.rfind(_DELAYS) >= 0:
+        if properties.rfind(_DELAYS) >= 0 or properties.rfind(_DUE_MS[1:]) >= 0:
             return _facts_in_any_order(entry, precision_ms)
         due_text = property_value(properties, _DELIVER_MS) or b""
     elif len(place) != PLACE_ENTRIES + 1 or place[3][:15] != b"ORBITMQ_DUE_MS\x01":
@@ -161,6 +162,23 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
         entry.store_timestamp,
         queue_id,
     )
+
+
+@twin
+def usual_timers(
+    entries: Sequence[Dispatched], precision_ms: int, make: Callable[..., TimerFacts]
+) -> list[TimerFacts | None]:
+    """`timer_facts` of messages, made with `make`; None leaves a record to `timer_facts`: one that says more than when and where
+    to, or says it in an unusual way, or has a source. Plain Python leaves all of them."""
+    return [None] * len(entries)
+
+
+def all_facts(entries: Sequence[Dispatched], precision_ms: int) -> list[TimerFacts | None]:
+    """`timer_facts` of each. 0.5 us each, 2 us without the compiled leaf."""
+    every = usual_timers(entries, precision_ms, TimerFacts)
+    if None in every:
+        every = [facts or timer_facts(entry, precision_ms) for facts, entry in zip(every, entries, strict=True)]
+    return every
 
 
 def _facts_in_any_order(entry: Dispatched, precision_ms: int) -> TimerFacts | None:

@@ -140,17 +140,27 @@ class TimerFiles:
         last_ms = self._lap.last_linked(write_ms)
         return min(slot_ms, last_ms), slot_ms > last_ms
 
-    def link(self, now_ms: int, links: Iterable[Link], *, again: bool = False) -> list[int]:
+    def link(self, now_ms: int, links: Sequence[Link | tuple[int, ...]], *, again: bool = False) -> list[int]:
         """Give every record that has none its unit; returns the slot of each, in order, `NO_POSITION` for one that was
-        linked before, unless it is linked `again`. In log order. Memory only, but for new files; raises OSError. 2 us each."""
+        linked before, unless it is linked `again`. In log order. Memory only, but for new files; raises OSError. 0.5 us each."""
         wheel, log = self._opened()
         if not self.read_ms:
             self.read_ms = self.floor(now_ms)
         write_ms = self._lap.write_clock(now_ms, self.read_ms)
-        slots: list[int] = []
-        new: list[tuple[int, ...]] = []
         until = 0 if again else self.linked_until
         precision_ms, latest_ms = self.precision_ms, self._lap.last_linked(write_ms)
+        slots = [link[0] for link in links]
+        if (
+            slots
+            and links[0][2] >= until
+            and write_ms <= min(slots)
+            and max(slots) <= latest_ms
+            and not sum([slot_ms % precision_ms for slot_ms in slots])
+        ):  # nearly always
+            self._append(wheel, log, write_ms, links)
+            return slots
+        slots = []
+        new: list[tuple[int, ...]] = []
         for slot_ms, magic, physical, size, topic_hash, deliver_ms in links:
             if physical < until:
                 slots.append(NO_POSITION)

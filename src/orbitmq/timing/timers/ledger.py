@@ -13,7 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -107,6 +107,13 @@ class TimerLedger:
             self._gaps.append(encode_run(pending.next_offset, queue_offset))
         return pending.add(queue_offset)
 
+    def add_all(self, first: int, end: int) -> None:
+        """As `add` for each queue offset from `first` to `end`. Some microseconds."""
+        pending = self.pending
+        if first > pending.next_offset:
+            self._gaps.append(encode_run(pending.next_offset, first))
+        pending.add_range(first, end)
+
     def skip(self, queue_offset: int) -> bool:
         """A record came into the timer topic that is never pending itself, a cancellation; False when that was known."""
         pending = self.pending
@@ -123,14 +130,13 @@ class TimerLedger:
         self._finished.append(queue_offset)
         return True
 
-    def link(self, links: Iterable[Link]) -> list[int]:
+    def link(self, links: Sequence[Link | tuple[int, ...]]) -> list[int]:
         """Give records of the timer topic, in log order, their units. Returns the slot of each, `NO_POSITION` for one that was
         linked before or will be at the end of recovery. Raises OSError."""
         if self.links_wait:
             return []
         now_ms = self.clock.now_ms()
         if self.is_starting:
-            links = list(links)
             now_ms = self._start_ms(now_ms, links)
         return self.files.link(now_ms, links)
 

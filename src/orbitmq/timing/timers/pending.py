@@ -106,7 +106,7 @@ class PendingTimers:
     # --- many ---------------------------------------------------------------------------------------------------------
 
     def add_range(self, first: int, end: int) -> None:
-        """As `add` for each offset from `first` to `end`. Some microseconds a chunk."""
+        """As `add` for each offset from `first` to `end`. Two microseconds a chunk."""
         first = max(first, self.next_offset)
         while first < end:
             chunk, at = divmod(first, CHUNK_OFFSETS)
@@ -116,8 +116,10 @@ class PendingTimers:
                 self._bits[chunk] = None
                 self._counts[chunk] = CHUNK_OFFSETS
             else:
-                value = int.from_bytes(_as_bits(self._bits.get(chunk, _NONE)), "little") | _mask(at, upto)
-                self._bits[chunk] = bytearray(value.to_bytes(CHUNK_BYTES, "little"))
+                bits = self._bits[chunk] = _as_bits(self._bits.get(chunk, _NONE))
+                begin, end_byte = at >> 3, (upto + 7) >> 3
+                value = int.from_bytes(bits[begin:end_byte], "little") | _mask(at - 8 * begin, upto - 8 * begin)
+                bits[begin:end_byte] = value.to_bytes(end_byte - begin, "little")
                 self._counts[chunk] = self._counts.get(chunk, 0) + upto - at
             self.count += upto - at
             first = self.next_offset = chunk * CHUNK_OFFSETS + upto

@@ -36,7 +36,7 @@ class SlotMap:
             distance = number - lowest
             if distance >= self._slot_count or (distance < 0 and self._highest() - number >= self._slot_count):
                 raise ValueError(f"slot {number} is more than a lap of {self._slot_count} slots from slot {lowest}")
-            if self._at(number):
+            if self._marks[number % self._slot_count]:
                 return False
         self._marks[number % self._slot_count] = 1
         self.count += 1

@@ -56,7 +56,7 @@ from orbitmq.timing.timers.aside import Aside
 from orbitmq.timing.timers.audit import Audit
 from orbitmq.timing.timers.cancels import Cancels
 from orbitmq.timing.timers.departure import Departure
-from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, timer_facts
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.opening import Opening
@@ -170,11 +170,17 @@ class Timers:
         write_ms = ledger.files.floor(now_ms)
         if write_ms < ledger.files.read_ms:  # the clock was set back
             self._move_read_clock(now_ms)
-        precision_ms = self._precision_ms
-        every = [timer_facts(entry, precision_ms) for entry in arrived]
-        links = [self._units.link_of(entry, facts, write_ms) for entry, facts in zip(arrived, every, strict=True)]
+        every = all_facts(arrived, self._precision_ms)
+        links, are_usual = self._units.links_of(arrived, every, write_ms)
         slots = ledger.link(links)
         running = self._store is not None
+        first, end = arrived[0].queue_offset, arrived[-1].queue_offset + 1
+        are_next = first >= ledger.pending.next_offset and end - first == len(arrived)
+        if running and are_usual and are_next and slots == [link[0] for link in links]:  # nearly always
+            ledger.add_all(first, end)
+            self._place_all(links)
+            self._tell_linked([facts for facts in every if facts is not None])
+            return
         new: list[TimerFacts] = []
         for at, (entry, facts) in enumerate(zip(arrived, every, strict=True)):
             is_cancel = facts is not None and facts.is_cancel
@@ -185,7 +191,10 @@ class Timers:
             if facts is not None:
                 new.append(facts)
             if running and slots[at] != NO_POSITION:
-                self._place(links[at], slots[at], facts)
+                self._place(Link(*links[at]), slots[at], facts)
+        self._tell_linked(new)
+
+    def _tell_linked(self, new: Sequence[TimerFacts]) -> None:
         for observer in self.linked:
             observer(new)
 
@@ -194,6 +203,21 @@ class Timers:
         write_ms, facts = self._ledger.files.floor(self._clock.now_ms()), timer_facts(entry, self._precision_ms)
         self._ledger.cancels.add(facts)
         return self._units.link_of(entry, facts, write_ms)
+
+    def _place_all(self, links: Sequence[Link | tuple[int, ...]]) -> None:
+        """`_place` for messages that were linked in their own slots."""
+        self.linked_count += len(links)
+        if self._slot_counts.is_asked:
+            for link in links:
+                self._slot_counts.came(link[0])
+        near, opening, before_ms = self._near, self._opening, -1
+        for slot_ms, _, physical_offset, _, topic_hash, deliver_ms in links:
+            open_slot = near.get(slot_ms)
+            if open_slot is not None:
+                near.link(open_slot, topic_hash, deliver_ms, physical_offset)
+            elif slot_ms != before_ms:
+                opening.linked(slot_ms)
+                before_ms = slot_ms
 
     def _place(self, link: Link, slot_ms: int, facts: TimerFacts | None) -> None:
         """A unit was linked into a slot: see that it is found there in its time."""

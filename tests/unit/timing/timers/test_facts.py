@@ -108,6 +108,9 @@ def test_the_time_that_the_sender_stated_needs_no_second_one(before: dict[str, s
     assert facts(before | STATED) == facts(PLACE)
     assert facts(before | STATED | {"TIMER_DELIVER_MS": "0005250"}) == facts(PLACE)
     assert facts(before | {"TIMER_DELIVER_MS": "5999"} | PLACE) == facts(PLACE), "ours counts where it stands"
+    assert facts(before | {"ORBITMQ_DUE_MS": "5250"} | STATED | {"TIMER_DELIVER_MS": "5999"}) == facts(PLACE), (
+        "wherever"
+    )
 
 
 @pytest.mark.parametrize(
