@@ -19,7 +19,7 @@ from orbitmq.timing.far import keeper, plan
 NEAR_SEEDS = range(60 if leaf.IS_COMPILED else 20)
 """Fewer without the leaf, where continuous integration only asks whether its plain twins fit."""
 FAR_SEEDS = range(10_000, 10_020)
-BROKEN_ONCE = (146, 326, 1_062, 1_114, 1_122)
+BROKEN_ONCE = (146, 326, 1_062, 1_114, 1_122, 1_380, 1_679, 1_722, 2_845, 3_081, 3_243)
 """Lives of the campaign that found a fault, of the timers or of the account."""
 
 BOUND = 45

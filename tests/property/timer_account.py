@@ -63,6 +63,8 @@ class Sent:
     is_relative: bool = False
     first_ms: int = 0
     """The time it was sent with; 0 for none."""
+    delay_ms: int = 0
+    """The same from when it was sent."""
     is_recall_asked: bool = False
 
     def words(self) -> list[str]:

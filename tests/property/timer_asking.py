@@ -85,7 +85,17 @@ class Asking(Machine):
                 }
                 self.once.append(key)
             self._send(
-                Sent(key, rng.choice(TOPICS), rng.randrange(QUEUES), self._body(), values, dues, is_relative, min(dues))
+                Sent(
+                    key,
+                    rng.choice(TOPICS),
+                    rng.randrange(QUEUES),
+                    self._body(),
+                    values,
+                    dues,
+                    is_relative,
+                    min(dues),
+                    min(dues) - now_ms,
+                )
             )
 
     def plain(self) -> None:
@@ -99,8 +109,9 @@ class Asking(Machine):
         """Send again what may have been stored or not, as its sender does."""
         if self.once:
             sent = self.account.sent[self.rng.choice(self.once[-4:])]
-            if sent.is_relative:  # it counts from the first time that was stored
-                sent.dues.add(min(sent.dues))
+            if sent.is_relative:  # it counts from the first time that was stored, which may be this one
+                sent.dues.add(self.clock.now_ms() + sent.delay_ms)
+                sent.first_ms = min(sent.dues)
             self._send(sent)
 
     def _send(self, sent: Sent) -> None:

@@ -121,6 +121,12 @@ class Machine:
         self.broker.timers.paused = False
         self.account.crashed(self.broker.store, self.clock.now_ms())
         self._note_synced()
+        waiting = self.account.waiting()
+        reach_ms = self.clock.now_ms() - self.shape.slot_count // 4 * SECOND
+        if any(
+            one.due_ms < reach_ms for one in waiting
+        ):  # so long ago that the wheel has no slots for all that is there
+            self.account.disturbed.update(one.sent.key for one in waiting)
 
     def _revive(self) -> None:
         self.disk.die_at = None

@@ -124,7 +124,9 @@ class TimerRecovery:
 
     def _is_believed(self, at: JournalPosition, log: CommitLog, position: int | None) -> bool:
         if position is not None:
-            return at.synced or at.position <= position or at.boot == self._ledger.boot
+            is_known = at.synced or at.position <= position or at.boot == self._ledger.boot
+            # What finished its timers may have stood in files that retention has removed since.
+            return is_known and at.position >= log.start
         if at.position <= log.start:
             return True
         record = log.record_view(at.witness) if at.witness >= 0 else None
