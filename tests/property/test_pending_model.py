@@ -59,6 +59,14 @@ def one_life(seed: int) -> None:
                 offset = rng.randrange(first, model.next + 3)
                 assert timers.finish(offset) == (offset in model.known)
                 model.known.discard(offset)
+        elif way < 0.8:
+            begin = rng.randrange(first, model.next + 3)
+            together = [begin + n for n in range(rng.choice((3, 300, 2_000)))]
+            together += [rng.choice(together) for _ in range(3)]
+            left = set(model.known)
+            expected = [offset in left and not left.discard(offset) for offset in together]
+            assert timers.finish_many(together) == expected
+            model.known = left
         elif way < 0.9:
             begin = rng.randrange(first, model.next + 1)
             end = begin + rng.choice((1, 5, 8, 300, CHUNK_OFFSETS, 3 * CHUNK_OFFSETS))
@@ -69,9 +77,10 @@ def one_life(seed: int) -> None:
         assert timers.count == len(model.known)
         assert timers.next_offset == model.next
         assert timers.first_pending == min(model.known, default=None)
-        for _ in range(20):
-            offset = rng.randrange(first, model.next + 3)
-            assert timers.is_pending(offset) == (offset in model.known)
+        asked = [rng.randrange(first, model.next + 3) for _ in range(20)]
+        answers = [offset in model.known for offset in asked]
+        assert [timers.is_pending(offset) for offset in asked] == answers
+        assert timers.are_pending(asked) == answers
     since = rng.randrange(first, model.next + 1)
     assert list(timers.offsets(since)) == sorted(offset for offset in model.known if offset >= since)
     assert list(saved(timers).offsets()) == sorted(model.known)

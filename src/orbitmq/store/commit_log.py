@@ -91,6 +91,16 @@ class CommitLog:
         self.end += len(record)
 
     @property
+    def gathered_room(self) -> int:
+        """How many bytes of records fit behind the place that `place` returned, in the same file."""
+        return self._gathered[-1][0].end - BLANK_BYTES_MIN - self.end
+
+    def add_many(self, records: Sequence[bytes | bytearray]) -> None:
+        """`add` of each; they are to fit the file."""
+        self._gathered[-1][2].extend(records)
+        self.end += sum(map(len, records))
+
+    @property
     def has_gathered(self) -> bool:
         return bool(self._gathered)
 

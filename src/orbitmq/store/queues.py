@@ -7,8 +7,9 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.consume_queue import UNIT_BYTES, ConsumeQueue
@@ -30,6 +31,8 @@ class ConsumeQueues:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.known: Final[Mapping[tuple[str, int], ConsumeQueue]] = self._queues
+        """By topic and queue id; for looking."""
         self._with_tail: dict[ConsumeQueue, None] = {}  # ordered, as a seed must repeat a run
         self._unsynced: dict[ConsumeQueue, None] = {}
         self._syncing: dict[ConsumeQueue, None] = {}

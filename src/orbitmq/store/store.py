@@ -17,14 +17,13 @@ import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from struct import Struct
 from typing import TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.checksum import crc32
-from orbitmq.protocol.records import QUEUE_OFFSET_AT, STORE_TIMESTAMP_AT, encode_stored, stored_size
+from orbitmq.protocol.records import encode_stored, stored_size
 from orbitmq.store import reading
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
@@ -32,6 +31,7 @@ from orbitmq.store.durability import PutStatus, Told
 from orbitmq.store.flushing import Flushing
 from orbitmq.store.index import IndexService
 from orbitmq.store.message import EncodedMessage, NewMessage, checked_size
+from orbitmq.store.placing import place_encoded
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
 from orbitmq.store.recovery import LogScan, Origin, Report
@@ -45,10 +45,6 @@ T = TypeVar("T")
 
 CRC_MASK = 0x7FFFFFFF
 NS_PER_MS = 1_000_000
-
-_PLACE = Struct(">qq")
-"""Queue offset and log position."""
-_TIME = Struct(">q")
 
 WARM_WINDOW_BYTES = 512 * 1024 * 1024
 """The newest part of the log is taken to be in the page cache when this process wrote it; what is older is read cold."""
@@ -232,24 +228,15 @@ class MessageStore:
         self._appended.append(entry)
         return entry
 
-    def append_encoded(self, message: EncodedMessage) -> Appended:
-        """`append` of a message that was taken in before and is encoded already. Cost: about 1.5 us."""
+    def append_encoded(self, messages: Sequence[EncodedMessage]) -> list[Appended]:
+        """`append` of messages that were taken in before and are encoded already: the first of them, and those behind it that fit
+        the same file. Raises as `append` does, for the first. Cost: about 0.8 us each."""
         if self._writability.stops:
             raise StoreUnwritableError(self.unwritable_reason)
-        record, topic, queue_id, code, unique_key, keys, flags, prepared, properties = message
-        at, stamp = self._place(len(record)), self.log.stamp(self._clock.now_ms())
-        queue = self.queues.for_append(topic, queue_id)
-        number = queue.next_offset
-        _PLACE.pack_into(record, QUEUE_OFFSET_AT, number, at)
-        _TIME.pack_into(record, STORE_TIMESTAMP_AT, stamp)
-        self.log.add(record)
-        queue.next_offset = number + 1
-        size = len(record)
-        entry = Dispatched(
-            at, size, topic, queue_id, number, code, stamp, unique_key, keys, flags, prepared, properties
-        )
-        self._appended.append(entry)
-        return entry
+        self._place(len(messages[0][0]))
+        placed = place_encoded(self.log, self.queues, messages, self.log.stamp(self._clock.now_ms()))
+        self._appended += placed
+        return placed
 
     def append_raw(self, offset: int, data: bytes) -> None:
         """Append bytes of another log at the same position, whole records only, and dispatch them: how a copy grows."""

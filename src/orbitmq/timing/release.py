@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from orbitmq.errors import RecordError, StoreUnwritableError
@@ -75,16 +76,17 @@ class Release:
         `untake` is told, at once or after that commit, of the positions whose messages are not in the log. `written` comes after a
         commit that wrote what was appended.
         """
-        last_end = 0
-        appended: list[int] = []
-        for (physical, data), message in zip(taken, encoded or [None] * len(taken), strict=True):
+        positions = [physical for physical, _ in taken]
+        last_end = at = 0
+        while at < len(taken):
             try:
-                last_end = self._append(store, physical, data, message)
+                last_end, count = self._append(store, *taken[at], _known(encoded, at))
             except StoreUnwritableError:
                 break
-            appended.append(physical)
-        if len(appended) < len(taken):
-            untake([physical for physical, _ in taken[len(appended) :]])
+            at += count
+        if at < len(taken):
+            untake(positions[at:])
+        appended = positions[:at]
 
         def committed(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK:
@@ -95,15 +97,19 @@ class Release:
         if appended:
             store.wait_durable(last_end, False, committed)
 
-    def _append(self, store: MessageStore, physical: int, data: Data, encoded: EncodedMessage | None) -> int:
+    def _append(self, store: MessageStore, physical: int, data: Data, encoded: list[EncodedMessage]) -> tuple[int, int]:
+        """Append the message of a record, or what it was made to and some of those behind it; answers the end of the last record,
+        and how many it took."""
+        count = 1
         try:
-            if encoded is not None:
-                end = store.append_encoded(encoded).end_offset
+            if encoded:
+                placed = store.append_encoded(encoded)
+                end, count = placed[-1].end_offset, len(placed)
             elif data is None:
                 raise Undeliverable("its record in the commit log is damaged or gone")
             else:
                 end = store.append(self._restore(data), accepted=True).end_offset
-            self.released_count += 1
+            self.released_count += count
         except StoreUnwritableError:
             raise
         except (Undeliverable, RecordError) as error:
@@ -111,7 +117,7 @@ class Release:
         except Exception as error:  # whatever it is: one record stops neither its owner nor the others
             logger.exception("restoring the %s at %d failed", self._what, physical)
             end = self.quarantine(store, data, physical, f"{type(error).__name__}: {error}")
-        return end
+        return end, count
 
     def quarantine(self, store: MessageStore, data: Data, physical: int, reason: str) -> int:
         """Append what is left of a record, with the reason, to the quarantine topic; answers the end of the new record.
@@ -130,6 +136,16 @@ class Release:
             end = store.append(quarantine_message(None, physical, reason), accepted=True).end_offset
         self.quarantined_count += 1
         return end
+
+
+def _known(encoded: Sequence[EncodedMessage | None] | None, first: int) -> list[EncodedMessage]:
+    """Messages from `first` on, up to one that is not encoded."""
+    found: list[EncodedMessage] = []
+    for message in islice(encoded or (), first, None):
+        if message is None:
+            break
+        found.append(message)
+    return found
 
 
 def read_cold(

@@ -34,6 +34,9 @@ _PLACE: Final = Struct(">qq")
 HOLD_MS: Final = 1_000
 """How long a message that cannot hop now is left alone."""
 
+_new = tuple.__new__
+"""Makes a named tuple in half the time."""
+
 _CANCELS: Final = f"{Property.TIMER_DEL_UNIQKEY}\x01".encode()
 
 
@@ -81,35 +84,34 @@ class Departure:
             held, self._held = self._held, []
             for unit in held:
                 self._near.give_back(unit)
-        units = self._near.take(now_ms, limit, self._read_ahead.is_ready)
+        read_ahead = self._read_ahead
+        units = self._near.take(now_ms, limit, read_ahead.is_ready, read_ahead.warm_from)
+        if not units:
+            return 0
+        positions = [unit.physical_offset for unit in units]
+        records = read_ahead.take(store, positions)
+        found = encoded_deliveries(records, positions, self._precision_ms)
+        leaving, may_name = self._leaving, self._ledger.cancels.may_name
+        pending = iter(self._ledger.pending.are_pending([row[1] for row in found if row is not None]))
         taken: list[tuple[int, Data]] = []
         rows: list[EncodedMessage | None] = []
-        if units:
-            positions = [unit.physical_offset for unit in units]
-            records = self._read_ahead.take(store, positions)
-            is_pending, leaving = self._ledger.pending.is_pending, self._leaving
-            may_name = self._ledger.cancels.may_name
-            for unit, data, found in zip(
-                units, records, encoded_deliveries(records, positions, self._precision_ms), strict=True
-            ):
-                due_ms, physical_offset, slot_ms, _ = unit
-                row = None
-                if found is not None:
-                    row, queue_offset, due_ms = found
+        for unit, physical_offset, data, one in zip(units, positions, records, found, strict=True):
+            row = None
+            if one is not None:
+                row, queue_offset, due_ms = one
                 if (
-                    row is not None
-                    and due_ms <= now_ms
-                    and not may_name(slot_ms, due_ms)
-                    and is_pending(queue_offset)
-                    and leaving.get(physical_offset) is None
+                    not next(pending)
+                    or due_ms > now_ms
+                    or may_name(unit.slot_ms, due_ms)
+                    or leaving.get(physical_offset) is not None
                 ):
-                    leaving.add(physical_offset, Leaving(queue_offset, due_ms, unit))
-                elif self._may_leave(unit, data, now_ms):
                     row = None
-                else:
-                    continue
-                taken.append((physical_offset, data))
-                rows.append(row)
+            if row is not None:
+                leaving.add(physical_offset, _new(Leaving, (queue_offset, due_ms, unit, None)))
+            elif not self._may_leave(unit, data, now_ms):
+                continue
+            taken.append((physical_offset, data))
+            rows.append(row)
         if taken:
             self.release.put(store, taken, written, untake, rows)
             self._hops.clear()
@@ -124,11 +126,8 @@ class Departure:
                 self._near.finish(unit.slot_ms)
                 return False
             self._hops.add(physical_offset)
-        leaving = self._leaving.get(physical_offset)
-        if leaving is not None:
-            if leaving.unit is None:
-                leaving.unit = unit
-            else:  # linked twice
+        if self._leaving.get(physical_offset) is not None:
+            if not self._leaving.fell_due(physical_offset, unit):  # linked twice
                 self._near.finish(unit.slot_ms)
             return False
         due_ms = self._due_ms(unit, data)

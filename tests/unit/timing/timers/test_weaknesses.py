@@ -10,14 +10,16 @@ from __future__ import annotations
 import errno
 import tracemalloc
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.message import EncodedMessage
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
@@ -454,7 +456,17 @@ def test_t29_half_a_batch_that_was_refused_is_delivered_once(
         return refuses
 
     monkeypatch.setattr(little.store, "append", refusing(little.store.append))
-    monkeypatch.setattr(little.store, "append_encoded", refusing(little.store.append_encoded))
+    together = little.store.append_encoded
+
+    def refuses_fifth(messages: Sequence[EncodedMessage]) -> list[Dispatched]:
+        calls.append(messages)
+        if len(calls) > 1:
+            return together(messages)
+        placed = together(messages[:4])
+        little.store._writability.stop("space", "the disk is full")
+        return placed
+
+    monkeypatch.setattr(little.store, "append_encoded", refuses_fifth)
     little.clock.advance(1_000)
     little.turn()
     assert little.timers.pending_count == 6
