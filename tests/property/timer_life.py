@@ -96,6 +96,8 @@ class Life(Asking, Examining):
         if step < 0:  # what a level has taken may be on its way
             self.account.high_ms = max(self.account.high_ms, self.clock.now_ms())
         self.clock.set_wall(self.clock.now_ms() + step)
+        if step < 0:
+            self.account.set_back.append((self.broker.store.log.end, self.clock.now_ms()))
         self.steps.append(f"  set by {step}")
 
     def pause(self) -> None:
