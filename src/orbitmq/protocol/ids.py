@@ -103,14 +103,19 @@ class UniqueIds:
 
     def next(self) -> str:
         """A new unique key: 32 characters for an IPv4 address, 56 for IPv6."""
+        prefix, number = self.several(1)
+        return f"{prefix}{number:012X}"
+
+    def several(self, count: int) -> tuple[str, int]:
+        """`count` new keys: what they begin with, and the first of the numbers that end them, as 12 hex digits."""
         with self._lock:
             stamp = self._clock.now_ms() << 16
             if stamp <= self._last:
                 stamp = self._last + 1
-            self._last = stamp
+            self._last = stamp + count - 1
             if stamp >> 16 >= self._month_end_ms or os.getpid() != self._pid:
                 self._renew(stamp >> 16)
-            return f"{self._prefix}{stamp - (self._month_start_ms << 16):012X}"
+            return self._prefix, stamp - (self._month_start_ms << 16)
 
     def _renew(self, now_ms: int) -> None:
         start = datetime.fromtimestamp(now_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
     from orbitmq.spark.options import ReadOptions
     from orbitmq.spark.reading.fetching import Fetch
+    from orbitmq.spark.writing_options import WriteOptions
 
 
 class OrbitmqSource(DataSource):
@@ -46,6 +52,29 @@ class OrbitmqSource(DataSource):
         from orbitmq.spark.reading.stream_reader import StreamReader
 
         return StreamReader(*self._read(schema, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from orbitmq.spark.writing.batch_writer import BatchWriter
+
+        return BatchWriter(*self._write(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from orbitmq.spark.writing.stream_writer import StreamWriter
+
+        return StreamWriter(*self._write(schema, overwrite, streaming=True))
+
+    def _write(self, schema: StructType, overwrite: bool, *, streaming: bool) -> tuple[WriteOptions, dict[str, int]]:
+        from orbitmq.errors import ConfigurationError
+        from orbitmq.spark.writing.row_columns import row_columns
+        from orbitmq.spark.writing_options import write_options
+
+        if overwrite:
+            raise ConfigurationError(
+                "messages cannot be overwritten", remedy='use .mode("append"), or .outputMode("append") for a stream'
+            )
+        options = write_options(self.options, streaming=streaming)
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        return options, row_columns(fields, options.row_key, topic_needed=options.topic is None)
 
     def _read(self, schema: StructType, *, streaming: bool) -> tuple[ReadOptions, Fetch]:
         from orbitmq.spark.options import read_options

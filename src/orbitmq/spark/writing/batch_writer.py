@@ -1,0 +1,67 @@
+"""The writer of a batch job: one run of its work, in which repeated tasks store nothing twice.
+
+A job without a name of its own gets one from the driver, so that the repeats of its tasks are recognised and another run of the same
+program is another job. With `idempotencyKey` it has a name that outlives it.
+
+Rules of this file
+1. The writer is made once for a job and pickled for every attempt of every task.
+2. Where rows are named by their partition, a task ends its own epoch and the brokers forget its keys. Where they are named by a row
+   key, any task may hold a row, so the epoch ends when all tasks have: in `commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from orbitmq.spark.writing.sent import Sent
+from orbitmq.spark.writing_options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from orbitmq.spark.writing.scopes import Writer
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, places: dict[str, int], job: str | None = None) -> None:
+        """job: the name of the run; tests bring their own."""
+        self._options = options
+        self._places = places
+        self._job = options.idempotency_key or job or uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Returns when every row is stored."""
+        from pyspark import TaskContext
+
+        from orbitmq.spark.writing.tasks import run_task
+
+        context = TaskContext.get()
+        part = 0 if context is None else context.partitionId()
+        rows, marks = run_task(self._options, self._places, self._writer(part), part, iterator)
+        return Sent(rows, marks if self._options.row_key is not None else {})
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The job is done: with row keys the brokers may forget its keys. Everything is stored already."""
+        writer = self._writer(0)
+        if self._options.row_key is None or writer is None:
+            return
+        from orbitmq.spark.writing.tasks import end_job
+
+        end_job(self._options, writer, [message for message in messages if isinstance(message, Sent)])
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was sent stays. A job with an `idempotencyKey` that is started again does not store it twice."""
+
+    def _writer(self, part: int) -> Writer | None:
+        from orbitmq.spark.writing.scopes import job_writer
+
+        options = self._options
+        if not options.dedup:
+            return None
+        return job_writer(
+            self._job, None if options.row_key is not None else part, brief=options.idempotency_key is None
+        )

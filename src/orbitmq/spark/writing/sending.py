@@ -1,0 +1,314 @@
+"""The way of encoded rows to the brokers: a bounded number of requests under way, repeated until answered.
+
+Rules of this file
+1. One client for each cluster and process, on a thread of its own; tasks of the same worker share it.
+2. A request is repeated with the same bytes to the same broker, so that the broker recognises it. Pauses grow, and the whole has a
+   limit; then the error names the broker, its address and the topic.
+3. Rows that keep an order within their queue have one request under way at a time for that queue; all others overtake freely.
+4. The first error ends the task; what is under way then is not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from orbitmq.client._async.client import Client
+from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
+from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.client.answers import remote_error
+from orbitmq.client.sending.outgoing import STORED_CODES, WAITING, Outgoing, request_fields
+from orbitmq.client.sending.send_attempts import may_have_stored, may_help_elsewhere
+from orbitmq.errors import (
+    ClientError,
+    ConnectionLostError,
+    ProtocolError,
+    RemoteError,
+    SendFailedError,
+    StaleEpochError,
+)
+from orbitmq.limits.spark import (
+    SPARK_BACK_OFF_MS_MAX,
+    SPARK_IN_FLIGHT_BYTES,
+    SPARK_IN_FLIGHT_MAX,
+    SPARK_SEND_BACK_OFF_MS,
+)
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import request
+from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.spark.writing_options import WriteOptions
+
+T = TypeVar("T")
+
+log = logging.getLogger("orbitmq.spark")
+
+TOPIC_QUEUES: Final = 4
+"""Queues asked for when a broker creates the topic."""
+
+
+class Frame(NamedTuple):
+    """One request. `properties` are those of a single message; without them it is a batch. first, row_count: its rows, for errors."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    body: bytes | memoryview
+    first: int
+    row_count: int
+    sys_flag: int = 0
+    properties: str | None = None
+    flag: int = 0
+    is_timed: bool = False
+    is_ordered: bool = False
+
+
+class Known(NamedTuple):
+    """What the brokers of a topic say. queue_counts: writable queues by broker. scopes: None when one of them knows no idempotent
+    sends."""
+
+    queue_counts: dict[str, int]
+    scopes: list[ScopeView] | None
+
+
+class Sink(Protocol):
+    """The part of `Cluster` and `Sending` that a task uses; tests may bring their own."""
+
+    def known(self, topic: str, prefix: str) -> Known: ...
+
+    def send(self, frames: Sequence[Frame]) -> None: ...
+
+    def finish(self) -> frozenset[tuple[str, str]]: ...
+
+    def end_epoch(self, topic: str, broker: str, end: FinishEpoch, *, needed: bool) -> None: ...
+
+
+def _may_pass(error: ClientError) -> bool:
+    """Whether the same request may succeed a little later."""
+    if isinstance(error, RemoteError) and error.code in STORED_CODES:
+        return True  # stored, but not yet as safe as the broker wants it: its repeat waits for that
+    return may_help_elsewhere(error)
+
+
+class Cluster:
+    """A client and the thread it lives on."""
+
+    def __init__(self, name_servers: tuple[str, ...]) -> None:
+        self._thread = LoopThread("spark writer")
+        self._client = Client(name_servers)
+        self._thread.open(self._client.start())
+
+    def unique_ids(self, count: int) -> tuple[str, int]:
+        """`UniqueIds.several` of the client."""
+        return self._client.unique_ids.several(count)
+
+    def sending(self, options: WriteOptions, place: str, *, may_be_over: bool) -> Sending:
+        return Sending(self._thread, self._client, options, place, may_be_over=may_be_over)
+
+    def close(self) -> None:
+        self._thread.close(self._client.close())
+
+
+_clusters: dict[tuple[int, tuple[str, ...]], Cluster] = {}
+
+
+def cluster(name_servers: tuple[str, ...]) -> Cluster:
+    """The process's connection to a cluster; made at the first call. A forked child makes its own."""
+    key = os.getpid(), name_servers
+    found = _clusters.get(key)
+    if found is None:
+        found = _clusters[key] = Cluster(name_servers)
+    return found
+
+
+class Sending:
+    """The requests of one task. Made by `Cluster.sending`; blocking calls from one thread."""
+
+    def __init__(
+        self, thread: LoopThread, client: Client, options: WriteOptions, place: str, *, may_be_over: bool
+    ) -> None:
+        """may_be_over: a refusal because the epoch is over says that an earlier attempt ended; it is noted and is no error."""
+        self._thread = thread
+        self._client = client
+        self._options = options
+        self._place = place
+        self._may_be_over = may_be_over
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bytes = 0
+        self._last_in_queue: dict[tuple[str, str, int], asyncio.Task[None]] = {}
+        self._over: set[tuple[str, str]] = set()
+        self._error: BaseException | None = None
+
+    # --- for the task -----------------------------------------------------------------------------------------------
+
+    def known(self, topic: str, prefix: str) -> Known:
+        """Brokers and queues of a topic, and what they remember of scopes that begin so; an empty prefix is not asked for."""
+        return self._thread.run(self._patiently(topic, lambda: self._known(topic, prefix)))
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        """Begin requests; returns when there is room for more. Raises what an earlier one failed with."""
+        self._thread.run(self._begin(frames))
+
+    def finish(self) -> frozenset[tuple[str, str]]:
+        """Wait for all answers. Topics and brokers for which an earlier attempt had ended before."""
+        self._thread.run(self._wait(0, 0))
+        return frozenset(self._over)
+
+    def end_epoch(self, topic: str, broker: str, end: FinishEpoch, *, needed: bool) -> None:
+        """Tell a broker that an epoch is finished. Unless it is `needed`, a broker that cannot be told is left alone."""
+        try:
+            self._thread.run(self._patiently(topic, lambda: self._end_epoch(topic, broker, end)))
+        except StaleEpochError:
+            raise
+        except ClientError as error:
+            if needed:
+                raise
+            log.warning("broker %s keeps the keys of scope %s until they are old: %s", broker, end.scope, error)
+
+    # --- on the loop ------------------------------------------------------------------------------------------------
+
+    async def _known(self, topic: str, prefix: str) -> Known:
+        client = self._client
+        route = await client.routes.refresh(topic) or await client.routes.for_sending(topic, TOPIC_QUEUES)
+        if not route.publish_queues:
+            route = await client.routes.for_sending(topic, TOPIC_QUEUES)  # says why
+        counts = Counter(queue.broker_name for queue in route.publish_queues)
+        if not prefix:
+            return Known(dict(counts), [])
+        found: list[ScopeView] = []
+        for broker in sorted(counts):
+            address = self._address(topic, broker)
+            answer = await client.network.invoke(
+                address,
+                RequestCode.FIND_SCOPES,
+                {},
+                ScopeQuery(prefix=prefix).encode(),
+                timeout_ms=self._options.send_timeout_ms,
+            )
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return Known(dict(counts), None)
+            if answer.code != ResponseCode.SUCCESS:
+                raise remote_error(answer.code, answer.remark, address, f"asking for scopes that begin with {prefix!r}")
+            found += ScopeList.decode(answer.body).scopes
+        return Known(dict(counts), found)
+
+    async def _end_epoch(self, topic: str, broker: str, end: FinishEpoch) -> None:
+        await self._client.network.request(
+            self._address(topic, broker),
+            RequestCode.FINISH_EPOCH,
+            {},
+            end.encode(),
+            timeout_ms=self._options.send_timeout_ms,
+            doing=f"finishing epoch {end.epoch} of scope {end.scope!r}",
+        )
+
+    async def _begin(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            await self._wait(SPARK_IN_FLIGHT_BYTES, SPARK_IN_FLIGHT_MAX - 1)
+            if (frame.topic, frame.broker) in self._over:
+                continue
+            place = frame.topic, frame.broker, frame.queue_id
+            before = self._last_in_queue.get(place) if frame.is_ordered else None
+            self._bytes += len(frame.body)
+            task = asyncio.ensure_future(self._deliver(frame, before))
+            self._tasks.add(task)
+            if frame.is_ordered:
+                self._last_in_queue[place] = task
+
+    async def _wait(self, room_bytes: int, room_count: int) -> None:
+        """Until no more than that is under way. Raises the first error, and gives up what is under way then."""
+        while self._tasks and self._error is None and (self._bytes > room_bytes or len(self._tasks) > room_count):
+            done, self._tasks = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if self._error is None and not task.cancelled():
+                    self._error = task.exception()
+        if self._error is not None:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._tasks.clear()
+            raise self._error
+
+    async def _deliver(self, frame: Frame, before: asyncio.Task[None] | None) -> None:
+        try:
+            if before is not None:
+                await before
+            await self._patiently(frame.topic, lambda: self._attempt(frame))
+        except StaleEpochError:
+            if not self._may_be_over:
+                raise
+            self._over.add((frame.topic, frame.broker))
+        finally:
+            self._bytes -= len(frame.body)
+
+    async def _attempt(self, frame: Frame) -> None:
+        client, options = self._client, self._options
+        address = self._address(frame.topic, frame.broker)
+        is_batch = frame.properties is None
+        outgoing = Outgoing(
+            frame.topic,
+            frame.body,  # type: ignore[arg-type]  # it is only handed on
+            WAITING if frame.properties is None else frame.properties,
+            (),
+            frame.sys_flag,
+            frame.flag,
+            is_batch,
+            is_timed=frame.is_timed,
+        )
+        if frame.is_timed:
+            await client.check_timed(address, frame.broker, outgoing, options.send_timeout_ms)
+        fields = request_fields(
+            outgoing,
+            MessageQueue(frame.topic, frame.broker, frame.queue_id),
+            options.producer_group,
+            TOPIC_QUEUES,
+            client.clock.now_ms(),
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+        command = request(code, fields, frame.body)
+        answer = await client.network.exchange(address, command, options.send_timeout_ms)
+        if answer.code == ResponseCode.SUCCESS or (answer.code in STORED_CODES and not options.dedup):
+            return
+        rows = f"row {frame.first}" if frame.row_count == 1 else f"rows {frame.first} and following"
+        raise remote_error(
+            answer.code, answer.remark, address, f"sending {rows} of {self._place} to topic {frame.topic!r}"
+        )
+
+    async def _patiently(self, topic: str, work: Callable[[], Awaitable[T]]) -> T:
+        """`work` again until it succeeds, fails for good, or the time is over."""
+        began_ms, pause_ms, attempts, unsure = monotonic_ms(), SPARK_SEND_BACK_OFF_MS, 0, False
+        while True:
+            try:
+                return await work()
+            except ClientError as error:
+                attempts += 1
+                unsure = unsure or may_have_stored(error)
+                if not _may_pass(error):
+                    raise
+                took_ms = monotonic_ms() - began_ms
+                if took_ms + pause_ms > self._options.retry_timeout_ms:
+                    raise SendFailedError(
+                        f"writing {self._place} to topic {topic!r} failed, {attempts} attempts in {took_ms} ms: {error}",
+                        maybe_stored=unsure,
+                        remedy="look at that broker, or raise retryTimeoutMs; the task may be repeated",
+                    ) from error
+            await sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, SPARK_BACK_OFF_MS_MAX)
+            try:
+                await self._client.routes.refresh(topic)  # it may have come back at another address
+            except (ClientError, ProtocolError) as error:
+                log.debug("the route of %s was not refreshed: %s", topic, error)
+
+    def _address(self, topic: str, broker: str) -> str:
+        address = self._client.routes.master(broker, topic)
+        if address is None:
+            raise ConnectionLostError(
+                f"broker {broker} of topic {topic!r} has no master address",
+                request_sent=False,
+                remedy="it is in no route: start it again; rows that may be stored there cannot go elsewhere",
+            )
+        return address
