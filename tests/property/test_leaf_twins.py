@@ -241,6 +241,7 @@ ODD = st.sampled_from(
         *("", "", "", "REAL_TOPIC\x01U", "REAL_TOPIC\x01€", "REAL_QID\x019999999999", "REAL_QID\x01x", "a\x01"),
         *("TIMER_DELIVER_MS\x0199999999999999999", "TIMER_DELIVER_MS\x01x\x01y", "TIMER_OUT_MS\x014000"),
         *("TIMER_DELAY_MS\x011", "TIMER_DELAY_SEC\x01x", "TIMER_DEL_UNIQKEY\x01T+k", "TIMER_ROLL_TIMES\x011"),
+        *(f"TIMER_DEL_UNIQKEY\x01T+k\x02{Property.LEFT_MS}\x014000", "TIMER_DEL_UNIQKEY\x01k\x02TIMER_ROLL_TIMES\x011"),
         *("TIMER_OUT_MS\x01999999999999999", "TAGS\x01TIMER_OUT_MS", f"{Property.REAL_UNIQ_KEY}\x01k"),
     ]
 )
@@ -254,7 +255,18 @@ def timer_entries(draw: st.DrawFn) -> Dispatched:
     text = draw(PROPERTIES) + "".join(f"{row}\x02" for row in rows if row)
     data = text.encode()[: draw(st.sampled_from([None, None, None, -1, -3]))]
     return Dispatched(
-        7, 300, "rmq_sys_wheel_timer", 0, 12, 0, 4_000, "k", "a b", 0, draw(st.sampled_from([0, 0, 0, 9])), data
+        7,
+        300,
+        "rmq_sys_wheel_timer",
+        0,
+        12,
+        0,
+        4_000,
+        "k",
+        "a b",
+        draw(st.sampled_from([0, 0, 4])),
+        draw(st.sampled_from([0, 0, 9, -9])),
+        data,
     )
 
 

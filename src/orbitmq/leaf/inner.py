@@ -264,13 +264,13 @@ def usual_timers(entries: Iterable[Any], precision_ms: int, make: Callable[..., 
 
 
 def _usual_timer(entry: Any, precision_ms: int, make: Callable[..., Any]) -> Any:
-    if entry.prepared_transaction_offset:
-        return None
     data = entry.properties
+    prepared = entry.prepared_transaction_offset
+    source = prepared - 1 if prepared > 0 and not entry.sys_flag & ROLLBACK else None
     end = len(data)
     slot_ms = due_ms = stated_ms = queue_id = -1
     topic = None
-    is_delay = False
+    is_delay = is_cancel = is_change = is_roll = False
     at = 0
     while at < end:
         middle = at
@@ -298,8 +298,14 @@ def _usual_timer(entry: Any, precision_ms: int, make: Callable[..., Any]) -> Any
             elif name == b"REAL_TOPIC":
                 number = 0 if topic is None else -1
                 topic = data[middle + 1 : stop]
-            elif name == b"TIMER_DEL_UNIQKEY" or name == b"ORBITMQ_UNIQ_KEY":
+            elif name == b"TIMER_DEL_UNIQKEY":
+                is_cancel = True
+            elif name == b"ORBITMQ_UNIQ_KEY":
                 return None
+            elif name == b"ORBITMQ_LEFT_MS":
+                is_change = True
+            elif name == b"TIMER_ROLL_TIMES":
+                is_roll = True
             elif name == b"TIMER_DELAY_SEC" or name == b"TIMER_DELAY_MS":
                 is_delay = True
             if number < 0:
@@ -307,6 +313,8 @@ def _usual_timer(entry: Any, precision_ms: int, make: Callable[..., Any]) -> Any
         at = stop + 1
     if due_ms < 0 and not is_delay:
         due_ms = stated_ms
+    if is_cancel and (is_roll or not (is_change or source is not None)):
+        return None
     if topic is None or slot_ms < 0 or not 0 <= queue_id <= INT32_MAX or due_ms > DUE_MAX:
         return None
     if not slot_ms < due_ms <= slot_ms + precision_ms:
@@ -324,9 +332,9 @@ def _usual_timer(entry: Any, precision_ms: int, make: Callable[..., Any]) -> Any
         text,
         entry.unique_key,
         entry.keys,
-        False,
+        is_cancel,
         "",
-        None,
+        source,
         entry.store_timestamp,
         queue_id,
     )

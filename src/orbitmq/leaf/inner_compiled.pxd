@@ -95,7 +95,8 @@ cpdef list usual_timers(entries, long long precision_ms, make)
 
 @cython.locals(
     data=bytes, end=cython.Py_ssize_t, slot_ms=cython.longlong, due_ms=cython.longlong, stated_ms=cython.longlong,
-    queue_id=cython.longlong, topic=bytes, is_delay=cython.bint, at=cython.Py_ssize_t, middle=cython.Py_ssize_t,
+    queue_id=cython.longlong, topic=bytes, is_delay=cython.bint, is_cancel=cython.bint, is_change=cython.bint,
+    is_roll=cython.bint, prepared=cython.longlong, at=cython.Py_ssize_t, middle=cython.Py_ssize_t,
     stop=cython.Py_ssize_t, first=cython.uchar, name=bytes, number=cython.longlong, text=str,
 )
 cdef _usual_timer(entry, long long precision_ms, make)

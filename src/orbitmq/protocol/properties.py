@@ -182,6 +182,9 @@ def _refuse(properties: Mapping[str, str]) -> None:
 def decode_properties(properties: bytes | memoryview | str) -> dict[str, str]:
     """Name to value by rule 1; never fails. Accepts the stored bytes or the text of a request header."""
     text = properties if isinstance(properties, str) else str(properties, "utf-8", "replace")
+    exact = exact_properties(text)
+    if exact is not None:
+        return exact
     result: dict[str, str] = {}
     for entry in text.split(ENTRY_END):
         name, _, value = entry.partition(NAME_END)

@@ -186,7 +186,8 @@ class TimerFinder:
                 raise
             return found
         found = Meant([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
-        self._timers.will_read([candidate.queue_offset for candidate in candidates[:limit]])
+        if len(candidates) > 1:
+            self._timers.will_read([candidate.queue_offset for candidate in candidates[:limit]])
         for queue_offset, _ in candidates:
             if len(found.pending) + len(found.leaving) >= limit:
                 return found._replace(is_all=False)

@@ -168,8 +168,8 @@ def timer_facts(entry: Dispatched, precision_ms: int) -> TimerFacts | None:
 def usual_timers(
     entries: Sequence[Dispatched], precision_ms: int, make: Callable[..., TimerFacts]
 ) -> list[TimerFacts | None]:
-    """`timer_facts` of messages, made with `make`; None leaves a record to `timer_facts`: one that says more than when and where
-    to, or says it in an unusual way, or has a source. Plain Python leaves all of them."""
+    """`timer_facts` of messages, and of the cancel records of changes of ours, made with `make`; None leaves a record to
+    `timer_facts`: one that says more, or says it in an unusual way. Plain Python leaves all of them."""
     return [None] * len(entries)
 
 

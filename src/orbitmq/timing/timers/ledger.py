@@ -119,7 +119,9 @@ class TimerLedger:
         pending = self.pending
         if queue_offset < pending.next_offset:
             return False
-        self._gaps.append(encode_run(pending.next_offset, queue_offset + 1))
+        if queue_offset > pending.next_offset:
+            self._gaps.append(encode_run(pending.next_offset, queue_offset))
+        self._finished.append(queue_offset)
         pending.skip(queue_offset)
         return True
 
