@@ -33,11 +33,10 @@ from orbitmq.columns.soundness import wrong_sums, wrong_texts
 from orbitmq.errors import DamagedRecordError
 from orbitmq.limits.columns import BATCH_BYTES, COLUMN_BYTES_MAX
 from orbitmq.protocol.properties import Property
-from orbitmq.protocol.records import BLANK_BYTES_MIN, MAGIC_AT, RECORD_BYTES_MIN, MagicCode, check_record
+from orbitmq.protocol.records import MAGIC_AT, RECORD_BYTES_MIN, CheckStatus, MagicCode, check_record
 
 Numbers = npt.NDArray[np.int64]
 
-_PREFIX: Final = Struct(">iI")
 _SIZE: Final = Struct(">i")
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 _NUMBERS: Final = {
@@ -56,7 +55,7 @@ class Walk(NamedTuple):
 
     starts: Numbers
     end: int
-    """Behind the last whole record or filler."""
+    """Behind the last whole record."""
     stopped: str | None
     """Why the chain of records ended before it was to; None when it did not."""
 
@@ -78,20 +77,17 @@ class Examined(NamedTuple):
 def walk(data: Any, start: int = 0, until: int | None = None) -> Walk:
     """Where the records of `data` (any buffer) begin that lie whole between two positions, the first of them at `start`.
 
-    Fillers at the end of a file are passed over. Only sizes and magic codes are looked at. Cost: about 0.2 us a record.
+    Only sizes and magic codes are looked at; a filler at the end of a file ends the walk. Cost: about 0.15 us a record.
     """
     view = memoryview(data).cast("B")
     end = len(view) if until is None else min(until, len(view))
     starts = _chain(view, start, end)
     at = start
     if len(starts):
-        at = int(starts[-1]) + int(_PREFIX.unpack_from(view, int(starts[-1]))[0])
+        at = int(starts[-1]) + int(_SIZE.unpack_from(view, int(starts[-1]))[0])
     if at >= end:
         return Walk(starts, at, None)
-    if _is_filler(view, at, end):
-        rest = walk(view, at + int(_PREFIX.unpack_from(view, at)[0]), end)
-        return Walk(np.concatenate((starts, rest.starts)), rest.end, rest.stopped)
-    return Walk(starts, at, check_record(view, at, end, crc=False).problem or "no record begins here")
+    return Walk(starts, at, _why_stopped(view, at, end))
 
 
 def _chain(view: memoryview, start: int, end: int) -> Numbers:
@@ -116,11 +112,11 @@ def _chain(view: memoryview, start: int, end: int) -> Numbers:
     return starts[: strange[0]] if len(strange) else starts
 
 
-def _is_filler(view: memoryview, at: int, end: int) -> bool:
-    if end - at < _PREFIX.size:
-        return False
-    size, magic = _PREFIX.unpack_from(view, at)
-    return bool(magic == MagicCode.BLANK.value and BLANK_BYTES_MIN <= size <= end - at)
+def _why_stopped(view: memoryview, at: int, end: int) -> str:
+    check = check_record(view, at, end, crc=False)
+    if check.status is CheckStatus.BLANK:
+        return f"an end-of-file filler of {check.size} bytes"
+    return check.problem or "no record begins here"
 
 
 def examine(data: Any, starts: Positions, *, base: int | None = None, sums: bool = False) -> Examined:

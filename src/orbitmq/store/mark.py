@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.files import File, Files
 
 MARK_FILE = "orbitmq.mark"
@@ -76,13 +77,9 @@ class MarkFile:
     def load(self, boot: str) -> Mark | None:
         """The best mark that can be believed in this boot; None when there is none."""
         content = self._files.read_bytes(self._path) if self._files.exists(self._path) else b""
-        believed: list[tuple[int, Mark]] = []
-        for slot in range(_SLOTS):
-            mark = _read_slot(content[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])
-            if mark is not None and (slot > 0 or mark.boot == boot):
-                believed.append((slot, mark))
-            if mark is not None:
-                self.serial = max(self.serial, mark.serial)
+        marks = _read_slots(content)
+        self.serial = max((self.serial, *(mark.serial for _, mark in marks)))
+        believed = _believed(marks, boot)
         if not believed:
             return None
         synced = max(((m.serial, s, m) for s, m in believed if s), key=lambda found: found[0], default=None)
@@ -112,6 +109,26 @@ class MarkFile:
         if self._handle is not None:
             self._handle.close()
             self._handle = None
+
+
+def confirmed_offset(content: bytes, checkpoint: Checkpoint, boot: str) -> int | None:
+    """Up to where the log may be read, by the bytes of a mark file and the checkpoint beside it; None when no mark can be
+    believed, or another program wrote after the newest one. `boot` is the boot id of the machine that reads."""
+    believed = _believed(_read_slots(content), boot)
+    if not believed:
+        return None
+    newest = max((mark for _, mark in believed), key=lambda mark: mark.serial)
+    return newest.end if checkpoint.digest() in newest.checkpoints else None
+
+
+def _read_slots(content: bytes) -> list[tuple[int, Mark]]:
+    """Number and content of the slots that hold a mark."""
+    slots = ((slot, _read_slot(content[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES])) for slot in range(_SLOTS))
+    return [(slot, mark) for slot, mark in slots if mark is not None]
+
+
+def _believed(marks: list[tuple[int, Mark]], boot: str) -> list[tuple[int, Mark]]:
+    return [(slot, mark) for slot, mark in marks if slot > 0 or mark.boot == boot]
 
 
 def _read_slot(slot: bytes) -> Mark | None:

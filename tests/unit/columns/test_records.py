@@ -88,10 +88,10 @@ def test_a_walk_stops_before_what_is_not_whole(drawn: tuple[bytes, list[int]], m
     assert (found.stopped is None) == (found.end == len(cut))
 
 
-def test_a_walk_passes_over_a_filler_and_names_what_stopped_it() -> None:
+def test_a_walk_names_what_stopped_it() -> None:
     found = walk(encode_blank(20) + b"\xff" * 12)
-    assert (found.starts.tolist(), found.end, found.stopped) == ([], 20, None)
-    found = walk(encode_blank(20) + b"\xff" * 12 + bytes(100))
+    assert (found.starts.tolist(), found.end, found.stopped) == ([], 0, "an end-of-file filler of 20 bytes")
+    found = walk(bytes(100), 20)
     assert (found.end, found.stopped) == (20, "0x00000000 is not the magic code of a record")
 
 

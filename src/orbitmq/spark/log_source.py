@@ -1,0 +1,95 @@
+"""The data source `orbitmq-log` as Spark sees it: commit-log files, read without a broker.
+
+Rules of this file
+1. Spark pickles sources, readers and partitions: they hold values and nothing else.
+2. Parameter names are Spark's, which passes them by name.
+3. Heavy imports are inside the methods: the module is loaded whenever Spark looks for any format.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from orbitmq.spark.log_files.log_options import LogOptions
+    from orbitmq.spark.log_files.ranges import LogRange
+    from orbitmq.spark.log_files.reading import RowRules
+
+
+class LogSource(DataSource):
+    """`format("orbitmq-log")`. Batch reads only: a stream reads from brokers, with the format `orbitmq`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "orbitmq-log"
+
+    def schema(self) -> str:
+        """All columns; called when the user gives no schema."""
+        from orbitmq.spark.log_files.log_options import log_options
+        from orbitmq.spark.options import PropertiesForm
+        from orbitmq.spark.row_schema import whole_schema
+
+        return whole_schema(PropertiesForm(log_options(self.options).properties or "map"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from orbitmq.columns.schema import PropertiesAs
+        from orbitmq.spark.log_files.log_options import log_options
+        from orbitmq.spark.log_files.reading import RowRules
+        from orbitmq.spark.log_files.selection import Selection
+        from orbitmq.spark.options import PropertiesForm
+        from orbitmq.spark.row_schema import check_columns
+
+        options = log_options(self.options)
+        names, form = check_columns(schema, PropertiesForm(options.properties) if options.properties else None)
+        rules = RowRules(
+            place=options.path,
+            names=names,
+            properties=PropertiesAs(form.value),
+            selection=Selection(
+                topics=options.topics,
+                pattern=options.pattern,
+                starting_ms=options.starting_ms,
+                ending_ms=options.ending_ms,
+                include_internal=options.include_internal,
+            ),
+            broker_name=options.broker_name,
+            verify_checksums=options.verify_checksums,
+            quarantine_path=options.quarantine_path,
+        )
+        return LogReader(options, rules)
+
+
+class LogPartition(InputPartition):
+    """One range."""
+
+    def __init__(self, part: LogRange) -> None:
+        self.part = part
+
+
+class LogReader(DataSourceReader):
+    def __init__(self, options: LogOptions, rules: RowRules) -> None:
+        self._options = options
+        self._rules = rules
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from orbitmq.spark.log_files.directory import look_at
+        from orbitmq.spark.log_files.ranges import cut
+
+        options = self._options
+        ranges = cut(look_at(options.path), options.starting_position, options.ending_position, options.partition_bytes)
+        return [LogPartition(part) for part in ranges]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """None stands for no range at all: Spark makes a partition of an empty list."""
+        if not isinstance(partition, LogPartition):
+            return iter(())
+        from orbitmq.spark.log_files.reading import range_batches
+
+        return range_batches(partition.part, self._rules)
