@@ -102,7 +102,14 @@ class RouteNotFoundError(NotFoundError):
 
 
 class DataLostError(ClientError):
-    """Messages that a read has to give are not there any more: removed by retention, damaged, or the queue began anew."""
+    """Messages that a read has to give are not there any more: removed by retention, damaged, or the queue began anew.
+
+    `may_return` is True when it is the queue that is not there, with its broker perhaps.
+    """
+
+    def __init__(self, message: str, *, may_return: bool = False, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.may_return = may_return
 
 
 class MessageIllegalError(ClientError):

@@ -26,7 +26,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue, TopicList, TopicRoute
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.spark.reading.offsets import Extent
-from orbitmq.spark.reading.patience import Clock
+from orbitmq.spark.reading.patience import Waiting
 
 GROUP_TOPIC_MARK: Final = "%"
 """Stands in the names of retry and dead-letter topics, and in no other."""
@@ -46,10 +46,10 @@ def cluster_of(name_servers: tuple[str, ...], timeout_ms: int) -> Cluster:
 class Cluster:
     """Questions to the servers of one cluster, each waiting at most `timeout_ms` for an answer."""
 
-    def __init__(self, name_servers: Iterable[str], timeout_ms: int, clock: Clock | None = None) -> None:
+    def __init__(self, name_servers: Iterable[str], timeout_ms: int, clock: Waiting | None = None) -> None:
         self._choice = NameServerChoice(name_servers)
         self._timeout_ms = timeout_ms
-        self._clock = clock or Clock()
+        self._clock = clock or Waiting()
         self._lines: dict[str, list[Line]] = {}
         self._routes: dict[str, tuple[Route, int]] = {}
 

@@ -22,7 +22,14 @@ from orbitmq.client.answers import remote_error
 from orbitmq.client.bulk.pull_template import PullTemplate
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.pulling.pull_request import PullRequest, queue_name
-from orbitmq.errors import ClientError, ConnectionLostError, DamagedRecordError, DataLostError, OrbitError
+from orbitmq.errors import (
+    ClientError,
+    ConnectionLostError,
+    DamagedRecordError,
+    DataLostError,
+    OrbitError,
+    RouteNotFoundError,
+)
 from orbitmq.limits.client import BULK_BUFFER_BYTES, BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.records import RECORD_BYTES_MIN
@@ -30,7 +37,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent, Loss
-from orbitmq.spark.reading.patience import Clock, Patience
+from orbitmq.spark.reading.patience import Patience, Waiting
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.range_pull import Ask, Pace, RangePull
 
@@ -77,11 +84,12 @@ class Segment(NamedTuple):
     next_offset: int
 
 
-def report(text: str, *, fail: bool) -> None:
-    """Raises `DataLostError` for messages that are not there, or warns of them."""
+def report(text: str, *, fail: bool, may_return: bool = False) -> None:
+    """Raises `DataLostError` for messages that are not there, or warns of them. may_return: they may be there again soon."""
     if fail:
         raise DataLostError(
             text,
+            may_return=may_return,
             remedy="set failOnDataLoss=false to go on with what is there, or begin again with other startingOffsets",
         )
     log.warning("%s; going on with what is there, because failOnDataLoss=false", text)
@@ -102,11 +110,15 @@ def _place(queue: MessageQueue, address: str) -> str:
     return f"topic {queue.topic!r}, broker {broker}, queue {queue.queue_id}"
 
 
-def fetch_ranges(fetch: Fetch, ranges: tuple[QueueRange, ...], clock: Clock | None = None) -> Iterator[pa.RecordBatch]:
+def fetch_ranges(
+    fetch: Fetch, ranges: tuple[QueueRange, ...], clock: Waiting | None = None
+) -> Iterator[pa.RecordBatch]:
     """The messages of all the ranges, one after the other. A batch holds rows of one queue, some MiB of them."""
     cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms)
     for found in ranges:
-        yield from _RangeReader(fetch, found, cluster, Patience(fetch.retry_timeout_ms, clock)).batches()
+        # the topic was there when the batch was planned: a name server that does not know it has just been started
+        patience = Patience(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
+        yield from _RangeReader(fetch, found, cluster, patience).batches()
 
 
 class _RangeReader:

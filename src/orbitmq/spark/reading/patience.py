@@ -12,7 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from orbitmq.errors import ClientError, ConnectionLostError, FrameError, OrbitError, RemoteError, RequestTimeoutError
+from orbitmq.clock import SystemClock
+from orbitmq.errors import (
+    ClientError,
+    ConnectionLostError,
+    DataLostError,
+    FrameError,
+    OrbitError,
+    RemoteError,
+    RequestTimeoutError,
+)
 from orbitmq.limits.spark import SPARK_BACK_OFF_MS_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
 
@@ -32,11 +41,14 @@ PASSING_CODES: Final = frozenset(
 T = TypeVar("T")
 
 
-class Clock:
-    """Time for waiting; tests bring their own."""
+_CLOCK: Final = SystemClock()
+
+
+class Waiting:
+    """Monotonic time, and letting it pass; tests bring their own."""
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000
+        return _CLOCK.monotonic_ns() // 1_000_000
 
     def sleep_ms(self, duration_ms: int) -> None:
         time.sleep(duration_ms / 1000)
@@ -44,16 +56,19 @@ class Clock:
 
 def may_pass(error: OrbitError) -> bool:
     """Whether trying again can help."""
+    if isinstance(error, DataLostError):
+        return error.may_return
     if isinstance(error, RemoteError):
         return error.code in PASSING_CODES
     return isinstance(error, ConnectionLostError | RequestTimeoutError | FrameError)
 
 
 class Patience:
-    """One bad spell after the other. `limit_ms` bounds a single one."""
+    """One bad spell after the other. `limit_ms` bounds a single one; errors of the classes `also` may pass as well."""
 
-    def __init__(self, limit_ms: int, clock: Clock | None = None) -> None:
-        self.clock = clock or Clock()
+    def __init__(self, limit_ms: int, clock: Waiting | None = None, *, also: tuple[type[OrbitError], ...] = ()) -> None:
+        self._clock = clock or Waiting()
+        self._also = also
         self._limit_ms = limit_ms
         self._since_ms: int | None = None
         self._pause_ms = _FIRST_PAUSE_MS
@@ -64,24 +79,26 @@ class Patience:
 
     def failed(self, error: OrbitError, doing: str) -> None:
         """Returns after a pause if it should be tried again; else raises."""
-        if not may_pass(error):
+        if not may_pass(error) and not isinstance(error, self._also):
             raise error
         self.wait(doing, error)
 
     def wait(self, doing: str, error: OrbitError | None = None, remedy: str | None = None) -> None:
         """A pause; raises when the bad spell has lasted too long. `error` is the last failure, if there is one."""
-        now_ms = self.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if self._since_ms is None:
             self._since_ms = now_ms
         left_ms = self._since_ms + self._limit_ms - now_ms
         if left_ms <= 0:
+            if isinstance(error, DataLostError):
+                raise error
             raise ClientError(
                 f"gave up {doing} after {(now_ms - self._since_ms) / 1000:.1f} s"
                 + ("" if error is None else f": {error.args[0]}"),
                 remedy=remedy
                 or "check that the broker and its name server run; option retryTimeoutMs says how long they are waited for",
             ) from error
-        self.clock.sleep_ms(min(self._pause_ms, left_ms))
+        self._clock.sleep_ms(min(self._pause_ms, left_ms))
         self._pause_ms = min(2 * self._pause_ms, SPARK_BACK_OFF_MS_MAX)
 
     def run(self, doing: str, action: Callable[[], T]) -> T:

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from orbitmq.errors import OrbitError
+from orbitmq.errors import OrbitError, RouteNotFoundError
 from orbitmq.limits.spark import SPARK_IDLE_WAIT_MS
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.batch_reader import Ranges
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges, loss_text, report
 from orbitmq.spark.reading.offsets import Json, Loss, Offsets, advance, check_topics, from_json, losses, to_json
-from orbitmq.spark.reading.patience import Clock, Patience
+from orbitmq.spark.reading.patience import Patience, Waiting
 from orbitmq.spark.reading.plan import partitions, ranges
 from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, known, resolve, topics_of
 
@@ -47,10 +47,10 @@ _FIRST_LOOK_MS = 20
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, fetch: Fetch, clock: Clock | None = None) -> None:
+    def __init__(self, options: ReadOptions, fetch: Fetch, clock: Waiting | None = None) -> None:
         self.options = options
         self.fetch = fetch
-        self._clock = clock or Clock()
+        self._clock = clock or Waiting()
         self._initial: Offsets | None = None
         self._ceiling: Extents | None = None
         self._newest: tuple[Extents, int] | None = None
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if not self.options.fail_on_data_loss:
             self._warned.add(loss)
-        report(loss_text(loss), fail=self.options.fail_on_data_loss)
+        report(loss_text(loss), fail=self.options.fail_on_data_loss, may_return=loss.present is None)
 
     def _extents(self) -> Extents:
         cluster = self._cluster()
@@ -201,6 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._cluster().forget_routes()
                 raise
 
-        return Patience(options.retry_timeout_ms, self._clock).run(
+        seen = self._newest is not None  # then a name server that knows no such topic has just been started
+        return Patience(options.retry_timeout_ms, self._clock, also=(RouteNotFoundError,) if seen else ()).run(
             f"{doing} in topic {what} (name server {';'.join(options.name_servers)})", attempt
         )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, RemoteError
-from orbitmq.spark.reading.patience import Clock, Patience
+from orbitmq.spark.reading.patience import Patience, Waiting
 
 
-class Shown(Clock):
+class Shown(Waiting):
     """Time that only sleeping moves."""
 
     def __init__(self) -> None:
