@@ -23,6 +23,10 @@ class Clock(Protocol):
         """Milliseconds since the Unix epoch, rounded down."""
         ...
 
+    def now_ns(self) -> int:
+        """The same time in nanoseconds, as exactly as it is known: for waiting until an instant."""
+        ...
+
     def monotonic_ns(self) -> int:
         """Nanoseconds since an arbitrary point; never decreases."""
         ...
@@ -37,6 +41,9 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def now_ns(self) -> int:
+        return time.time_ns()
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
@@ -58,6 +65,9 @@ class ManualClock:
 
     def now_ms(self) -> int:
         return self._now_ms
+
+    def now_ns(self) -> int:
+        return self._now_ms * 1_000_000
 
     def monotonic_ns(self) -> int:
         return self._monotonic_ns

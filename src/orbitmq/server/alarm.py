@@ -8,30 +8,19 @@ Rules of this file
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
+from orbitmq.server.fine_timer import FineTimer
 from orbitmq.server.turn import Turn
 
 logger = logging.getLogger("orbitmq.server")
 
-NS_PER_MS = 1_000_000
-
 NOTHING_DUE = "nothing due any longer"
 """Name under which wake-ups without work are counted."""
-
-
-def whole_ms_until(deadline_ns: int, now_ns: int) -> int:
-    """The delay to ask the loop for: whole milliseconds, rounded up.
-
-    uvloop counts whole milliseconds. With a rounded delay half of its timers fire early, find nothing due and are set
-    again, several times within that millisecond. One more would be safe in every case, and every delivery late by it.
-    """
-    return max(-((now_ns - deadline_ns) // NS_PER_MS), 0)
 
 
 class Alarm:
@@ -39,19 +28,19 @@ class Alarm:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        timer: Callable[[Callable[[], None]], FineTimer],
         clock: Clock,
         turn: Turn,
         deadlines: Sequence[Deadlines],
         ticks: Sequence[Callable[[], None]] = (),
     ) -> None:
-        self._loop = loop
+        """`timer` makes the timer that calls back."""
         self._clock = clock
         self._turn = turn
         self._deadlines = list(deadlines)
         self._ticks = list(ticks)
-        self._timer: asyncio.TimerHandle | None = None
-        self._set_for_ns = 0
+        self._timer = timer(self._wake)
+        self._set_for_ns: int | None = None
         self._stopped = False
         self._for_nothing = 0
 
@@ -66,17 +55,15 @@ class Alarm:
                 earliest = at
         if earliest is None:
             return
-        if self._timer is not None:
-            if earliest >= self._set_for_ns:
-                return  # the timer wakes early enough and looks again
-            self._timer.cancel()
+        if self._set_for_ns is not None and earliest >= self._set_for_ns:
+            return  # the timer wakes early enough and looks again
         self._set_for_ns = earliest
-        self._timer = self._loop.call_later(whole_ms_until(earliest, self._clock.monotonic_ns()) / 1_000, self._wake)
+        self._timer.set(earliest - self._clock.monotonic_ns())
 
     def _wake(self) -> None:
-        self._timer = None
         now = self._clock.monotonic_ns()
-        self._turn.timer_ran(max(now - self._set_for_ns, 0))
+        set_for_ns, self._set_for_ns = self._set_for_ns, None
+        self._turn.timer_ran(0 if set_for_ns is None else max(now - set_for_ns, 0))
         if all(deadlines.next_ns is None or deadlines.next_ns > now for deadlines in self._deadlines):
             self._for_nothing += 1
         for deadlines in self._deadlines:
@@ -103,6 +90,4 @@ class Alarm:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.close()

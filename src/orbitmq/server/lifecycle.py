@@ -14,6 +14,7 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from orbitmq.clock import Clock, SystemClock
@@ -23,6 +24,7 @@ from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.broker_role import BrokerRole
 from orbitmq.server.descriptors import ConnectionRoom, descriptor_limit, raise_descriptor_limit
+from orbitmq.server.fine_timer import fine_timer
 from orbitmq.server.line import Line
 from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.settings import Role, ServerSettings
@@ -139,7 +141,7 @@ class ServerProcess:
                 self.broker.be_watched(self.watch)
                 deadlines += [self.broker.store.deadlines, self.broker.broker.deadlines]
                 ticks.append(self.broker.broker.tick)
-            self.alarm = Alarm(self.loop, self.clock, self.turn, deadlines, ticks)
+            self.alarm = Alarm(partial(fine_timer, self.loop), self.clock, self.turn, deadlines, ticks)
             if self.broker is not None:
                 self.broker.broker.administration.broker.more_facts.append(self.facts)
             if self.broker is not None:

@@ -35,6 +35,9 @@ class VirtualClock:
     def now_ms(self) -> int:
         return self._now_ms
 
+    def now_ns(self) -> int:
+        return self._now_ms * 1_000_000
+
     def monotonic_ns(self) -> int:
         return _system.monotonic_ns()
 

@@ -218,6 +218,9 @@ async def test_a_moved_clock_is_looked_at_at_once(tmp_path: Path) -> None:
         def now_ms(self) -> int:
             return now_ms
 
+        def now_ns(self) -> int:
+            return now_ms * 1_000_000
+
     now_ms = 1_700_000_000_000
     process = ServerProcess(settings_of(tmp_path / "data", 0), clock=Calendar())
     await process.start()

@@ -134,6 +134,9 @@ async def test_a_large_scrape_lets_other_work_through() -> None:
         def now_ms(self) -> int:
             return clock.now_ms()
 
+        def now_ns(self) -> int:
+            return clock.now_ns()
+
         def monotonic_ns(self) -> int:
             clock.advance(1)
             return clock.monotonic_ns()
