@@ -5,8 +5,8 @@ Rules of this file
 2. What a message does not say itself it takes from the batch, except the batch's own identity (UNIQ_KEY, ONCE_KEY).
 3. Messages of a batch have neither delay levels nor transactions. RocketMQ overlooks a delay level and a time inside a
    batch and delivers at once; here a level is refused, because a message must not come before its time.
-4. A batch whose messages all have the same due time is that many timer messages. Mixed times are refused; times that
-   have all passed are no times.
+4. Each message with a due time is a timer message of its own; a time that has passed is no time. RocketMQ's clients send no times in
+   batches, so ours ask a broker before they do.
 5. A batch that may be repeated is decided message by message: after a crash a part of it may be in the log, and its repeat
    stores what is missing.
 
@@ -29,7 +29,7 @@ from orbitmq.broker.message_properties import NEEDS_THOUGHT, TIMERS, is_true, wa
 from orbitmq.broker.once.identity import ONCE_NAMES, Once, is_copy, read_once, sort_out
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
-from orbitmq.broker.timers.intake import waiting_values
+from orbitmq.broker.timers.intake import PLACE_NAMES, waiting_bytes, waiting_values
 from orbitmq.errors import RecordError
 from orbitmq.limits.wire import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.batches import BatchRow, batch_rows
@@ -42,6 +42,9 @@ from orbitmq.timing.timer_times import TimerTime
 
 IDENTITIES = frozenset({Property.UNIQ_KEY, Property.ONCE_KEY})
 """What a batch does not share with its messages."""
+
+PLAINLY_TIMED = (NEEDS_THOUGHT - TIMERS) | frozenset(PLACE_NAMES) | {Property.TIMER_DEL_UNIQKEY}
+"""A message of a timed batch with none of these is stored as sent, with the broker's own properties and its place behind."""
 
 
 class BatchAdmission:
@@ -76,20 +79,17 @@ class BatchAdmission:
         sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
         shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         own, shared_names = admission.own.encoded, shared.keys()
-        time = self._time_of(rows, shared, now_ms)
-        stored_topic, stored_queue = (
-            (topic, queue_id) if time is None else (admission.timers.topic_for(time, now_ms), 0)
-        )
+        times = self._times_of(rows, shared, now_ms)
+        no_thought = NEEDS_THOUGHT if times is None or not TIMERS.isdisjoint(shared) else PLAINLY_TIMED
         messages: list[NewMessage] = []
         sends: list[Once] = []
-        for flag, body, properties, values in rows:
+        for number, (flag, body, properties, values) in enumerate(rows):
             unique_key, once = None, None
-            if (
-                time is None
-                and values is not None
-                and NEEDS_THOUGHT.isdisjoint(values)
-                and shared_names <= values.keys()
-            ):
+            time = None if times is None else times[number]
+            stored_topic, stored_queue = (
+                (topic, queue_id) if time is None else (admission.timers.topic_for(time, now_ms), 0)
+            )
+            if values is not None and no_thought.isdisjoint(values) and shared_names <= values.keys():
                 unique_key = values.get(Property.UNIQ_KEY)
                 if not ONCE_NAMES.isdisjoint(values):
                     if is_copy(topic, values):
@@ -98,6 +98,8 @@ class BatchAdmission:
                         once = read_once(topic, values)
             if values is not None and unique_key is not None:
                 properties += own if properties.endswith(b"\x02") else b"\x02" + own
+                if time is not None:
+                    properties += waiting_bytes(values, topic, queue_id, time, stored_topic)
             else:
                 values, once = self._complete(topic, properties, shared)
                 unique_key = values[Property.UNIQ_KEY]
@@ -127,8 +129,6 @@ class BatchAdmission:
                     values.get(Property.KEYS),
                 )
             )
-        if time is not None:
-            admission.timers.make_room(time, len(messages))
         unique_key, wait = common.get(Property.UNIQ_KEY), waits_for_flush(common)
         if not sends:
             return BatchPlacement(messages, queue_id, unique_key, wait)
@@ -139,23 +139,26 @@ class BatchAdmission:
             list(compress(messages, new)), queue_id, unique_key, wait, list(compress(sends, new)), earlier
         )
 
-    def _time_of(self, rows: Sequence[BatchRow], shared: dict[str, str], now_ms: int) -> TimerTime | None:
-        """The one time at which all messages of the batch fall due; None when they have none. Raises `Refusal`."""
+    def _times_of(self, rows: Sequence[BatchRow], shared: dict[str, str], now_ms: int) -> list[TimerTime | None] | None:
+        """When each message falls due, None for one that does not wait; None when all of them have no time. Raises `Refusal`."""
         if TIMERS.isdisjoint(shared) and not any(_may_be_timed(row) for row in rows):
             return None
         timers = self._admission.timers
-        times: set[TimerTime | None] = set()
+        times: list[TimerTime | None] = []
+        slots: dict[int, tuple[TimerTime, int]] = {}
         for _, _, properties, values in rows:
-            time = timers.judge(shared | (decode_properties(properties) if values is None else values), now_ms)
-            if time is not None and time.is_cancel:
-                raise _illegal(f"a cancellation ({Property.TIMER_DEL_UNIQKEY}) cannot stand in a batch")
-            times.add(time)
-            if len(times) > 1:
-                raise _illegal(
-                    "the messages of the batch fall due at different times: a batch has one due time, in all of its messages "
-                    "or in its own properties, or none"
-                )
-        return times.pop()
+            own = decode_properties(properties) if values is None else values
+            said = shared | own if shared else own
+            time = timers.judge(said, now_ms) if timers.has_slot_limit else timers.time_of(said, now_ms)
+            if time is not None:
+                if time.is_cancel:
+                    raise _illegal(f"a cancellation ({Property.TIMER_DEL_UNIQKEY}) cannot stand in a batch")
+                slots[time.slot_ms] = time, slots.get(time.slot_ms, (time, 0))[1] + 1
+            times.append(time)
+        if timers.has_slot_limit:
+            for time, count in slots.values():
+                timers.make_room(time, count)
+        return times
 
     def _complete(self, topic: str, properties: bytes, shared: dict[str, str]) -> tuple[dict[str, str], Once | None]:
         """What a message says, with what it takes from the batch and a unique key, and which send it is. Raises `Refusal`."""

@@ -221,9 +221,12 @@ class SendProcessor:
         except RecordError as error:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         if appended:
-            size = appended[-1].end_offset - appended[0].physical_offset
-            delayed = placement.messages[0].topic in WAITING_TOPICS
-            self._statistics.stored(sending.topic, len(appended), size, delayed)
+            sizes = [0, 0]
+            waiting = [message.topic in WAITING_TOPICS for message in placement.messages]
+            for record, waits in zip(appended, waiting, strict=True):
+                sizes[waits] += record.size
+            for waits in set(waiting):
+                self._statistics.stored(sending.topic, waiting.count(waits), sizes[waits], waits)
         if placement.sends:
             self._remember(placement.sends, appended, placement.queue_id)
             self._forget_unwritten(placement.sends, appended, placement.queue_id)
