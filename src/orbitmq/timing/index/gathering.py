@@ -55,6 +55,10 @@ Value = TypeVar("Value", int, bytes)
 class Source(Protocol):
     """Where entries are searched: what came lately, or a run."""
 
+    def will_search(self, topic: str | None, due_ms: int) -> None:
+        """`by_due` comes next, and will begin at this time: the time to have read what is on the disk only."""
+        ...
+
     def by_due(self, topic: str | None, from_ms: int, after: Found | None) -> Iterator[Found]:
         """Those due at `from_ms` or later and behind `after`, ascending."""
         ...
@@ -65,14 +69,6 @@ class Source(Protocol):
 
     def by_id(self, wanted: int) -> Iterator[Found]:
         """Those with that hash of their unique key, in any order."""
-        ...
-
-    def may_have_id(self, wanted: int) -> bool:
-        """False when `by_id` would find nothing. Cheap."""
-        ...
-
-    def may_have_key(self, wanted: int) -> bool:
-        """The same of `by_key` with `exact`: `wanted` is `key_hash` of the key."""
         ...
 
 
@@ -344,6 +340,9 @@ class Gathering:
 
     # --- Source -------------------------------------------------------------------------------------------------------
 
+    def will_search(self, topic: str | None, due_ms: int) -> None:
+        """Everything is in memory."""
+
     def by_due(self, topic: str | None, from_ms: int, after: Found | None) -> Iterator[Found]:
         if topic is not None and topic not in self.topics:
             return
@@ -393,9 +392,3 @@ class Gathering:
                 number = values[index] & NUMBER_MASK
                 yield self.dues[number], self.offsets[number]
                 index += 1
-
-    def may_have_id(self, wanted: int) -> bool:
-        return True
-
-    def may_have_key(self, wanted: int) -> bool:
-        return True

@@ -18,6 +18,7 @@ from orbitmq.store.files import Files
 from orbitmq.timing.index.directory import IndexDirectory, ListedRun, Manifest, Work
 from orbitmq.timing.index.gathering import CAPACITY, Gathering, Source
 from orbitmq.timing.index.journal import NOTHING, IndexJournal, Loaded, Witness, cut_gathering, load_journal
+from orbitmq.timing.index.marks import Marked
 from orbitmq.timing.index.missing import Missing
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.timers.facts import TimerFacts
@@ -77,6 +78,8 @@ class Parts:
         self.shape = shape
         self.directory = IndexDirectory(files, root)
         self.runs: list[Run] = []
+        self._marked: tuple[Marked[Run], Marked[Run]] | None = None
+        """What ids and keys the runs may have; None when there are other runs than the last time that somebody asked."""
         self.closed: list[Gathered] = []
         """Oldest first."""
         self.open = Gathered(NOTHING)
@@ -99,6 +102,22 @@ class Parts:
 
     def sources(self) -> list[Source]:
         return [*self.runs, *(one.gathering for one in self.gathered())]
+
+    def having_id(self, hashed: int) -> list[Source]:
+        """Sources that may have a hash of a unique key."""
+        return self._having(0, hashed)
+
+    def having_key(self, hashed: int) -> list[Source]:
+        """Sources that may have a hash of a key."""
+        return self._having(1, hashed)
+
+    def _having(self, which: int, hashed: int) -> list[Source]:
+        marked = self._marked
+        if marked is None:
+            runs = self.runs
+            marked = Marked([(run.id_marks, run) for run in runs]), Marked([(run.key_marks, run) for run in runs])
+            self._marked = marked
+        return [*marked[which].having(hashed), *(one.gathering for one in self.closed), self.open.gathering]
 
     def contents(self) -> list[Run | Gathering]:
         """For counting: every entry stands in one of these, once."""
@@ -218,12 +237,14 @@ class Parts:
 
     def _add_run(self, path: Path) -> None:
         self.runs.append(Run(self._files, path))
+        self._marked = None
         self._unsynced.add(path)
         self._changed = True
 
     def drop_run(self, run: Run) -> None:
         """Nothing in it is pending any more, or it stands elsewhere."""
         self.runs.remove(run)
+        self._marked = None
         self.drop_file(run.path)
 
     def drop_file(self, path: Path) -> None:
@@ -291,7 +312,7 @@ class Parts:
         for one in self.gathered():
             if one.journal is not None:
                 one.journal.close()
-        self.runs = []
+        self.runs, self._marked = [], None
 
     # --- loading ------------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 import binascii
 import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
 
 from orbitmq.limits.timers import TIMER_SCAN_MAX
-from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, key_hash, topic_seed
+from orbitmq.timing.index.entries import Candidate, key_bytes
 from orbitmq.timing.index.gathering import Found, FoundKey, Source
 
 IsPending = Callable[[int], bool]
@@ -74,31 +74,22 @@ def _decode_cursor(text: str) -> _DueCursor | _KeyCursor:
         raise ValueError("the cursor is not one of a page of timers") from error
 
 
-def find_id(
-    sources: Sequence[Source], is_pending: IsPending, topic: str, message_id: str, limit: int
-) -> list[Candidate]:
-    """Pending timers of a topic whose message id may be this; at most `limit`, earliest due first."""
-    wanted = id_hash(topic_seed(topic), message_id)
+def find_id(sources: Iterable[Source], is_pending: IsPending, wanted: int, limit: int) -> list[Candidate]:
+    """Pending timers with this hash of topic and message id; at most `limit`, earliest due first."""
     found: list[Found] = []
     for source in sources:
-        if source.may_have_id(wanted):
-            found += [one for one in islice(source.by_id(wanted), TIMER_SCAN_MAX) if is_pending(one[1])]
+        found += [one for one in islice(source.by_id(wanted), TIMER_SCAN_MAX) if is_pending(one[1])]
     return _earliest(found, limit)
 
 
-def find_key(
-    sources: Sequence[Source], is_pending: IsPending, topic: str, key_text: str, limit: int
-) -> list[Candidate]:
-    """Pending timers of a topic one of whose keys may be this; at most `limit`, earliest due first."""
-    key = key_bytes(key_text)
-    wanted = key_hash(topic_seed(topic), key)
+def find_key(sources: Iterable[Source], is_pending: IsPending, topic: str, key: bytes, limit: int) -> list[Candidate]:
+    """Pending timers of a topic one of whose keys, as `key_bytes` makes them, may be this; at most `limit`, earliest due first."""
     several: list[Iterator[FoundKey]] = []
     for source in sources:
-        if source.may_have_key(wanted):
-            matches = source.by_key(topic, key, None, exact=True)
-            first = next(matches, None)
-            if first is not None:
-                several.append(chain((first,), matches))
+        matches = source.by_key(topic, key, None, exact=True)
+        first = next(matches, None)
+        if first is not None:
+            several.append(chain((first,), matches))
     found: list[Found] = []
     for _, due_ms, queue_offset in islice(several[0] if len(several) == 1 else heapq.merge(*several), TIMER_SCAN_MAX):
         if len(found) >= limit:
@@ -115,7 +106,7 @@ def _earliest(found: list[Found], limit: int) -> list[Candidate]:
 
 
 def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery) -> IndexPage:
-    """One page.
+    """One page. For an exact key sources that cannot have it may be left out.
 
     Raises ValueError for a cursor of something else, or a key without a topic.
     """
@@ -126,6 +117,9 @@ def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery) ->
         if isinstance(cursor, _KeyCursor):
             raise ValueError("the cursor belongs to a page by key")
         behind = (cursor.due_ms, cursor.queue_offset) if cursor is not None else None
+        begin_ms = max(from_ms, behind[0] if behind is not None else 0)
+        for source in sources:
+            source.will_search(query.topic, begin_ms)
         dues = heapq.merge(*(source.by_due(query.topic, from_ms, behind) for source in sources))
         return _page_by_due(dues, is_pending, query)
     if query.topic is None:
@@ -134,9 +128,6 @@ def page(sources: Sequence[Source], is_pending: IsPending, query: IndexQuery) ->
         raise ValueError("the cursor belongs to a page by due time")
     after = (cursor.key, cursor.due_ms, cursor.queue_offset) if cursor is not None else None
     key, exact, topic = key_bytes(text), query.key is not None, query.topic
-    if exact:
-        wanted = key_hash(topic_seed(topic), key)
-        sources = [source for source in sources if source.may_have_key(wanted)]
     keyed = heapq.merge(*(source.by_key(topic, key, after, exact=exact) for source in sources))
     return _page_by_key(keyed, is_pending, query, from_ms)
 

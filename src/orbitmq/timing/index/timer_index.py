@@ -34,7 +34,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.index import search
 from orbitmq.timing.index.counting import Counting
 from orbitmq.timing.index.counts import Counted
-from orbitmq.timing.index.entries import Candidate
+from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, key_hash, topic_seed
 from orbitmq.timing.index.journal import NOTHING, Witness
 from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
 from orbitmq.timing.index.published_counts import PublishedCounts
@@ -200,15 +200,18 @@ class TimerIndex:
     def find_id(self, topic: str, message_id: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
         """Pending timers of a topic whose message id may be this, earliest due first. Compare the record.
 
-        Some microseconds, and three for each million pending. Raises TimerIndexIncompleteError.
+        Some microseconds, and one for each million pending. Raises TimerIndexIncompleteError.
         """
         self._need(self.is_complete)
-        return search.find_id(self.parts.sources(), self._timers.pending.is_pending, topic, message_id, limit)
+        wanted = id_hash(topic_seed(topic), message_id)
+        return search.find_id(self.parts.having_id(wanted), self._timers.pending.is_pending, wanted, limit)
 
     def find_key(self, topic: str, key: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
         """As `find_id`, of those one of whose keys may be this."""
         self._need(self.is_complete)
-        return search.find_key(self.parts.sources(), self._timers.pending.is_pending, topic, key, limit)
+        wanted = key_bytes(key)
+        sources = self.parts.having_key(key_hash(topic_seed(topic), wanted))
+        return search.find_key(sources, self._timers.pending.is_pending, topic, wanted, limit)
 
     def page(self, query: IndexQuery) -> IndexPage:
         """Pending timers in order; compare keys with the record. A millisecond or two, up to ten where much was recalled.
@@ -218,7 +221,12 @@ class TimerIndex:
         self._need(self.is_complete)
         for one in self.parts.gathered():
             one.gathering.skip_gone(self._is_pending, SKIPPED_MAX)
-        return search.page(self.parts.sources(), self._is_pending, query)
+        parts = self.parts
+        if query.topic is None or query.key is None:
+            sources = parts.sources()
+        else:
+            sources = parts.having_key(key_hash(topic_seed(query.topic), key_bytes(query.key)))
+        return search.page(sources, self._is_pending, query)
 
     def overdue(self, from_ms: int, until_ms: int, cursor: str | None) -> tuple[list[int], str | None]:
         """For the audit of the timers; see `audit.FindOverdue`."""

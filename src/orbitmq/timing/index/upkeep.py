@@ -17,7 +17,8 @@ from orbitmq.store.files import Files
 from orbitmq.timing.index.entries import IndexEntry
 from orbitmq.timing.index.gathering import NUMBER_BITS, NUMBER_MASK, Gathering, Order
 from orbitmq.timing.index.parts import Gathered, Parts
-from orbitmq.timing.index.run import Run, write_run
+from orbitmq.timing.index.run import Run
+from orbitmq.timing.index.run_writing import write_run
 from orbitmq.timing.timers.facts import TimerFacts
 from orbitmq.timing.timers.pending import PendingTimers
 

@@ -10,8 +10,10 @@ import pytest
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.index.entries import KEY_BYTES_MAX, IndexEntry, id_hash, key_bytes, key_hash, split_keys, topic_seed
-from orbitmq.timing.index.gathering import Gathering
-from orbitmq.timing.index.run import Run, write_run
+from orbitmq.timing.index.gathering import Gathering, Source
+from orbitmq.timing.index.marks import Marked
+from orbitmq.timing.index.run import Run
+from orbitmq.timing.index.run_writing import write_run
 from orbitmq.timing.index.search import IndexQuery, find_id, find_key, page
 
 BASE_MS = 1_800_000_000_000
@@ -166,33 +168,69 @@ def test_what_matches_is_found_by_id_and_by_key() -> None:
             IndexEntry(3, BASE_MS + 1, "b", id_hash(topic_seed("b"), "k"), (b"k",)),
         ]
     )
-    assert [one.queue_offset for one in find_id([gathering], lambda offset: True, "a", "k", 10)] == [2]
-    assert [one.queue_offset for one in find_key([gathering], lambda offset: True, "a", "k", 10)] == [1]
-    assert find_key([gathering], lambda offset: offset != 1, "a", "k", 9) == []
-    assert find_id([gathering], lambda offset: True, "c", "k", 10) == []
+    everything = (lambda offset: True,)
+    wanted = id_hash(topic_seed("a"), "k")
+    assert [one.queue_offset for one in find_id([gathering], *everything, wanted, 10)] == [2]
+    assert [one.queue_offset for one in find_key([gathering], *everything, "a", b"k", 10)] == [1]
+    assert find_key([gathering], lambda offset: offset != 1, "a", b"k", 9) == []
+    assert find_id([gathering], *everything, id_hash(topic_seed("c"), "k"), 10) == []
 
 
 def test_of_several_matches_the_earliest_are_found(tmp_path: Path) -> None:
     known = entries(11, 3_000)
-    sources = [run_of(gathered(known[:2_000]), tmp_path / "1.run"), gathered(known[2_000:])]
+    sources: list[Source] = [run_of(gathered(known[:2_000]), tmp_path / "1.run"), gathered(known[2_000:])]
     dues = sorted((one.deliver_ms, one.queue_offset) for one in known if one.topic == "b" and b"k1" in one.keys)
-    found = find_key(sources, lambda offset: True, "b", "k1", 40)
+    found = find_key(sources, lambda offset: True, "b", b"k1", 40)
     assert [(one.deliver_ms, one.queue_offset) for one in found] == dues[:40]
 
 
-def test_a_run_that_cannot_hold_a_hash_need_not_be_searched(tmp_path: Path) -> None:
-    """Of those it holds it says so always, of others seldom: one in seventeen and what chance adds."""
+def test_runs_that_cannot_hold_a_hash_are_not_searched(tmp_path: Path) -> None:
+    """Of those it holds a run says so always, of others seldom: one in seventy and what chance adds."""
     known = entries(5, 4_096)
     run = run_of(gathered(known), tmp_path / "1.run")
-    for one in known:
-        assert one.id_hash is None or run.may_have_id(one.id_hash)
-        assert all(run.may_have_key(key_hash(topic_seed(one.topic), key)) for key in one.keys)
-    strangers = [id_hash(topic_seed("a"), f"stranger {number}") for number in range(10_000)]
-    assert sum(map(run.may_have_id, strangers)) < 900
-    assert sum(map(run.may_have_key, strangers)) < 900
     bare = run_of(gathered([IndexEntry(1, BASE_MS, "a", None, ())]), tmp_path / "2.run")
-    assert not any(map(bare.may_have_id, strangers))
-    assert not any(map(bare.may_have_key, strangers))
+    by_id, by_key = (Marked([(getattr(one, name), one) for one in (bare, run)]) for name in ("id_marks", "key_marks"))
+    for one in known:
+        assert one.id_hash is None or by_id.having(one.id_hash) == [run]
+        assert all(by_key.having(key_hash(topic_seed(one.topic), key)) == [run] for key in one.keys)
+    strangers = [id_hash(topic_seed("a"), f"stranger {number}") for number in range(10_000)]
+    for marked in (by_id, by_key):
+        seen = [marked.having(stranger) for stranger in strangers]
+        assert sum(map(len, seen)) < 250
+        assert not any(bare in runs for runs in seen)
+
+
+def test_ids_whose_hashes_are_not_spread_are_found(tmp_path: Path) -> None:
+    """The place of a hash is guessed from its size; here the guess is wrong."""
+    hashes = [5] * 700 + list(range(2**32 - 2_000, 2**32)) + [2**31] * 2 + [0]
+    known = [IndexEntry(n, BASE_MS + n, "a", hashed, ()) for n, hashed in enumerate(hashes)]
+    run = run_of(gathered(known), tmp_path / "1.run")
+    for wanted in {*hashes, 1, 4, 6, 2**30, 2**31 - 1, 2**31 + 1, 2**32 - 2_001}:
+        places = [one.queue_offset for one in known if one.id_hash == wanted]
+        assert sorted(offset for _, offset in run.by_id(wanted)) == places
+
+
+def test_a_search_that_was_announced_answers_alike(tmp_path: Path) -> None:
+    known = entries(8, 5_000)
+    for source in (gathered(known), run_of(gathered(known), tmp_path / "1.run")):
+        for topic in (None, "a", "nobody"):
+            for due_ms in (0, BASE_MS, BASE_MS + 1_500, BASE_MS + 2_999, BASE_MS + 9_000):
+                before = list(source.by_due(topic, due_ms, None))
+                source.will_search(topic, due_ms)
+                assert list(source.by_due(topic, due_ms, None)) == before
+
+
+def test_damaged_fences_of_keys_cost_time_and_no_answer(tmp_path: Path) -> None:
+    known = [IndexEntry(n, BASE_MS + n, "a", None, (b"%05d" % n,)) for n in range(3_000)]
+    path = tmp_path / "1.run"
+    run_of(gathered(known), path)
+    content = path.read_bytes()
+    damaged = content.replace(b"\x81\xa1a\xdc", b"\x81\xa1b\xdc")
+    assert damaged != content
+    path.write_bytes(damaged)
+    run = Run(OsFiles(), path)
+    assert run.check() == "column key_fence does not match its sum"
+    assert list(run.by_key("a", b"00777", None, exact=True)) == [(b"00777", BASE_MS + 777, 777)]
 
 
 def test_a_key_is_found_among_many(tmp_path: Path) -> None:

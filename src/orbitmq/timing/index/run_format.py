@@ -1,0 +1,130 @@
+"""The file of a run: up to 65,536 entries, written once.
+
+The file is a row of columns and a description at its end. All columns are arrays of fixed-width numbers in the machine's byte
+order, each beginning at a multiple of eight:
+
+    due       4 or 8 bytes  due times, less `base_due`, ascending; an entry's place here is its number
+    offset    4 or 8        queue offsets, less `base_offset`, by number; ascending among equal due times
+    topic     2             numbers, topic by topic, ascending in each
+    id        4             hashes of unique keys, ascending
+    id_of     2             and their numbers
+    key_at    4             where each key begins in `key`, and the end of the last one
+    key       1             keys one after the other, topic by topic, ascending by (key, number) in each
+    key_of    2             and their numbers
+    due_fence 4 or 8        of the due times every 1,024th
+    key_fence 1             of the keys of each topic every 64th (`Fences` as MessagePack)
+    id_marks  1             which hashes of unique keys may be here (see `marks`)
+    key_marks 1             and which of keys
+
+    ...       description   `RunDescription` as MessagePack
+    -16    4  length of the description
+    -12    4  its CRC-32
+    -8     8  `ORBINDX3`
+
+18 bytes a message, and 8 more than its length for each key.
+
+Rules of this file
+1. A file without a sound description is no run, and one of another machine or program is none either.
+2. The description says nothing that a column could contradict with harm: lengths are compared here.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from pathlib import Path
+from struct import Struct
+from typing import Final, Literal
+from zlib import crc32
+
+import msgspec
+
+from orbitmq.errors import StoreDamagedError
+from orbitmq.timing.index.marks import is_size_of_marks
+
+MAGIC: Final = b"ORBINDX3"
+TAIL: Final = Struct(">II8s")
+COLUMNS: Final = (
+    "due", "offset", "topic", "id", "id_of", "key_at", "key", "key_of", "due_fence", "key_fence", "id_marks", "key_marks"
+)  # fmt: skip
+DUE_FENCE: Final = 1_024
+"""Of the due times one in so many is always in memory: a search then reads one page of the column."""
+
+KEY_FENCE: Final = 64
+"""Of the keys of a topic one in so many is remembered once somebody has searched them: 60 KB a run."""
+
+Code = Literal["I", "Q", "H", "B"]
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    begin: int
+    code: Code
+    """Type code of the array."""
+    count: int
+    crc: int
+
+
+class TopicPart(msgspec.Struct, frozen=True, array_like=True):
+    """Where the entries and the keys of one topic are, and its first and last key."""
+
+    topic: str
+    begin: int
+    end: int
+    key_begin: int
+    key_end: int
+    first_key: bytes
+    last_key: bytes
+
+
+Fences = dict[str, list[bytes]]
+"""Topic -> every 64th of its keys."""
+
+
+class RunDescription(msgspec.Struct, frozen=True):
+    byte_order: str
+    base_due: int
+    last_due: int
+    base_offset: int
+    last_offset: int
+    topics: list[TopicPart]
+    columns: list[Column]
+
+
+def read_description(path: Path, content: memoryview) -> RunDescription:
+    """Raises StoreDamagedError."""
+    if len(content) >= TAIL.size:
+        length, crc, magic = TAIL.unpack(content[-TAIL.size :])
+        text = content[max(len(content) - TAIL.size - length, 0) : -TAIL.size]
+        if magic == MAGIC and crc32(text) == crc:
+            try:
+                described = msgspec.msgpack.decode(text, type=RunDescription)
+            except msgspec.MsgspecError:
+                described = None
+            if described is not None and _fits(described, len(content)):
+                return described
+    raise StoreDamagedError(f"{path} is no whole run of the timer index")
+
+
+def _fits(described: RunDescription, size: int) -> bool:
+    """Whether the columns are those of this program and machine, and agree in their lengths."""
+    columns = described.columns
+    if described.byte_order != sys.byteorder or len(columns) != len(COLUMNS):
+        return False
+    if any(one.begin < 0 or one.count < 0 for one in columns):
+        return False
+    if any(one.begin + one.count * array(one.code).itemsize > size for one in columns):
+        return False
+    due, offset, topic, ids, id_of, key_at, _, key_of, due_fence, _, id_marks, key_marks = columns
+    return (
+        is_size_of_marks(id_marks.count)
+        and is_size_of_marks(key_marks.count)
+        and (id_marks.count > 0 or not ids.count)
+        and (key_marks.count > 0 or not key_of.count)
+        and due_fence.count == -(-due.count // DUE_FENCE)
+        and due_fence.code == due.code
+        and 0 < due.count == offset.count == topic.count
+        and ids.count == id_of.count
+        and key_at.count == key_of.count + 1
+        and all(0 <= part.begin <= part.end <= topic.count for part in described.topics)
+        and all(0 <= part.key_begin <= part.key_end <= key_of.count for part in described.topics)
+    )
