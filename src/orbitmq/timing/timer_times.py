@@ -22,11 +22,17 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX, TIMER_PRECISION_MS_MAX
 from orbitmq.protocol.properties import Property
 
 PRECEDENCE: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
 """Of several properties the first one counts."""
+
+_DELAYS: Final = {Property.TIMER_DELAY_SEC: 1000, Property.TIMER_DELAY_MS: 1}
+"""The properties that count from when the message was accepted, and what they count in ms."""
+
+USUAL_PRECISION_MS: Final = 1000
+"""RocketMQ's default."""
 
 WINDOW_SLOTS_MIN: Final = 2
 WINDOW_SLOTS_MAX: Final = 7 * 86_400 - 60
@@ -153,11 +159,12 @@ def is_stated(properties: Mapping[str, str], deliver_ms: int) -> bool:
 
 
 def stored_due_time(properties: Mapping[str, str], slot_ms: int, store_timestamp: int, precision_ms: int) -> int:
-    """The due time of a record in the timer topic, from `slot_ms` (exclusive) to `slot_ms` + precision.
+    """The due time of a record in the timer topic, later than `slot_ms`, and usually at most `slot_ms` + precision.
 
     Records of ours carry it, or an absolute time of the sender that is the same. For a delay that RocketMQ accepted, the clock
     it counted from is not recorded: the store time is the nearest known one that is not earlier. In doubt it is
-    the end of the slot, which is when RocketMQ delivers. So the answer is never before the true due time.
+    the end of the slot, which is when RocketMQ delivers. So the answer is never before the true due time, also when the record was
+    stored with wider slots than there are now; of a delay as long as they were at most as wide as RocketMQ's are by default.
     """
     last = slot_ms + precision_ms
     for name in (Property.DUE_MS, *PRECEDENCE):
@@ -167,11 +174,12 @@ def stored_due_time(properties: Mapping[str, str], slot_ms: int, store_timestamp
         if not _NUMBER.fullmatch(text):
             return last
         value = int(text)
-        if name == Property.TIMER_DELAY_SEC:
-            value = store_timestamp + value * 1000
-        elif name == Property.TIMER_DELAY_MS:
-            value = store_timestamp + value
-        if slot_ms < value <= last:
+        widest_ms = TIMER_PRECISION_MS_MAX
+        if name in _DELAYS:
+            value = store_timestamp + value * _DELAYS[name]
+            widest_ms = max(precision_ms, USUAL_PRECISION_MS)
+            value = min(value, slot_ms + widest_ms)
+        if slot_ms < value <= slot_ms + widest_ms:
             return value
         if name != Property.DUE_MS:
             return last

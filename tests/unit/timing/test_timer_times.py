@@ -178,6 +178,17 @@ def test_the_due_time_of_a_stored_record(properties: dict[str, str], stored_ms: 
     assert stored_due_time(properties, SLOT, stored_ms, 1000) == due_ms
 
 
+@pytest.mark.parametrize("precision_ms", [100, 500, 1000])
+def test_slots_that_were_wider_make_nothing_early(precision_ms: int) -> None:
+    for properties, due_ms in (
+        ({"ORBITMQ_DUE_MS": str(SLOT + 1700)}, SLOT + 1700),
+        ({"TIMER_DELIVER_MS": str(SLOT + 1000)}, SLOT + 1000),
+        ({"TIMER_DELAY_MS": "5000"}, SLOT + 990),
+        ({"TIMER_DELAY_SEC": "7"}, SLOT + 1000),
+    ):
+        assert stored_due_time(properties, SLOT, SLOT - 4010, precision_ms) == due_ms
+
+
 @given(
     accepted=st.integers(10**12, 10**13),
     put=st.integers(0, 5000),
@@ -190,7 +201,7 @@ def test_a_record_of_rocketmq_is_never_taken_for_due_too_early(
     due = accepted + delay
     slot = slot_time(due, precision)
     for properties in ({"TIMER_DELAY_MS": str(delay)}, {"TIMER_DELIVER_MS": str(due)}):
-        assert due <= stored_due_time(properties, slot, accepted + put, precision) <= slot + precision
+        assert due <= stored_due_time(properties, slot, accepted + put, precision) <= slot + max(precision, 1000)
 
 
 # --- roll and congestion ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.restoring import source_offset
-from orbitmq.timing.timer_times import stored_due_time
+from orbitmq.timing.timer_times import slot_time, stored_due_time
 
 
 class TimerFacts(msgspec.Struct, gc=False, frozen=True):
@@ -31,6 +31,7 @@ class TimerFacts(msgspec.Struct, gc=False, frozen=True):
     physical_offset: int
     size: int
     slot_ms: int
+    """As the record says it; where its slot was wider than slots are now, that of its due time."""
     deliver_ms: int
     topic: str
     """Where the message goes."""
@@ -193,6 +194,8 @@ def _facts_in_any_order(entry: Dispatched, precision_ms: int) -> TimerFacts | No
     if not slot_ms < deliver_ms <= slot_ms + precision_ms:
         deliver_ms = stored_due_time(decode_properties(properties), slot_ms, entry.store_timestamp, precision_ms)
     cancel_key = property_value(properties, _DEL_UNIQKEY)
+    if cancel_key is None and deliver_ms > slot_ms + precision_ms:  # stored when slots were wider
+        slot_ms = slot_time(deliver_ms, precision_ms)
     source = source_offset(entry) if entry.prepared_transaction_offset else None
     is_ours = cancel_key is not None and _is_of_a_change(properties, source)
     real_key = property_value(properties, _REAL_UNIQ_KEY)

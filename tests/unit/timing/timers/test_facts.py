@@ -77,7 +77,7 @@ def test_a_record_without_time_or_topic_has_no_facts(missing: dict[str, str]) ->
 
 
 @pytest.mark.parametrize(
-    ("due", "expected"), [("5001", 5_001), ("6000", 6_000), ("5000", 6_000), ("6001", 6_000), ("x", 6_000)]
+    ("due", "expected"), [("5001", 5_001), ("6000", 6_000), ("5000", 6_000), ("6776", 6_000), ("x", 6_000)]
 )
 def test_a_due_time_that_its_slot_contradicts_is_the_end_of_the_slot(due: str, expected: int) -> None:
     found = facts(PLACE | {"ORBITMQ_DUE_MS": due})
@@ -171,6 +171,13 @@ def test_a_cancel_record_of_somebody_else_names_whom_it_cancels() -> None:
     found = facts({"TIMER_DEL_UNIQKEY": "Topic+u1", **PLACE})
     assert found is not None
     assert (found.is_cancel, found.cancel_key) == (True, "Topic+u1")
+
+
+@pytest.mark.parametrize(("due", "slot_ms"), [("5100", 5_000), ("5101", 5_100), ("5250", 5_200), ("6000", 5_900)])
+def test_where_slots_were_wider_the_slot_is_that_of_the_due_time(due: str, slot_ms: int) -> None:
+    found = facts(PLACE | {"ORBITMQ_DUE_MS": due}, precision_ms=100)
+    assert found is not None
+    assert (found.deliver_ms, found.slot_ms) == (int(due), slot_ms)
 
 
 @pytest.mark.parametrize(("values", "source"), [({}, 101), ({"ORBITMQ_LEFT_MS": "4000"}, 0)])
