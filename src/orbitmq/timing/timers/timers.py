@@ -177,6 +177,9 @@ class Timers:
         are_next = first >= ledger.pending.next_offset and end - first == len(arrived)
         if running and are_usual and are_next and slots == [link[0] for link in links]:  # nearly always
             ledger.add_all(first, end)
+            if cancelling := [facts.queue_offset for facts in every if facts is not None and facts.is_cancel]:
+                ledger.finish_many(cancelling)  # they have taken effect, and never wait themselves
+                links = [link for link in links if not link[1] & DELETE]
             self._place_all(links)
             self._tell_linked([facts for facts in every if facts is not None])
             return
