@@ -13,7 +13,7 @@ SEED ?= 0
 SOAK_SECONDS ?= 3600
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
-GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs
+GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs
 SOURCES := src tests benchmarks examples scripts
 
 .PHONY: help demo test check lint types contracts generated generate fuzz crash-campaign timers-campaign overload soak chaos leaf clean format
