@@ -564,14 +564,15 @@ BODY_AT = 88
 def restored_rows(
     records: list[Any], positions: list[int], due_name: str, needed: str, shy: tuple[str, ...], span_ms: int
 ) -> list[tuple[Any, ...] | None]:
+    due, need, names = due_name.encode(), needed.encode(), [name.encode() for name in shy]
     return [
-        _restored_row(record, position, due_name, needed, shy, span_ms)
+        _restored_row(record, position, due, need, names, span_ms)
         for record, position in zip(records, positions, strict=True)
     ]
 
 
 def _restored_row(
-    record: Any, position: int, due_name: str, needed: str, shy: tuple[str, ...], span_ms: int
+    record: Any, position: int, due_name: bytes, needed: bytes, shy: list[bytes], span_ms: int
 ) -> tuple[Any, ...] | None:
     if record is None:
         return None
@@ -592,55 +593,120 @@ def _restored_row(
         return None
     if data[properties_at - 2] << 8 | data[properties_at - 1] != end - properties_at or end - properties_at > 0x7FFF:
         return None
-    properties = data[properties_at:]
+    # Where the values stand that count; a name that comes twice leaves the record to the reference.
+    topic_at = queue_at = due_at = tags_at = unique_at = keys_at = deliver_at = slot_at = 0
+    topic_end = queue_end = due_end = tags_end = unique_end = keys_end = deliver_end = slot_end = 0
+    is_needed_there, has_delay = not needed, False
+    begin = properties_at
+    while begin < end:
+        middle = begin
+        while middle < end and data[middle] > 2:
+            middle += 1
+        if middle in (begin, end) or data[middle] != 1:
+            return None
+        at = middle + 1
+        stop = at
+        while stop < end and data[stop] != 2:
+            stop += 1
+        if stop == at:
+            return None
+        size = middle - begin
+        first = data[begin]
+        for name in shy:
+            if _is_name(data, begin, size, name):
+                return None
+        if not is_needed_there and _is_name(data, begin, size, needed):
+            is_needed_there = True
+        if _is_name(data, begin, size, due_name):
+            if due_at:
+                return None
+            due_at, due_end = at, stop
+        elif first == 82:  # R
+            if _is_name(data, begin, size, b"REAL_TOPIC"):
+                if topic_at:
+                    return None
+                topic_at, topic_end = at, stop
+            elif _is_name(data, begin, size, b"REAL_QID"):
+                if queue_at:
+                    return None
+                queue_at, queue_end = at, stop
+        elif first == 84:  # T
+            if _is_name(data, begin, size, b"TIMER_DELIVER_MS"):
+                if deliver_at:
+                    return None
+                deliver_at, deliver_end = at, stop
+            elif _is_name(data, begin, size, b"TIMER_OUT_MS"):
+                if slot_at:
+                    return None
+                slot_at, slot_end = at, stop
+            elif _is_name(data, begin, size, b"TAGS"):
+                if tags_at:
+                    return None
+                tags_at, tags_end = at, stop
+            elif _is_name(data, begin, size, b"TIMER_DELAY_SEC") or _is_name(data, begin, size, b"TIMER_DELAY_MS"):
+                has_delay = True
+        elif first == 85:  # U
+            if _is_name(data, begin, size, b"UNIQ_KEY"):
+                if unique_at:
+                    return None
+                unique_at, unique_end = at, stop
+        elif first == 75 and _is_name(data, begin, size, b"KEYS"):
+            if keys_at:
+                return None
+            keys_at, keys_end = at, stop
+        begin = stop + 1
+    if not topic_at or not queue_at or not is_needed_there:
+        return None
+    queue_id = _digits(data, queue_at, queue_end)
+    properties_end = end
+    if due_at:
+        due_ms = _digits(data, due_at, due_end)
+        properties_end = due_at - len(due_name) - 1
+        if due_end != end - 1:
+            return None
+    elif not deliver_at or not slot_at or has_delay:
+        return None
+    else:
+        due_ms, slot_ms = _digits(data, deliver_at, deliver_end), _digits(data, slot_at, slot_end)
+        if slot_ms < 0 or due_ms <= slot_ms or due_ms > slot_ms + span_ms:
+            return None
+    topic_size = topic_end - topic_at
+    if not 0 <= queue_id <= INT32_MAX or due_ms < 0 or topic_size > 127:
+        return None
+    for at in range(topic_at, topic_end):
+        if data[at] == 0:
+            return None
+    properties = data[properties_at:properties_end]
+    topic_bytes = data[topic_at:topic_end]
     try:
-        data[length_at + 1 : properties_at - 2].decode()
-        values = exact_properties(properties.decode())
+        if not data.isascii():
+            data[length_at + 1 : properties_at - 2].decode()
+            data[properties_at:].decode()
+        topic = topic_bytes.decode()
+        unique_key = data[unique_at:unique_end].decode() if unique_at else None
+        keys = data[keys_at:keys_end].decode() if keys_at else None
+        code = java_hash(data[tags_at:tags_end].decode()) if tags_at else 0
     except UnicodeDecodeError:
         return None
-    if values is None:
-        return None
-    for name in shy:
-        if name in values:
-            return None
-    topic = values.get("REAL_TOPIC")
-    queue_text = values.get("REAL_QID")
-    due = values.get(due_name)
-    if topic is None or queue_text is None or (needed and needed not in values):
-        return None
-    queue_id = _number(queue_text)
-    due_ms = _stated_due(values, span_ms) if due is None else _number(due)
-    if not 0 <= queue_id <= INT32_MAX or due_ms < 0:
-        return None
-    if due is not None:
-        entry = f"{due_name}\x01{due}\x02".encode()
-        if not properties.endswith(entry):
-            return None
-        properties = properties[: len(properties) - len(entry)]
-    if "\0" in topic:
-        return None
-    topic_bytes = topic.encode()
-    topic_size = len(topic_bytes)
-    if topic_size > 127:
-        return None
-    properties_size = len(properties)
-    head = bytearray(data[:BODY_AT])
-    _put32(head, 0, BODY_AT + body_size + 3 + topic_size + properties_size)
-    _put32(head, 12, queue_id)
-    _put64(head, PREPARED_AT, position + 1)
-    middle = bytearray(topic_size + 3)
-    middle[0] = topic_size
-    _copy(middle, 1, topic_bytes)
-    middle[topic_size + 1] = properties_size >> 8
-    middle[topic_size + 2] = properties_size & 0xFF
-    tags = values.get("TAGS")
+    properties_size = properties_end - properties_at
+    middle_bytes = bytearray(topic_size + 3)
+    middle_bytes[0] = topic_size
+    _copy(middle_bytes, 1, topic_bytes)
+    middle_bytes[topic_size + 1] = properties_size >> 8
+    middle_bytes[topic_size + 2] = properties_size & 0xFF
+    restored = bytearray(data)
+    restored[properties_end:] = b""
+    restored[length_at:properties_at] = middle_bytes
+    _put32(restored, 0, BODY_AT + body_size + 3 + topic_size + properties_size)
+    _put32(restored, 12, queue_id)
+    _put64(restored, PREPARED_AT, position + 1)
     message = (
-        bytearray().join((head, data[BODY_AT:length_at], middle, properties)),
+        restored,
         topic,
         queue_id,
-        0 if tags is None else java_hash(tags),
-        values.get("UNIQ_KEY"),
-        values.get("KEYS"),
+        code,
+        unique_key,
+        keys,
         _signed32(_get32(data, 36)),
         position + 1,
         properties,
@@ -648,22 +714,22 @@ def _restored_row(
     return message, _get64(data, 20), due_ms
 
 
-def _stated_due(values: dict[str, str], span_ms: int) -> int:
-    """The absolute time that a timer message asks for, when it lies in the slot of the record; else -1."""
-    deliver, slot = values.get("TIMER_DELIVER_MS"), values.get("TIMER_OUT_MS")
-    if deliver is None or slot is None or "TIMER_DELAY_SEC" in values or "TIMER_DELAY_MS" in values:
-        return -1
-    deliver_ms, slot_ms = _number(deliver), _number(slot)
-    return deliver_ms if slot_ms >= 0 and slot_ms < deliver_ms <= slot_ms + span_ms else -1
+def _is_name(data: bytes, at: int, size: int, name: bytes) -> bool:
+    if size != len(name):
+        return False
+    for index in range(size):  # noqa: SIM110 - compiled, this is a loop over bytes
+        if data[at + index] != name[index]:
+            return False
+    return True
 
 
-def _number(text: str) -> int:
+def _digits(data: bytes, at: int, end: int) -> int:
     """What plain decimal digits say; -1 for anything else, and for more digits than a due time has."""
-    if not 0 < len(text) <= 15:
+    if end - at > 15:
         return -1
     value = 0
-    for character in text:
-        digit = ord(character) - 48
+    for index in range(at, end):
+        digit = data[index] - 48
         if not 0 <= digit <= 9:
             return -1
         value = value * 10 + digit

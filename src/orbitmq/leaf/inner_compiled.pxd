@@ -69,18 +69,26 @@ cpdef list batch_rows(bytes body)
 cpdef list restored_rows(list records, list positions, str due_name, str needed, tuple shy, long long span_ms)
 
 @cython.locals(
-    magic=cython.longlong, data=bytes, properties=bytes, values=dict, end=cython.Py_ssize_t, body_size=cython.longlong,
-    length_at=cython.longlong, topic_size=cython.longlong, properties_at=cython.longlong, queue_text=str, due=str,
-    queue_id=cython.longlong, due_ms=cython.longlong, entry=bytes, tags=str, topic=str, topic_bytes=bytes,
-    properties_size=cython.longlong, head=bytearray, middle=bytearray, name=str,
+    data=bytes, end=cython.Py_ssize_t, magic=cython.longlong, body_size=cython.longlong, length_at=cython.Py_ssize_t,
+    topic_size=cython.longlong, properties_at=cython.Py_ssize_t, topic_at=cython.Py_ssize_t, topic_end=cython.Py_ssize_t,
+    queue_at=cython.Py_ssize_t, queue_end=cython.Py_ssize_t, due_at=cython.Py_ssize_t, due_end=cython.Py_ssize_t,
+    tags_at=cython.Py_ssize_t, tags_end=cython.Py_ssize_t, unique_at=cython.Py_ssize_t, unique_end=cython.Py_ssize_t,
+    keys_at=cython.Py_ssize_t, keys_end=cython.Py_ssize_t, deliver_at=cython.Py_ssize_t, deliver_end=cython.Py_ssize_t,
+    slot_at=cython.Py_ssize_t, slot_end=cython.Py_ssize_t, is_needed_there=cython.bint, has_delay=cython.bint,
+    begin=cython.Py_ssize_t, middle=cython.Py_ssize_t, at=cython.Py_ssize_t, stop=cython.Py_ssize_t,
+    size=cython.Py_ssize_t, first=cython.longlong, name=bytes, queue_id=cython.longlong, due_ms=cython.longlong,
+    slot_ms=cython.longlong, properties_end=cython.Py_ssize_t, properties=bytes, topic_bytes=bytes, topic=str,
+    properties_size=cython.longlong, middle_bytes=bytearray, restored=bytearray,
 )
-cdef tuple _restored_row(record, long long position, str due_name, str needed, tuple shy, long long span_ms)
+cdef tuple _restored_row(
+    record, long long position, bytes due_name, bytes needed, list shy, long long span_ms
+)
 
-@cython.locals(deliver=str, slot=str, deliver_ms=cython.longlong, slot_ms=cython.longlong)
-cdef long long _stated_due(dict values, long long span_ms)
+@cython.locals(index=cython.Py_ssize_t)
+cdef bint _is_name(bytes data, Py_ssize_t at, Py_ssize_t size, bytes name) except -1
 
-@cython.locals(value=cython.longlong, character=cython.Py_UCS4, digit=cython.longlong)
-cdef long long _number(str text)
+@cython.locals(index=cython.Py_ssize_t, value=cython.longlong, digit=cython.longlong)
+cdef long long _digits(bytes data, Py_ssize_t at, Py_ssize_t end) except? -2
 
 @cython.locals(
     data="const unsigned char[::1]", spans=list, begin=cython.longlong, end=cython.longlong, examined=cython.longlong,
