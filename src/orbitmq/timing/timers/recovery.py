@@ -9,8 +9,8 @@ Rules of this file
    another crash.
 2. A journal is believed up to the last position block that the recovered log is known to contain: one up to the recovery mark,
    one written while the machine has been up, one that was synced; when RocketMQ ran, one whose last record still stands in its place.
-3. Deliveries by RocketMQ name no source. What its checkpoint calls delivered is; what fell due behind it is looked for by unique
-   key, topic and queue, and only where these are unique: a repeat is better than a loss.
+3. What RocketMQ's checkpoint calls delivered is; what fell due behind it is looked for, see `foreign_deliveries`. A repeat is better
+   than a loss.
 
 Source: RocketMQ timer store, recovery; its checkpoint.
 """
@@ -42,6 +42,7 @@ from orbitmq.timing.timer_files.wheel import NO_POSITION
 from orbitmq.timing.timer_times import cancel_key
 from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.files import FilesAt
+from orbitmq.timing.timers.foreign_deliveries import delivered_by_rocketmq, position_at
 from orbitmq.timing.timers.ledger import NO_PRECISION, TimerLedger
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, Loaded
 from orbitmq.timing.timers.relinking import Relinking
@@ -59,9 +60,6 @@ _ROLL_TIMES: Final = f"{Property.TIMER_ROLL_TIMES}\x01".encode()
 
 LinkOf = Callable[[Dispatched], Link | None]
 """How a record of the timer topic is linked; None for one that does not say when it is due."""
-
-Address = tuple[str, str, str]
-"""Unique key, topic, queue id; in the timer topic its slot time stands for the queue."""
 
 
 class _Way(enum.Enum):
@@ -85,7 +83,8 @@ class _Waiting(NamedTuple):
     """Log positions of cancellations that have a unit."""
     overdue: dict[int, bool]
     """Log position of those whose slot has come -> whether it rolls there."""
-    linked_until: int
+    read: set[int]
+    """Log positions of messages in slots that it has read, of those that its checkpoint does not call linked."""
 
 
 class TimerRecovery:
@@ -240,6 +239,7 @@ class TimerRecovery:
         records, cancels, overdue = array("q"), set[int](), dict[int, bool]()
         named: list[tuple[int, int]] = []
         ours: list[tuple[int, int]] = []
+        read, unlinked_from = set[int](), self._position_of(_unlinked(checkpoint))
         highest, ascending = -1, True
         if files.on_disk:
             try:
@@ -257,6 +257,8 @@ class TimerRecovery:
                         highest = max(highest, physical)
                         if unit.slot_ms <= now_ms:
                             overdue[physical] = unit.is_roll
+                    elif physical >= unlinked_from:
+                        read.add(physical)
             except StoreDamagedError as error:
                 logger.error(
                     "%s; all timers that RocketMQ has not delivered are linked again from the commit log", error
@@ -264,7 +266,7 @@ class TimerRecovery:
                 return None
         if not ascending:
             records = array("q", sorted(records))
-        return _Waiting(checkpoint, records, named, ours, cancels, overdue, files.linked_until)
+        return _Waiting(checkpoint, records, named, ours, cancels, overdue, read)
 
     # --- a chain that is broken ---------------------------------------------------------------------------------------
 
@@ -406,8 +408,7 @@ class TimerRecovery:
             self._drop_read_ones(ledger.files.read_checkpoint())
             self._relink_all()
             return
-        checkpoint = waiting.checkpoint
-        unlinked = min(checkpoint.last_timer_queue_offset, checkpoint.master_timer_queue_offset)
+        unlinked, linked_until = _unlinked(waiting.checkpoint), ledger.files.linked_until
         self._keep_waiting(waiting, unlinked)
         lost = ledger.files.unlink_beyond(_log_end(ledger))
         if lost:
@@ -421,6 +422,7 @@ class TimerRecovery:
         if not ledger.files.read_ms:
             slots = [slot_ms for slot_ms, _ in ledger.files.slots()]
             ledger.files.read_until(min(slots, default=ledger.clock.now_ms()))
+        self._link_passed_over(waiting, unlinked, min(linked_until, ledger.files.linked_until))
         self._link_from(unlinked)
         logger.info("%d timers of RocketMQ are pending", ledger.pending.count)
 
@@ -470,7 +472,7 @@ class TimerRecovery:
         ledger, queue = self._ledger, self._queue()
         if queue is None:
             return
-        records, cancels, linked_until = waiting.records, waiting.cancels, waiting.linked_until
+        records, cancels, read = waiting.records, waiting.cancels, waiting.read
         pending, at = ledger.pending, 0
         for first, end in _runs(pending.offsets()):
             start = queue.first_kept(first)
@@ -480,8 +482,25 @@ class TimerRecovery:
             for offset, (physical, _, _) in enumerate(queue.scan(start, end), start):
                 at = bisect_left(records, physical, at)
                 is_kept = at < len(records) and records[at] == physical
-                if not is_kept and (offset < unlinked or physical < linked_until or physical in cancels):
+                if not is_kept and (offset < unlinked or physical in read or physical in cancels):
                     pending.finish(offset)
+
+    def _link_passed_over(self, waiting: _Waiting, unlinked: int, linked_until: int) -> None:
+        """What was due when RocketMQ came upon it gets no unit there, but is delivered beside the linking of others: it may be
+        pending still, with units of later ones behind it."""
+        ledger, records = self._ledger, waiting.records
+        links: list[Link] = []
+        for offset, entry in self._records(unlinked):
+            if entry.physical_offset >= linked_until:
+                break
+            at = bisect_left(records, entry.physical_offset)
+            has_unit = at < len(records) and records[at] == entry.physical_offset
+            link = None if has_unit or not ledger.pending.is_pending(offset) else self._new_link(offset, entry)
+            if link is not None:
+                links.append(link)
+        if links:
+            now_ms = ledger.clock.now_ms()
+            ledger.files.link(min(ledger.files.read_ms or now_ms, now_ms), links, again=True)
 
     def _drop_read_ones(self, checkpoint: TimerCheckpoint) -> None:
         """Without units: what asked for a slot that RocketMQ has read, and was linked, is delivered."""
@@ -508,54 +527,24 @@ class TimerRecovery:
                 overdue.setdefault(entry.physical_offset, bool(link.magic & ROLL))
         if not overdue:
             return []
-        start = max(min(overdue), _position_at(log, waiting.checkpoint.last_read_time_ms))
+        start = max(min(overdue), position_at(log, waiting.checkpoint.last_read_time_ms))
         return delivered_by_rocketmq(log, overdue, LogScan(log, start, self._due_time))
+
+    def _position_of(self, queue_offset: int) -> int:
+        """Log position of a record of the timer topic, or of the first that is there behind it; the end of the log when none is."""
+        queue, log = self._queue(), self._ledger.log
+        assert log is not None
+        unit = None if queue is None else queue.kept_unit(queue.first_kept(queue_offset))
+        return log.end_of_files if unit is None else unit[0]
 
     def _is_pending(self, physical: int) -> bool:
         offset = self._ledger.offset_of_source(physical)
         return offset is not None and self._ledger.pending.is_pending(offset)
 
 
-def delivered_by_rocketmq(log: CommitLog, sources: dict[int, bool], later: Iterable[Dispatched]) -> list[int]:
-    """Which of the timer records at these log positions one of the records in `later` delivers; or puts into the timer topic again,
-    for those whose value is true."""
-    addresses: dict[Address, list[int]] = {}
-    for physical, is_roll in sources.items():
-        view = log.record_view(physical)
-        if view is None or not is_sound(view, physical):
-            continue
-        properties = decode_properties(decode_record(view, body=False).properties)
-        key, topic = properties.get(Property.UNIQ_KEY), properties.get(Property.REAL_TOPIC)
-        queue_id = properties.get(Property.REAL_QID)
-        if key and topic and queue_id:
-            address = (
-                (key, TIMER_TOPIC, properties.get(Property.TIMER_OUT_MS, "")) if is_roll else (key, topic, queue_id)
-            )
-            addresses.setdefault(address, []).append(physical)
-    found: list[int] = []
-    for entry in later:
-        if entry.unique_key is None or entry.prepared_transaction_offset:
-            continue
-        place = str(entry.queue_id)
-        if entry.topic == TIMER_TOPIC:
-            properties = decode_properties(entry.properties)
-            if Property.TIMER_DEL_UNIQKEY in properties:  # it carries the key of the message it cancels
-                continue
-            place = properties.get(Property.TIMER_OUT_MS, "")
-        known = addresses.get((entry.unique_key, entry.topic, place))
-        if known is not None and len(known) == 1 and known[0] < entry.physical_offset:
-            found.append(known[0])
-            known.append(-1)
-    return found
-
-
-def _position_at(log: CommitLog, time_ms: int) -> int:
-    """A log position that no record stored at or after `time_ms` lies below: the beginning of a file."""
-    for segment in reversed(log.sequence.segments):
-        view = log.record_view(segment.base)
-        if view is not None and is_sound(view, segment.base) and store_timestamp_of(view) < time_ms:
-            return segment.base
-    return log.start
+def _unlinked(checkpoint: TimerCheckpoint) -> int:
+    """Queue offset of the first record that RocketMQ has perhaps not linked."""
+    return min(checkpoint.last_timer_queue_offset, checkpoint.master_timer_queue_offset)
 
 
 def _log_end(ledger: TimerLedger) -> int:

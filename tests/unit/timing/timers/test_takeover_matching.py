@@ -10,7 +10,7 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.message import NewMessage
-from orbitmq.timing.timers.recovery import delivered_by_rocketmq
+from orbitmq.timing.timers.foreign_deliveries import delivered_by_rocketmq
 
 
 def put(store: LedgerStore, topic: str, queue_id: int, values: dict[str, str]) -> Dispatched:
