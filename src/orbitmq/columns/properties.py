@@ -28,6 +28,7 @@ from orbitmq.protocol.properties import decode_properties
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+_STRING: Final = pa.string()
 _NAME_END: Final = 1
 _ENTRY_END: Final = 2
 _PREFIX_BYTES: Final = 8
@@ -77,7 +78,7 @@ class Entries:
             found = found[self.data[self.starts[found] + position] == encoded[position]]
         count = len(self.offsets) - 1
         if len(found) == count and (found >= self.offsets[:-1]).all() and (found < self.offsets[1:]).all():
-            return binary_column(self.buffer, self.marks[found] + 1, self.ends[found]).cast(pa.string())
+            return binary_column(self.buffer, self.marks[found] + 1, self.ends[found], _STRING)
         chosen = np.full(count, -1, np.int64)
         # Of several with one name the last assignment stays, and that is the last entry.
         chosen[np.searchsorted(self.offsets, found, side="right") - 1] = found
@@ -85,15 +86,15 @@ class Entries:
         if not len(self.starts) or missing.all():
             return pa.nulls(count, pa.string())
         present = chosen[~missing]
-        column = binary_column(self.buffer, self.marks[present] + 1, self.ends[present]).cast(pa.string())
+        column = binary_column(self.buffer, self.marks[present] + 1, self.ends[present], _STRING)
         return column.take(pa.array(np.cumsum(~missing) - 1, mask=missing))
 
     def as_map(self) -> Any:
         """Name to value by message. Cost: about 0.15 us for each property."""
         entries = self.without_repeats()
         offsets = pa.array(entries.offsets.astype(np.int32))
-        names = binary_column(entries.buffer, entries.starts, entries.marks).cast(pa.string())
-        values = binary_column(entries.buffer, entries.marks + 1, entries.ends).cast(pa.string())
+        names = binary_column(entries.buffer, entries.starts, entries.marks, _STRING)
+        values = binary_column(entries.buffer, entries.marks + 1, entries.ends, _STRING)
         return pa.MapArray.from_arrays(offsets, names, values)
 
     def as_json(self) -> Any:

@@ -20,18 +20,20 @@ Positions = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 _EMPTY: Final = pa.py_buffer(b"")
+_BINARY: Final = pa.binary()
 
 
-def binary_column(buffer: pa.Buffer, starts: Positions, ends: Positions, mask: Flags | None = None) -> Any:
-    """`buffer[starts[i]:ends[i]]` for every i, null where `mask` is set; below 2 GiB. Cost: about 40 ns and a copy."""
+def binary_column(buffer: pa.Buffer, starts: Positions, ends: Positions, kind: Any = _BINARY) -> Any:
+    """`buffer[starts[i]:ends[i]]` for every i; below 2 GiB. `kind` is string where all of it is known to be UTF-8.
+    Cost: about 15 ns and a copy."""
     count = len(starts)
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = starts
     offsets[1::2] = ends
     if not count:
-        return pa.array([], pa.binary())
-    pairs = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), buffer])
-    return pairs.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32), mask=mask))
+        return pa.array([], kind)
+    pairs = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(offsets), buffer])
+    return pairs.take(pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)))
 
 
 def is_text(column: Any) -> bool:
