@@ -276,57 +276,63 @@ class _RangeReader:
 
         from orbitmq.columns.records import examine, record_batches
 
-        data = line.buffer.data
-        found = [self._starts(line, segment) for segment in segments]
+        found: list[int] = []
+        for segment in segments:
+            found += self._starts(line, segment)
         if not found:
             return
-        starts = np.concatenate(found)
-        order_kept = all(a.at < b.at for a, b in pairwise(segments))
+        in_order = all(a.at < b.at for a, b in pairwise(segments))
+        starts = np.array(found if in_order else sorted(found), np.int64)
+        data = line.buffer.data
+        examined = examine(data, starts)
+        if examined.damaged:
+            raise self._damaged(line, examined.damaged[0].position, examined.damaged[0].why)
         names = self._fetch.names
         wanted = None if self._filter.accepts_all else self._filter.tags
         if wanted is not None and _TAGS not in names:
             names = (*names, _TAGS)
-        for part in [starts] if order_kept else found:
-            examined = examine(data, part)
-            if examined.damaged:
-                raise self._damaged(line, examined.damaged[0].position, examined.damaged[0].why)
-            try:
-                for batch in record_batches(
-                    data, examined.layout, names, broker_name=self._queue.broker_name, properties=self._properties
-                ):
-                    yield batch if wanted is None else _with_tags(batch, wanted, self._fetch.names)
-            except DamagedRecordError as error:
-                raise self._damaged(line, error.position, error.why) from error
+        try:
+            batches = record_batches(
+                data,
+                examined.layout,
+                names,
+                broker_name=self._queue.broker_name,
+                properties=self._properties,
+                batch_bytes=2 * BULK_BUFFER_BYTES,
+            )
+            if not in_order:
+                batches = _reordered(batches, examined.layout.numbers("queueOffset"))
+            for batch in batches:
+                yield batch if wanted is None else _with_tags(batch, wanted, self._fetch.names)
+        except DamagedRecordError as error:
+            raise self._damaged(line, error.position, error.why) from error
 
-    def _starts(self, line: Line, segment: Segment) -> npt.NDArray[np.int64]:
+    def _starts(self, line: Line, segment: Segment) -> list[int]:
         """Where the records of one answer begin that belong to its ask."""
-        import numpy as np
-
         data = line.buffer.data
         found: list[int] = []
-        at, last, end = segment.at, segment.end - RECORD_BYTES_MIN, segment.end
-        while at <= last:  # a loop of its own: answers are short, and `columns.walk` pays off with longer chains
+        at, last, size = segment.at, segment.end - RECORD_BYTES_MIN, RECORD_BYTES_MIN
+        while (
+            at <= last and size >= RECORD_BYTES_MIN
+        ):  # answers are short, and `columns.walk` pays off with longer chains
             found.append(at)
             (size,) = _size_at(data, at)
-            at += max(size, RECORD_BYTES_MIN)
-        if at != end:
+            at += size
+        if at != segment.end:
             raise self._damaged(line, found[-1] if found else at, "its size does not fit the answer that brought it")
-        starts = np.array(found, np.int64)
         ask = segment.ask
         if segment.next_offset > ask.end:
-            count = len(starts)
-            while count and self._offset_at(line, int(starts[count - 1])) >= ask.end:
-                count -= 1
-            starts = starts[:count]
+            while found and self._offset_at(line, found[-1]) >= ask.end:
+                found.pop()
         reached = min(segment.next_offset, ask.end)
-        missing = reached - ask.begin - len(starts)
+        missing = reached - ask.begin - len(found)
         if missing and self._filter.accepts_all:
             report(
                 f"data loss: {_place(self._queue, line.address)} lacks {missing} of the messages "
                 f"from offset {ask.begin} to {reached - 1}, they were removed or are damaged",
                 fail=self._fetch.fail_on_data_loss,
             )
-        return starts
+        return found
 
     def _offset_at(self, line: Line, position: int) -> int:
         return int.from_bytes(line.buffer.data[position + _QUEUE_OFFSET_AT : position + _QUEUE_OFFSET_AT + 8], "big")
@@ -336,6 +342,15 @@ class _RangeReader:
             f"{queue_name(self._queue)}: the message at offset {self._offset_at(line, position)} cannot be read: {why}",
             remedy="read the topic in two ranges around it (startingOffsets, endingOffsets), and check the broker's store",
         )
+
+
+def _reordered(batches: Iterator[pa.RecordBatch], offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The rows in the order of the queue, where the broker answered in another. `offsets` are those of all rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(batches).take(pa.array(np.argsort(offsets, kind="stable")))
+    yield from table.combine_chunks().to_batches()
 
 
 def _with_tags(batch: pa.RecordBatch, tags: frozenset[str], names: tuple[str, ...]) -> pa.RecordBatch:
