@@ -3,6 +3,8 @@ batch of one message is that message."""
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,8 +49,8 @@ class Far:
         return deliver_ms - now_ms > 60_000
 
 
-def admission(body_bytes_max: int = 64) -> Admission:
-    settings_, clock = BrokerSettings(timer_max_delay_sec=600), ManualClock()
+def admission(body_bytes_max: int = 64, **changes: int) -> Admission:
+    settings_, clock = BrokerSettings(**{"timer_max_delay_sec": 600} | changes), ManualClock()
     topics, groups = TopicTable(settings_, NoFile(), clock), GroupTable(settings_, NoFile(), clock)
     topics.load()
     groups.load()
@@ -76,6 +78,8 @@ def admission(body_bytes_max: int = 64) -> Admission:
 ADMISSION = admission()
 ROOMY = admission(4_096)
 """For batches, whose body holds the properties of their messages."""
+UNLIMITED = admission(timer_max_delay_sec=0, timer_precision_ms=100)
+"""Any later time is good, as by default."""
 NAMES = st.sampled_from(
     [
         *(Property.KEYS, Property.TAGS, Property.UNIQ_KEY, Property.WAIT, Property.DELAY, Property.POP_CK),
@@ -135,6 +139,7 @@ SENDINGS = st.builds(
     reconsume_times=st.integers(0, 20),
     max_reconsume_times=st.none() | st.integers(0, 20),
 )
+ORIGIN = Origin(pack_host("10.0.0.9", 5), 479)
 ORIGINS = st.sampled_from([Origin(pack_host("10.0.0.9", 5), 479), Origin(pack_host("::1", 5), 479)])
 
 
@@ -223,3 +228,33 @@ def test_what_was_remembered_of_a_topic_goes_with_a_change():
     assert own._plain.admit(sending, origin, 1_000) is None
     own._topics.delete("plain")
     assert own._plain.admit(Sending("plain", 0, b"x", "UNIQ_KEY\x01k\x02"), origin, 1_000) is None
+
+
+NOW = 1_795_000_000_000
+
+
+@settings(max_examples=400, deadline=None)
+@given(SENDINGS, st.integers(-2, 120_000), st.sampled_from(["", "0", "+", "٣"]), st.booleans())
+def test_a_stated_time_takes_the_same_way_without_a_limit(sending, after_ms, digit, is_last):
+    """The shortest way of all: a time of thirteen digits and nothing else to think about."""
+    stated = f"TIMER_DELIVER_MS\x01{digit}{str(NOW + after_ms)[len(digit) :]}\x02"
+    text = f"{sending.properties}{stated}" if is_last else f"{stated}{sending.properties}"
+    sending, origin = msgspec.structs.replace(sending, topic="plain", body=b"x", properties=text), ORIGIN
+    short = UNLIMITED._plain.admit(sending, origin, NOW)
+    if short is None:
+        return
+    general = UNLIMITED._admit(sending, origin, NOW, 0)
+    assert decode_properties(short.message.properties) == decode_properties(general.message.properties)
+    short.message.properties = general.message.properties
+    assert short == general
+
+
+@pytest.mark.parametrize(("after_ms", "topic"), [(1, TIMER_TOPIC), (60_000, TIMER_TOPIC), (60_001, FAR_TIMER_TOPIC)])
+def test_the_usual_timer_message_takes_the_short_way(after_ms, topic):
+    text = f"UNIQ_KEY\x01{'A' * 32}\x02TIMER_DELIVER_MS\x01{NOW + after_ms}\x02WAIT\x01true\x02TAGS\x01t\x02"
+    short = UNLIMITED._plain.admit(Sending("plain", 1, b"x", text), ORIGIN, NOW)
+    assert short is not None
+    assert short.message.topic == topic
+    general = UNLIMITED._admit(Sending("plain", 1, b"x", text), ORIGIN, NOW, 0)
+    assert short == msgspec.structs.replace(general, message=short.message)
+    assert decode_properties(short.message.properties) == decode_properties(general.message.properties)

@@ -91,7 +91,7 @@ class PlainAdmission:
         once = time = handle = waiting = None
         stated = values.get(Property.TIMER_DELIVER_MS)
         if stated is not None and NOT_PLAINLY_STATED.isdisjoint(values):
-            waiting = self._timers.wait_until(stated, topic, queue_id, now_ms)
+            waiting = self._timers.wait_until(stated, topic, queue_id, unique_key, now_ms)
         if waiting is None and not NOT_PLAINEST.isdisjoint(values):
             if not NOT_PLAIN.isdisjoint(values):
                 return None
@@ -108,10 +108,9 @@ class PlainAdmission:
                 return None
         properties = (text if text[-1] == "\x02" else text + "\x02").encode() + self._own
         if waiting is not None:
-            slot_ms, place = waiting
+            place, handle = waiting
             stored_topic, stored_queue, code = TIMER_TOPIC, 0, tags_code(values.get(Property.TAGS))
             properties += place
-            handle = self._timers.handle_of(topic, slot_ms, unique_key)
         elif time is not None:
             stored_topic = self._timers.topic_for(time, now_ms)
             stored_queue, code = 0, tags_code(values.get(Property.TAGS))

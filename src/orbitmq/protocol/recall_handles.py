@@ -35,8 +35,18 @@ class RecallHandle(NamedTuple):
 
 def encode_handle(topic: str, broker_name: str, slot_ms: int, message_id: str) -> str:
     """The handle of a timer message in the slot `slot_ms`. Cost: about 0.5 us."""
-    text = f"{VERSION} {topic} {broker_name} {slot_ms + 1} {message_id}"
-    return b2a_base64(text.encode("utf-8", "replace"), newline=False).translate(_TO_URL).decode("ascii")
+    return handle_behind(handle_beginning(topic, broker_name), slot_ms, message_id)
+
+
+def handle_beginning(topic: str, broker_name: str) -> bytes:
+    """What all handles of a topic begin with, for `handle_behind`."""
+    return f"{VERSION} {topic} {broker_name} ".encode("utf-8", "replace")
+
+
+def handle_behind(beginning: bytes, slot_ms: int, message_id: str) -> str:
+    """`encode_handle` with what does not change made before. Cost: about 0.4 us."""
+    text = b"%b%d %b" % (beginning, slot_ms + 1, message_id.encode("utf-8", "replace"))
+    return b2a_base64(text, newline=False).translate(_TO_URL).decode("ascii")
 
 
 def decode_handle(handle: str) -> RecallHandle:
