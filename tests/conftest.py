@@ -1,4 +1,4 @@
-"""Rules that hold for every test, and the golden stores.
+"""Rules that hold for every test, figures that tests print, and the golden stores.
 
 A test that cannot run says why (`pytest.skip`) and is counted. With ORBITMQ_REQUIRE_ALL=1, which continuous
 integration sets, a skip is a failure: there everything has to run.
@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import signal
+import sys
 import tarfile
 from collections.abc import Callable, Generator
 from functools import cache
@@ -35,6 +36,36 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped although everything is required to run here: {reason}"
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `-n 2` the suites share the machine by the rules of `lanes`."""
+    if hasattr(config, "workerinput") or getattr(config.option, "numprocesses", None):
+        sys.path.insert(0, str(Path(__file__).resolve().parent))
+        from lanes import Lanes
+
+        config.pluginmanager.register(Lanes(config))
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Adds a line to the figures printed at the end of the run, whichever process the test runs in."""
+    return lambda line: request.node.user_properties.append(("figure", line))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for several in terminalreporter.stats.values() for report in several]
+    figures = [
+        f"{report.nodeid.partition('::')[0]}: {value}"
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "figure"
+    ]
+    if figures:
+        terminalreporter.section("figures")
+        for line in figures:
+            terminalreporter.write_line(line)
 
 
 STORES = Path(__file__).parent / "vectors" / "stores"

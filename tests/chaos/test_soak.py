@@ -20,7 +20,7 @@ from server_process import ServedProcess, until
 SECONDS = float(os.environ.get("SOAK_SECONDS", "30"))
 GROWTH_MB = 8.0 if SECONDS >= 600 else 40.0
 CAPACITY_S = 5.0
-pytestmark = pytest.mark.timeout(SECONDS + 240)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(SECONDS + 240)]  # half of what the machine can do
 
 
 def growth(samples: list[float]) -> float:

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.system.server_process import free_ports
 
 from orbitmq.client import ProducerOptions, SendStatus, connect
 from orbitmq.errors import ClientError
@@ -23,16 +23,6 @@ from orbitmq.errors import ClientError
 ROUNDS = 3
 SENDERS = 8
 START_WAIT_S = 30.0
-
-
-def free_ports() -> tuple[int, int]:
-    """Two free ports; the broker's second port, two below, is free as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-            ports = first.getsockname()[1], second.getsockname()[1]
-            with contextlib.suppress(OSError):
-                socket.create_server(("127.0.0.1", ports[1] - 2)).close()
-                return ports
 
 
 class Server:

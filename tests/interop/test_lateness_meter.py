@@ -15,6 +15,8 @@ from rig.process import ServerProcess, free_ports
 from rig.toolchain import REPOSITORY
 from rig.wire import Wire
 
+pytestmark = pytest.mark.alone  # it measures lateness
+
 TOOLS = REPOSITORY / "benchmarks"
 COUNT = 300
 FAULTY = COUNT // 10

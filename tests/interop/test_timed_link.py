@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from rig.toolchain import REPOSITORY, Missing
 
+pytestmark = pytest.mark.alone  # it measures lateness
+
 COUNT = 200
 FAULTY = COUNT // 10
 SOON_MS = 300

@@ -1,4 +1,4 @@
-"""Servers for system tests, and their own record of figures."""
+"""Servers for system tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from server_process import ServedProcess
-
-_FIGURES: list[str] = []
 
 # A small store: its files are created in no time, and rolled in tests.
 SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxIndexNum": 200_000}
@@ -45,16 +43,3 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
         process.stop()
     finally:
         process.kill()
-
-
-@pytest.fixture
-def figure() -> Callable[[str], None]:
-    """Adds a line to the figures printed at the end of the run."""
-    return _FIGURES.append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _FIGURES:
-        terminalreporter.section("figures of the system tests")
-        for line in _FIGURES:
-            terminalreporter.write_line(line)

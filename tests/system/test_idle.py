@@ -6,10 +6,13 @@ import json
 import time
 from collections.abc import Callable
 
+import pytest
 from server_process import ServedProcess, pull_fields, send_fields
 
 from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import encode, request
+
+pytestmark = pytest.mark.alone  # it counts wake-ups and processor time
 
 IDLE_S = 6.0
 WAKEUPS = "orbitmqWakeups_"

@@ -24,6 +24,8 @@ from server_process import RawClient, ServedProcess, clean_environment, pull_fie
 from orbitmq.limits.server import WAITING_REQUESTS_BYTES_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
+pytestmark = pytest.mark.alone  # it offers multiples of what the machine can do
+
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "6"))
 RECOVERY_S = 10.0
 RSS_BOUND_MB = 150 + WAITING_REQUESTS_BYTES_MAX / 1e6
