@@ -22,7 +22,7 @@ from orbitmq.errors import SparkUnavailableError
 from orbitmq.spark import session
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "system"))
+sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
 
 from server_process import ServedProcess  # noqa: E402
 

@@ -1,0 +1,162 @@
+"""Tasks that run again, over each other, and against a broker that comes and goes: every row is there once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
+
+from orbitmq.errors import ClientError, SendFailedError, StaleEpochError  # noqa: E402
+from orbitmq.spark.writing.scopes import job_writer, stream_writer  # noqa: E402
+from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
+
+QUERY = "0b1f2c3d-0000-1111-2222-333344445555"
+ROWS = [f"row {number}" for number in range(300)]
+ONCE_EACH = Counter(row.encode() for row in ROWS)
+
+
+def table(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+class KilledError(Exception):
+    pass
+
+
+def killed_after(*batches):
+    yield from batches
+    raise KilledError
+
+
+def test_a_task_that_runs_again_stores_nothing_twice(rig):
+    for _ in range(2):
+        assert rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3))[0] == 300
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_the_rows_of_a_task_may_come_in_another_order_and_other_batches(rig):
+    rig.write(table(body=ROWS[:200]), table(body=ROWS[200:]), writer=stream_writer(QUERY, 3))
+    backwards = ROWS[::-1]
+    rig.write(*(table(body=backwards[at : at + 70]) for at in range(0, 300, 70)), writer=stream_writer(QUERY, 3))
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_a_task_that_was_killed_in_the_middle_is_completed(rig):
+    with pytest.raises(KilledError):
+        rig.attempt(killed_after(table(body=ROWS[:120])), {"body": 0}, stream_writer(QUERY, 3))
+    rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3))
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_two_attempts_at_the_same_time(rig):
+    """One attempt runs whole while the other is between its batches."""
+
+    def second_attempt_in_the_middle():
+        yield table(body=ROWS[:150])
+        rig.write(table(body=ROWS[::-1]), writer=stream_writer(QUERY, 3))
+        yield table(body=ROWS[150:])
+
+    rig.attempt(second_attempt_in_the_middle(), {"body": 0}, stream_writer(QUERY, 3))
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_equal_rows_stay_as_many_as_they_were(rig):
+    same = ["same"] * 5 + ROWS[:3] + ["same"] * 4
+    for rows in (same, same[::-1]):
+        rig.write(table(body=rows), writer=stream_writer(QUERY, 3))
+    assert rig.bodies() == Counter(row.encode() for row in same)
+
+
+def test_the_next_batch_of_a_query_is_other_rows(rig):
+    for batch in (3, 4):
+        rig.write(table(body=["same"]), writer=stream_writer(QUERY, batch))
+    assert rig.bodies() == {b"same": 2}
+
+
+def test_a_task_of_a_batch_that_is_over_is_refused(rig):
+    for batch in (3, 4, 5):
+        rig.write(table(body=[f"batch {batch}"]), writer=stream_writer(QUERY, batch))
+    with pytest.raises(StaleEpochError, match=r"batch 3 of query .* is over, its batch 5 was begun"):
+        rig.write(table(body=["late"]), writer=stream_writer(QUERY, 3))
+    assert rig.bodies().total() == 3
+
+
+def test_a_task_that_is_overtaken_while_it_runs_is_refused_by_the_broker(rig):
+    def overtaken():
+        yield table(body=["first"])
+        for batch in (4, 5):
+            rig.write(table(body=[f"batch {batch}"]), writer=stream_writer(QUERY, batch))
+        yield table(body=["late"])
+
+    with pytest.raises(StaleEpochError, match="whoever still sends in it was replaced"):
+        rig.attempt(overtaken(), {"body": 0}, stream_writer(QUERY, 3))
+    assert rig.bodies() == Counter([b"first", b"batch 4", b"batch 5"])
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+def test_a_broker_that_came_back_still_knows_the_rows(rig, crash):
+    rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3))
+    (rig.broker.crash if crash else rig.broker.restart)()
+    rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3))
+    assert rig.bodies() == ONCE_EACH
+
+
+# --- batch jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_of_a_job_ends_its_epoch(rig):
+    writer = job_writer("night", 0, brief=False)
+    rig.write(table(body=ROWS), writer=writer)
+    rig.write(table(body=ROWS[::-1]), writer=writer)
+    assert rig.bodies() == ONCE_EACH
+    with pytest.raises(StaleEpochError, match="with other rows than the 299 of now"):
+        rig.write(table(body=ROWS[1:]), writer=writer)
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_rows_with_keys_move_between_tasks(rig):
+    rows = table(body=ROWS, id=list(range(300)))
+    writer = job_writer("night", None, brief=False)
+    rig.write(rows.slice(0, 100), writer=writer, rowKey="id", part=0)
+    rig.write(rows.slice(50, 250), writer=writer, rowKey="id", part=1)
+    assert rig.bodies() == ONCE_EACH
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_wait_are_stored_once_too(rig):
+    now_ms = int(rig.broker.now.timestamp() * 1000)
+    due = pa.array([1000 * (now_ms + 10_000 + number) for number in range(300)], pa.timestamp("us", tz="UTC"))
+    delays = pa.array([None if number % 2 else 5 for number in range(300)], pa.int32())
+    due = pa.array([None if number % 2 == 0 else value for number, value in enumerate(due.to_pylist())], due.type)
+    for _ in range(2):
+        rig.write(table(body=ROWS, deliverTimestamp=due, delaySeconds=delays), writer=stream_writer(QUERY, 3))
+    rig.write(table(body=["level"], delayLevel=pa.array([2], pa.int32())), writer=stream_writer(QUERY, 4))
+    rig.write(table(body=["level"], delayLevel=pa.array([2], pa.int32())), writer=stream_writer(QUERY, 4))
+    assert not rig.bodies()
+    rig.broker.advance(timedelta(seconds=20))
+    assert rig.bodies() == ONCE_EACH + Counter([b"level"])
+
+
+# --- brokers that are away --------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_away_is_named(rig):
+    with EmbeddedBroker.sync() as broker:
+        address = broker.address
+        other = type(rig)(broker, "orders")
+    with pytest.raises(SendFailedError, match=rf"partition 0 to topic 'orders' failed.*{address}"):
+        other.attempt([table(body=ROWS)], {"body": 0}, stream_writer(QUERY, 3), 0, rig.options_for(address))
+    other.cluster.close()
+
+
+def test_a_topic_that_is_not_there_is_named(rig):
+    with EmbeddedBroker.sync(settings={"autoCreateTopicEnable": "false"}) as broker:
+        other = type(rig)(broker, "no-such-topic")
+        with pytest.raises(ClientError, match="no-such-topic"):
+            other.write(table(body=["x"]), writer=stream_writer(QUERY, 3), retryTimeoutMs=100)
+        other.cluster.close()
