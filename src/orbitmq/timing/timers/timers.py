@@ -10,8 +10,7 @@ Rules of this file
    where to look: before anything leaves, its record says whether it is pending and whether its time has come.
 3. Who is *leaving* (taken for delivery, being changed, being moved) belongs to whoever took it, until the log says that it is
    finished or the append failed.
-4. A record that cannot be delivered goes to the quarantine topic with its reason; it blocks nothing. A store that takes no
-   messages is waited for without limit.
+4. A record that cannot be delivered goes to quarantine and blocks nothing; a store that takes nothing is waited for.
 5. Work per turn is bounded: one batch of releases and one slice of opening.
 6. The wall clock decides. Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 """
@@ -296,8 +295,7 @@ class Timers:
         return TimerState.LEAVING if queue_offset in self._leaving else TimerState.PENDING
 
     def read(self, queue_offset: int) -> TimerRecord | None:
-        """The pending record, read and verified; None when it is not pending, or damaged (its release puts it into
-        quarantine). May touch the disk for an old record."""
+        """The record, verified, while it is pending; see `PendingRecords.read`. May touch the disk for an old one."""
         return self._records.read(queue_offset)
 
     def will_read(self, queue_offsets: Iterable[int]) -> None:
