@@ -443,8 +443,9 @@ class Broker:
         held = self.pulls.held
         if not len(held):
             return
+        waited_for = held.queues
         for entry in entries:
-            if entry.has_queue_unit:
+            if (entry.topic, entry.queue_id) in waited_for and entry.has_queue_unit:
                 self.pulls.arrived(entry.topic, entry.queue_id, entry.queue_offset + 1, entry.tags_code)
 
     def _notify_members(self, group: str, peers: Iterable[Peer]) -> None:

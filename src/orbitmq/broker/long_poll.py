@@ -14,9 +14,9 @@ Rules of this file
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -50,6 +50,8 @@ class LongPolls(Generic[Request]):
         """`release` runs the pull a last time and answers it; it is called from `arrived`, `check` and `release_all`."""
         self._release = release
         self._by_queue: dict[QueueKey, list[HeldPull[Request]]] = {}
+        self.queues: Final[Container[QueueKey]] = self._by_queue
+        """Those that a pull waits for."""
         self._by_owner: dict[object, dict[int, HeldPull[Request]]] = {}
         self._deadlines: list[tuple[int, int, HeldPull[Request]]] = []
         self._order = count()

@@ -168,7 +168,7 @@ class Idempotence:
     def apply(self, entries: Sequence[Dispatched]) -> None:
         sent, position = self._sent, self._position
         for entry in entries:
-            if ONCE_MARK not in entry.properties:
+            if entry.properties.rfind(ONCE_MARK) < 0:  # `in` takes several times as long
                 continue
             if sent and (known := sent.pop(entry.physical_offset, None)) is not None:
                 self._unsaved.setdefault(known[0], []).append(known[1])

@@ -166,7 +166,8 @@ def far_facts(properties: bytes) -> FarFacts | None:
 def finish_of(entry: Dispatched) -> Finish | None:
     """Which far message this record finishes, if its properties say so. Cost: 0.1 us for records that do not."""
     source = entry.prepared_transaction_offset
-    if source <= 0 or _FAR_ENTRY not in entry.properties or entry.sys_flag & TRANSACTION_MASK:
+    # rfind, because `in` takes several times as long
+    if source <= 0 or entry.properties.rfind(_FAR_ENTRY) < 0 or entry.sys_flag & TRANSACTION_MASK:
         return None
     note = find_property(entry.properties, _FAR)
     parts = note.split(",") if note is not None else []

@@ -82,12 +82,13 @@ class LevelRelease:
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        changed = False
+        changed, taken = False, self._in_flight
         for entry in entries:
             if entry.topic == SCHEDULE_TOPIC:
                 self._level(entry.queue_id + 1).add(entry.queue_offset, entry.tags_code)
                 changed = True
-            if entry.prepared_transaction_offset and (source := source_offset(entry)) is not None:
+            mark = entry.prepared_transaction_offset
+            if mark and (mark - 1 in taken or may_be_of_level(entry)) and (source := source_offset(entry)) is not None:
                 self._finish(source, entry)
         if changed and self._store is not None:
             self._arm()
@@ -105,13 +106,14 @@ class LevelRelease:
         return unit[2] if unit is not None else 0  # a unit that is gone is due at once: to be reported
 
     def _finish(self, physical_offset: int, by: Dispatched) -> None:
+        """The message of the record there was taken, or may be of a level."""
         taken = self._in_flight.pop(physical_offset, None)
         if taken is not None:
             level, offset, due_ms = taken
             if by.topic != SCHEDULE_TOPIC:
                 self.lateness_ms.observe(max(self._clock.now_ms() - due_ms, 0))
             self._level(level).finish(offset)
-        elif may_be_of_level(by) and (known := self._find_source(physical_offset)) is not None:
+        elif (known := self._find_source(physical_offset)) is not None:
             self._level(known[0]).finish(known[1])
 
     def _find_source(self, physical_offset: int) -> tuple[int, int] | None:
