@@ -39,7 +39,7 @@ from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent, Loss
 from orbitmq.spark.reading.patience import Patience, Waiting
 from orbitmq.spark.reading.plan import QueueRange
-from orbitmq.spark.reading.range_pull import Ask, Pace, RangePull
+from orbitmq.spark.reading.range_pull import Ask, RangePull
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,9 +56,6 @@ _size_at: Final = struct.Struct(">i").unpack_from
 _QUEUE_OFFSET_AT: Final = 20
 """Where in a record its queue offset stands, the same in every form of it."""
 _PULL_CODES: Final[dict[int, PullStatus]] = {status.value: status for status in PullStatus}
-_PACES: Final[dict[MessageQueue, Pace]] = {}
-"""What pulls of a queue brought lately, for the next batch that this process reads of it."""
-_PACES_MAX: Final = 10_000
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +127,7 @@ class _RangeReader:
         self._queue = found.queue
         self._cluster = cluster
         self._patience = patience
+        self._reported_until = found.begin
         self._filter = TagFilter.parse(fetch.expression)
         self._properties: PropertiesAs = PropertiesAs(fetch.properties)
         self._template = PullTemplate(
@@ -147,7 +145,7 @@ class _RangeReader:
             found.end,
             fetch.pull_count,
             filtered=not self._filter.accepts_all,
-            pace=_PACES.get(found.queue),
+            pace=cluster.paces.get(found.queue),
             pulls_max=max(1, min(BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX // self._template.frame_bytes_max)),
         )
 
@@ -176,8 +174,7 @@ class _RangeReader:
                     pending = self._send_ahead(line)
                 yield from self._decode(line, segments)
                 line.buffer.clear()
-            if len(_PACES) < _PACES_MAX:
-                _PACES[self._queue] = pull.pace
+            self._cluster.paces[self._queue] = pull.pace
             if line is not None:
                 self._cluster.give_back(line)
                 line = None
@@ -241,7 +238,7 @@ class _RangeReader:
             return self._pull.answered(ask, next_offset, 0)
         if status is PullStatus.OFFSET_ILLEGAL and ask.begin < present.low:
             resumed = max(present.low, ask.begin + 1)
-            self._lost(line, ask.begin, min(resumed, ask.end), present)
+            self._lost(line, ask.begin, min(resumed, self._range.end), present)
             return self._pull.answered(ask, resumed, 0)
         if ask.begin >= present.high:
             return self._not_yet(line, ask, present)
@@ -254,11 +251,14 @@ class _RangeReader:
         try:
             self._patience.wait(self._doing())
         except ClientError:
-            self._lost(line, ask.begin, ask.end, present)
+            self._lost(line, min(ask.begin, max(present.high, self._range.begin)), self._range.end, present)
             return self._pull.answered(ask, ask.end, 0)
         return ask
 
     def _lost(self, line: Line, begin: int, end: int, present: Extent) -> None:
+        if end <= self._reported_until:
+            return  # the asks of a wave find the same gap
+        self._reported_until = end
         report(loss_text(Loss(self._queue, begin, end, present), line.address), fail=self._fetch.fail_on_data_loss)
 
     def _doing(self) -> str:
