@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from orbitmq.errors import ConfigurationError
@@ -63,3 +65,9 @@ def test_all_of_them_in_any_letter_case() -> None:
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         log_options(given if not given or "nameServer" in given else {"path": "/data", **given})
+
+
+def test_every_option_is_in_the_guide() -> None:
+    page = Path(__file__).parents[4] / "docs" / "howto" / "read-a-store-with-spark.md"
+    rows = "".join(line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `"))
+    assert [option.name for option in LOG_OPTIONS if f"`{option.name}`" not in rows] == []
