@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orbitmq.protocol.names import is_system_topic
+from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.spark.log_files.directory import look_at
 from orbitmq.store.dump import dump_records
 from orbitmq.store.files import OsFiles
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit" / "spark" / "log_files"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "system"))
 
 from little_log import LittleLog
+from server_process import send_fields, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from server_process import ServedProcess
 
 Unpack = Callable[[str], Any]
 
@@ -89,3 +95,56 @@ def test_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:
 def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert read(spark, tmp_path).collect() == []
+
+
+def test_while_a_broker_writes_and_after_it_was_killed(
+    spark: SparkSession, serve: Callable[..., ServedProcess]
+) -> None:
+    server = serve()
+    server.create_topic("orders", 2)
+    sent = 0
+
+    def send(count: int) -> None:
+        nonlocal sent
+        with server.client() as client:
+            for number in range(sent, sent + count):
+                answer = client.call(
+                    RequestCode.SEND_MESSAGE_V2, send_fields("orders", e=number % 2), f"body {number}".encode()
+                )
+                assert answer.code == 0
+        sent += count
+
+    def bodies() -> list[str]:
+        found = read(spark, server.data, "queueId int, queueOffset bigint, body binary", topic="orders").collect()
+        return sorted(bytes(row.body).decode() for row in found)
+
+    for _ in range(2):
+        send(50)
+        until(lambda: confirmed_rows(server.data) == sent, what="the mark")
+        assert bodies() == sorted(f"body {number}" for number in range(sent))
+    server.kill()
+    assert bodies() == sorted(f"body {number}" for number in range(sent))
+
+
+def confirmed_rows(root: Path) -> int:
+    """Messages of `orders` below the confirmed offset."""
+    end = look_at(str(root)).end
+    found = [item for item in dump_records(OsFiles(), root) if item["kind"] == "record" and item["topic"] == "orders"]
+    return sum(item["physicalOffset"] < end for item in found)
+
+
+def test_the_guide_does_what_it_says(spark: SparkSession, tmp_path: Path) -> None:
+    log = LittleLog(tmp_path / "store")
+    for number in range(30):
+        log.add(bytes([number]) * 100)
+    page = Path(__file__).parents[2] / "docs" / "howto" / "read-a-store-with-spark.md"
+    blocks = re.findall(r"```pyspark\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert ["quarantine" in block for block in blocks] == [False, False, True]
+    names: dict[str, Any] = {"spark": spark}
+    for block in blocks:
+        if "quarantine" in block:
+            log.data[log.starts[7] + 100] ^= 1
+        log.write()
+        exec(block.replace("/data/", f"{tmp_path}/"), names)
+    assert spark.read.parquet(str(tmp_path / "rows")).count() == 29
+    assert spark.read.json(str(tmp_path / "quarantine" / "run-1")).count() == 1
