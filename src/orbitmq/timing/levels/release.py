@@ -82,13 +82,15 @@ class LevelRelease:
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        changed, taken = False, self._in_flight
+        changed, taken, levels = False, self._in_flight, self._levels
         for entry in entries:
             if entry.topic == SCHEDULE_TOPIC:
                 self._level(entry.queue_id + 1).add(entry.queue_offset, entry.tags_code)
                 changed = True
             mark = entry.prepared_transaction_offset
-            if mark and (mark - 1 in taken or may_be_of_level(entry)) and (source := source_offset(entry)) is not None:
+            if not mark or not levels:  # where no level ever had a message there is none to finish
+                continue
+            if (mark - 1 in taken or may_be_of_level(entry)) and (source := source_offset(entry)) is not None:
                 self._finish(source, entry)
         if changed and self._store is not None:
             self._arm()

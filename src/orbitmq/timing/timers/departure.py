@@ -91,12 +91,15 @@ class Departure:
         positions = [unit.physical_offset for unit in units]
         records = read_ahead.take(store, positions)
         found = encoded_deliveries(records, positions, self._precision_ms)
+        if len(set(positions)) < len(positions):  # linked twice: each is looked at for itself
+            found = [None] * len(found)
         leaving, may_name = self._leaving, self._ledger.cancels.may_name
         pending = iter(self._ledger.pending.are_pending([row[1] for row in found if row is not None]))
         taken: list[tuple[int, Data]] = []
         rows: list[EncodedMessage | None] = []
-        for unit, physical_offset, data, one in zip(units, positions, records, found, strict=True):
-            row = None
+        known: list[tuple[int, Leaving]] = []
+        for unit, data, one in zip(units, records, found, strict=True):
+            row, physical_offset = None, unit.physical_offset
             if one is not None:
                 row, queue_offset, due_ms = one
                 if (
@@ -107,11 +110,12 @@ class Departure:
                 ):
                     row = None
             if row is not None:
-                leaving.add(physical_offset, _new(Leaving, (queue_offset, due_ms, unit, None)))
+                known.append((physical_offset, _new(Leaving, (queue_offset, due_ms, unit, None))))
             elif not self._may_leave(unit, data, now_ms):
                 continue
             taken.append((physical_offset, data))
             rows.append(row)
+        leaving.add_many(known)
         if taken:
             self.release.put(store, taken, written, untake, rows)
             self._hops.clear()
