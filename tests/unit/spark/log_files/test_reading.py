@@ -253,3 +253,34 @@ def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:
     log.paths()[0].unlink()
     with pytest.raises(StoreError, match="00000000000000000000 cannot be read"):
         list(range_batches(ranges[0], rules(tmp_path)))
+
+
+def test_a_place_may_be_a_url(tmp_path: Path) -> None:
+    log = filled(tmp_path / "store", 20)
+    log.data[log.starts[5] + 100] ^= 1
+    log.write()
+    url = (tmp_path / "store").as_uri()
+    wanted = rules(tmp_path, place=url, quarantine_path=(tmp_path / "bad").as_uri())
+    [part] = cut(look_at(url), None, None, 1 << 30)
+    found = [row["commitLogOffset"] for batch in range_batches(part, wanted) for row in batch.to_pylist()]
+    assert found == log.starts[:5] + log.starts[6:]
+    assert [position for position, _, _ in quarantined(tmp_path / "bad")] == [log.starts[5]]
+
+
+def test_without_the_proof_a_forged_record_and_lost_damage_go_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the proof of beginnings is for: the tests above would notice that it is gone."""
+    monkeypatch.setattr(reading._RangeReader, "_prove", lambda *_: None)
+    forged = filled(tmp_path / "forged", 10)
+    begin = forged.end + 88 + 400
+    forged.add(b"x" * 400 + forged.record_at(begin) + b"x" * 400)
+    forged.add()
+    forged.write()
+    assert begin in positions(tmp_path / "forged", begin - 100, tmp_path / "worse")
+    hurt = filled(tmp_path / "hurt", 50)
+    boundary = hurt.starts[20]
+    hurt.data[boundary + 4] ^= 1
+    hurt.write()
+    assert len(positions(tmp_path / "hurt", boundary, tmp_path / "bad")) == 49
+    assert quarantined(tmp_path / "bad") == []
