@@ -21,8 +21,8 @@ from orbitmq.client.pulling.pull_request import queue_fields, queue_name
 from orbitmq.client.route import Route, build_route
 from orbitmq.errors import ClientError, ConnectionLostError, RequestTimeoutError, RouteNotFoundError
 from orbitmq.limits.spark import SPARK_LINES_MAX, SPARK_ROUTE_MS
-from orbitmq.protocol.names import is_system_topic
-from orbitmq.protocol.remoting.bodies import MessageQueue, TopicList, TopicRouteData, TopicStatsTable
+from orbitmq.protocol.names import is_system_topic, reply_topic
+from orbitmq.protocol.remoting.bodies import ClusterInfo, MessageQueue, TopicList, TopicRouteData, TopicStatsTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.spark.reading.offsets import Extent
@@ -91,12 +91,20 @@ class Cluster:
     # --- name servers
 
     def topics(self) -> list[str]:
-        """All topics but those of the system, in order."""
-        doing = "listing topics"
-        answer = self._ask_name_servers(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), doing)
+        """All topics but those of the system, in order. Clusters and brokers have topics of their names, which are the system's as well."""
+        listed = self._body_of(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "listing topics")
+        info = ClusterInfo.decode(self._body_of(RequestCode.GET_BROKER_CLUSTER_INFO, "listing brokers"))
+        own = {name for cluster in info.cluster_addr_table for name in (cluster, reply_topic(cluster))}
+        own.update(info.broker_addr_table)
+        return sorted(
+            name for name in TopicList.decode(listed).topic_list if name not in own and not is_system_topic(name)
+        )
+
+    def _body_of(self, code: RequestCode, doing: str) -> bytes:
+        answer = self._ask_name_servers(request(code), doing)
         if answer.code != ResponseCode.SUCCESS:
             raise remote_error(answer.code, answer.remark, self._choice.current, doing)
-        return sorted(topic for topic in TopicList.decode(answer.body).topic_list if not is_system_topic(topic))
+        return bytes(answer.body)
 
     def matching(self, pattern: str) -> list[str]:
         """Topics whose whole name matches; those of groups (`%RETRY%...`, `%DLQ%...`) only if the pattern has a `%` as well."""

@@ -209,3 +209,10 @@ def test_the_columns_are_those_of_the_arrow_side() -> None:
     from orbitmq.columns.schema import PropertiesAs, arrow_schema
 
     assert to_arrow_schema(schema(), timezone="UTC").equals(arrow_schema(COLUMN_TYPES, PropertiesAs.MAP))
+
+
+def test_a_pattern_may_match_too_much(mq: Client, reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.spark.reading.starting.SPARK_TOPICS_MAX", 1)
+    mq.admin.create_topic("refunds", queues_count=1)
+    with pytest.raises(ConfigurationError, match=r"'\.\*' matches 2 topics; at most 1"):
+        reading.table(subscribePattern=".*")
