@@ -55,6 +55,7 @@ class Cluster:
         self._clock = clock or Waiting()
         self._lines: dict[str, list[Line]] = {}
         self._routes: dict[str, tuple[Route, int]] = {}
+        self._topics: tuple[list[str], int] | None = None
 
     # --- connections
 
@@ -91,14 +92,22 @@ class Cluster:
     # --- name servers
 
     def topics(self) -> list[str]:
-        """All topics but those of the system, in order. Clusters and brokers have topics of their names, which are the system's as well."""
-        listed = self._body_of(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "listing topics")
+        """All topics but those of the system, in order, as they were at most `SPARK_ROUTE_MS` ago.
+
+        Clusters and brokers have topics of their names, which are the system's as well.
+        """
+        now_ms = self._clock.now_ms()
+        if self._topics is not None and now_ms - self._topics[1] < SPARK_ROUTE_MS:
+            return self._topics[0]
+        names = TopicList.decode(
+            self._body_of(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "listing topics")
+        ).topic_list
         info = ClusterInfo.decode(self._body_of(RequestCode.GET_BROKER_CLUSTER_INFO, "listing brokers"))
         own = {name for cluster in info.cluster_addr_table for name in (cluster, reply_topic(cluster))}
         own.update(info.broker_addr_table)
-        return sorted(
-            name for name in TopicList.decode(listed).topic_list if name not in own and not is_system_topic(name)
-        )
+        found = sorted(name for name in names if name not in own and not is_system_topic(name))
+        self._topics = (found, now_ms)
+        return found
 
     def _body_of(self, code: RequestCode, doing: str) -> bytes:
         answer = self._ask_name_servers(request(code), doing)
@@ -135,6 +144,7 @@ class Cluster:
     def forget_routes(self) -> None:
         """Look everything up anew when it is needed next: a broker did not answer where it was."""
         self._routes.clear()
+        self._topics = None
 
     def address(self, queue: MessageQueue) -> str:
         """Where to ask about a queue: its broker's master, or another member."""

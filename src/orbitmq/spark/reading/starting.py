@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from orbitmq.client.pulling.pull_request import queue_name
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.spark import SPARK_TOPICS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.options import EARLIEST, LATEST, Bound, Subscribed
 from orbitmq.spark.reading.cluster import Cluster
@@ -28,6 +29,11 @@ def topics_of(cluster: Cluster, subscribed: Subscribed) -> tuple[str, ...]:
     if not topics:
         raise ConfigurationError(
             f"no topic matches subscribePattern {subscribed.pattern!r}", remedy="see: orbitmq topic list"
+        )
+    if len(topics) > SPARK_TOPICS_MAX:
+        raise ConfigurationError(
+            f"subscribePattern {subscribed.pattern!r} matches {len(topics)} topics; at most {SPARK_TOPICS_MAX} are read together",
+            remedy="read them by several queries",
         )
     return topics
 
