@@ -32,7 +32,6 @@ from stored_messages import bodies  # noqa: E402
 from orbitmq.errors import OrbitError  # noqa: E402
 from orbitmq.sync import connect  # noqa: E402
 
-FILES = 40
 FILE_ROWS = 500
 LIMIT_S = 1_500
 TOPIC = "written"
@@ -64,11 +63,11 @@ class Outcome(NamedTuple):
     twice: Counter[bytes]
 
 
-def write_source(folder: Path) -> Counter[bytes]:
+def write_source(folder: Path, files: int) -> Counter[bytes]:
     """Files of rows, a few of them equal; all rows, and how often each is there."""
     folder.mkdir()
     rows: Counter[bytes] = Counter()
-    for number in range(FILES):
+    for number in range(files):
         lines = [
             f"row {number * FILE_ROWS + line}" if line % 50 else "the same everywhere" for line in range(FILE_ROWS)
         ]
@@ -77,11 +76,11 @@ def write_source(folder: Path) -> Counter[bytes]:
     return rows
 
 
-def schedule(seed: int, kills: Kills) -> list[tuple[int, str]]:
+def schedule(seed: int, kills: Kills, files: int) -> list[tuple[int, str]]:
     """(stored rows, who), in this order."""
     draw = random.Random(seed)
     points = [
-        (draw.randrange(int(FILES * FILE_ROWS * 0.9)), who)
+        (draw.randrange(int(files * FILE_ROWS * 0.9)), who)
         for who, count in kills._asdict().items()
         for _ in range(count)
     ]
@@ -199,11 +198,12 @@ def is_worker(pid: int) -> bool:
         return False
 
 
-def run(folder: Path, seed: int, kills: Kills, dedup: str = "on") -> Outcome:
-    written = write_source(folder / "source")
+def run(folder: Path, seed: int, kills: Kills, dedup: str = "on", files: int = 40) -> Outcome:
+    """One run; two files are a batch of the stream."""
+    written = write_source(folder / "source", files)
     running = Run(folder, seed, dedup)
     try:
-        done = running.carry_out(schedule(seed, kills))
+        done = running.carry_out(schedule(seed, kills, files))
         found = bodies(running.name_server, TOPIC)
     finally:
         running.close()
@@ -212,7 +212,14 @@ def run(folder: Path, seed: int, kills: Kills, dedup: str = "on") -> Outcome:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, count in (("--seed", 1), ("--runs", 1), ("--drivers", 6), ("--workers", 20), ("--brokers", 10)):
+    for name, count in (
+        ("--seed", 1),
+        ("--runs", 1),
+        ("--drivers", 6),
+        ("--workers", 20),
+        ("--brokers", 10),
+        ("--files", 40),
+    ):
         parser.add_argument(name, type=int, default=count)
     parser.add_argument("--plant", action="store_true", help="write with dedup=none")
     given = parser.parse_args(arguments)
@@ -220,7 +227,7 @@ def main(arguments: list[str]) -> int:
     failed = 0
     for seed in range(given.seed, given.seed + given.runs):
         with tempfile.TemporaryDirectory() as folder:
-            outcome = run(Path(folder), seed, kills, dedup)
+            outcome = run(Path(folder), seed, kills, dedup, given.files)
         print(
             f"seed {seed}: killed {outcome.kills.drivers} drivers, {outcome.kills.workers} workers, {outcome.kills.brokers} brokers; "
             f"lost {outcome.lost.total()}, twice {outcome.twice.total()}",
