@@ -85,6 +85,16 @@ def test_keys_stay_unique_while_the_clock_stands_still_or_steps_back() -> None:
     assert keys == sorted(keys)
 
 
+def test_several_keys_at_once_belong_to_their_maker() -> None:
+    ids = UniqueIds(ManualClock(), "127.0.0.1")
+    prefix, first = ids.several(100_000)
+    made = {f"{prefix}{number:012X}" for number in range(first, first + 100_000)}
+    assert len(made) == 100_000
+    following = ids.next()
+    assert following not in made
+    assert following > max(made)
+
+
 def test_a_new_month_brings_a_new_salt() -> None:
     clock = ManualClock(1_700_000_000_000)
     ids = UniqueIds(clock, "127.0.0.1")
