@@ -41,6 +41,7 @@ PRINTS = {
 
 ELSEWHERE = {
     "replay": "test_replay_example.py",
+    "spark": "../spark/test_examples.py",
     "order_timeout": "test_demo.py",
     "test_order_timeout": "test_embedded_example.py",
 }
