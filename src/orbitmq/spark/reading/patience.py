@@ -8,8 +8,8 @@ Rules of this file
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from threading import Event
 from typing import Final, TypeVar
 
 from orbitmq.clock import SystemClock
@@ -51,7 +51,7 @@ class Waiting:
         return _CLOCK.monotonic_ns() // 1_000_000
 
     def sleep_ms(self, duration_ms: int) -> None:
-        time.sleep(duration_ms / 1000)
+        Event().wait(duration_ms / 1000)
 
 
 def may_pass(error: OrbitError) -> bool:
