@@ -5,8 +5,8 @@ Rules of this file
 2. What a message does not say itself it takes from the batch, except the batch's own identity (UNIQ_KEY, ONCE_KEY).
 3. Messages of a batch have neither delay levels nor transactions. RocketMQ overlooks a delay level and a time inside a
    batch and delivers at once; here a level is refused, because a message must not come before its time.
-4. Each message with a due time is a timer message of its own; a time that has passed is no time. RocketMQ's clients send no times in
-   batches, so ours ask a broker before they do.
+4. Each message with a due time is a timer message of its own; a time that has passed is no time. Mixed times are a mistake of who
+   batches without looking at times, and refused, unless the batch says that they are meant (OWN_TIMES).
 5. A batch that may be repeated is decided message by message: after a crash a part of it may be in the log, and its repeat
    stores what is missing.
 
@@ -77,9 +77,10 @@ class BatchAdmission:
             raise admission.body_too_large(len(sending.body), "batch")
         rows = _rows(sending.body)
         sys_flag = admission.sys_flag_of(sending.sys_flag, config, origin.host)
+        may_differ = is_true(common.pop(Property.OWN_TIMES, None))
         shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         own, shared_names = admission.own.encoded, shared.keys()
-        times = self._times_of(rows, shared, now_ms)
+        times = self._times_of(rows, shared, now_ms, may_differ)
         no_thought = NEEDS_THOUGHT if times is None or not TIMERS.isdisjoint(shared) else PLAINLY_TIMED
         messages: list[NewMessage] = []
         sends: list[Once] = []
@@ -139,7 +140,9 @@ class BatchAdmission:
             list(compress(messages, new)), queue_id, unique_key, wait, list(compress(sends, new)), earlier
         )
 
-    def _times_of(self, rows: Sequence[BatchRow], shared: dict[str, str], now_ms: int) -> list[TimerTime | None] | None:
+    def _times_of(
+        self, rows: Sequence[BatchRow], shared: dict[str, str], now_ms: int, may_differ: bool
+    ) -> list[TimerTime | None] | None:
         """When each message falls due, None for one that does not wait; None when all of them have no time. Raises `Refusal`."""
         if TIMERS.isdisjoint(shared) and not any(_may_be_timed(row) for row in rows):
             return None
@@ -155,6 +158,11 @@ class BatchAdmission:
                     raise _illegal(f"a cancellation ({Property.TIMER_DEL_UNIQKEY}) cannot stand in a batch")
                 slots[time.slot_ms] = time, slots.get(time.slot_ms, (time, 0))[1] + 1
             times.append(time)
+            if not may_differ and time != times[0]:
+                raise _illegal(
+                    "the messages of the batch fall due at different times: a batch has one due time, in all of its messages "
+                    f"or in its own properties, or none; with {Property.OWN_TIMES}=true in its own properties each may have its own"
+                )
         if timers.has_slot_limit:
             for time, count in slots.values():
                 timers.make_room(time, count)

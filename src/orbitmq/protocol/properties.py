@@ -110,6 +110,8 @@ class Property:
     """Ours: the epoch of an idempotent send within its scope, decimal."""
     ONCE_KEY: Final = "ORBITMQ_ONCE_KEY"
     """Ours: what makes two sends of one scope and epoch the same send; without it the unique key does."""
+    OWN_TIMES: Final = "ORBITMQ_OWN_TIMES"
+    """Ours, of a batch and not stored: `true` lets its messages fall due at different times."""
 
 
 OUR_PREFIX: Final = "ORBITMQ_"

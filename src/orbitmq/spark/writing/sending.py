@@ -37,6 +37,7 @@ from orbitmq.limits.spark import (
     SPARK_IN_FLIGHT_MAX,
     SPARK_SEND_BACK_OFF_MS,
 )
+from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
@@ -49,6 +50,9 @@ log = logging.getLogger("orbitmq.spark")
 
 TOPIC_QUEUES: Final = 4
 """Queues asked for when a broker creates the topic."""
+
+_OF_BATCHES: Final = f"{WAITING}{Property.OWN_TIMES}\x01true\x02"
+"""Properties of a batch: its rows may fall due at different times."""
 
 
 class Frame(NamedTuple):
@@ -261,7 +265,7 @@ class Sending:
         outgoing = Outgoing(
             frame.topic,
             frame.body,  # type: ignore[arg-type]  # it is only handed on
-            WAITING if frame.properties is None else frame.properties,
+            _OF_BATCHES if frame.properties is None else frame.properties,
             (),
             frame.sys_flag,
             frame.flag,

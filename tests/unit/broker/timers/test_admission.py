@@ -271,7 +271,22 @@ class TestBatches:
         self.batch(rig, {"TIMER_DELIVER_MS": str(NOW)}, {"TIMER_DELIVER_MS": "5"})
         assert len(rig.records("T")) == 2
 
-    def test_each_message_has_its_own_time_or_none(self, rig) -> None:
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ({"TIMER_DELIVER_MS": str(NOW + 5_250)}, {"TIMER_DELIVER_MS": str(NOW + 5_251)}),
+            ({"TIMER_DELIVER_MS": str(NOW + 5_250)}, {"TIMER_DELIVER_MS": str(NOW)}),
+            ({"TIMER_DELIVER_MS": str(NOW + 5_250)}, {}),
+            ({"UNIQ_KEY": "A"}, {"TIMER_DELAY_SEC": "5"}),
+        ],
+    )
+    def test_mixed_times_are_refused_whole(self, rig, first: dict[str, str], second: dict[str, str]) -> None:
+        answer = self.batch(rig, first, second)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "different times" in answer.remark
+        assert nothing_stored(rig)
+
+    def test_a_batch_may_ask_for_a_time_for_each_message(self, rig) -> None:
         """The last two take the general way, the others the short one."""
         answer = self.batch(
             rig,
@@ -282,6 +297,7 @@ class TestBatches:
             {"UNIQ_KEY": "E", "TIMER_DELAY_SEC": "5"},
             {"UNIQ_KEY": "F", "TIMER_DELIVER_MS": str(NOW + 7_000), "TRACE_ON": "x"},
             {"TIMER_DELIVER_MS": str(NOW + 8_000)},
+            own={"UNIQ_KEY": KEY, "ORBITMQ_OWN_TIMES": "true"},
         )
         assert answer.code == ResponseCode.SUCCESS
         assert len(answer.fields["msgId"].split(",")) == 7
@@ -292,6 +308,7 @@ class TestBatches:
         ]  # fmt: skip
         assert all(values(record)["REAL_TOPIC"] == "T" for record in waiting(rig))
         assert [record.body for record in rig.records("T")] == [b"body2", b"body3"]
+        assert not any("ORBITMQ_OWN_TIMES" in values(record) for record in [*waiting(rig), *rig.records("T")])
 
     def test_one_bad_time_refuses_all(self, rig) -> None:
         answer = self.batch(rig, {"TIMER_DELIVER_MS": str(NOW + 5_250)}, {"TIMER_DELIVER_MS": "soon"})
