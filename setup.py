@@ -3,28 +3,42 @@
 Without Cython or a C compiler the package installs all the same and runs in plain Python.
 """
 
+import ast
 import hashlib
 from pathlib import Path
 
 from setuptools import Extension, setup
 
 LEAF = Path("src/orbitmq/leaf")
+SOURCES = ("inner.py", "timer_rows.py")  # as in orbitmq.leaf
 BUILD = Path("build/leaf")
 
 
+def joined(sources: list[str]) -> str:
+    """The sources as one module: what one of them takes from another is there already, and is called as C."""
+    parts = sources[:1]
+    for source in sources[1:]:
+        lines: list[str] = source.splitlines()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("__future__", "orbitmq.leaf.")):
+                lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
 def leaf_extensions() -> list[Extension]:
-    """The extension, from a copy of its source that knows which source it is a copy of."""
+    """The extension, from a copy of its sources that knows which sources it is a copy of."""
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    source = (LEAF / "inner.py").read_text()
+    sources = [(LEAF / name).read_text() for name in SOURCES]
     package = BUILD / "orbitmq" / "leaf"
     package.mkdir(parents=True, exist_ok=True)
     for directory in (package, package.parent):
         (directory / "__init__.py").touch()
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    (package / "inner_compiled.py").write_text(f'{source}\n\nSOURCE_DIGEST = "{digest}"\n')
+    digest = hashlib.sha256("".join(sources).encode()).hexdigest()
+    (package / "inner_compiled.py").write_text(f'{joined(sources)}\n\nSOURCE_DIGEST = "{digest}"\n')
     (package / "inner_compiled.pxd").write_text((LEAF / "inner_compiled.pxd").read_text())
     extension = Extension(
         "orbitmq.leaf.inner_compiled",

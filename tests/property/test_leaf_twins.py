@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from orbitmq import leaf
 from orbitmq.errors import RecordError
-from orbitmq.leaf import inner
+from orbitmq.leaf import inner, timer_rows
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property
@@ -30,7 +31,7 @@ REFERENCES = leaf.REFERENCES
 @pytest.fixture(params=["interpreted", "compiled"], scope="module")
 def twin(request: pytest.FixtureRequest) -> Any:
     if request.param == "interpreted":
-        return inner
+        return SimpleNamespace(**vars(inner) | vars(timer_rows))
     module, reason = leaf.load_extension()
     if module is None:
         pytest.skip(f"the extension was {reason}: run `make leaf`")

@@ -8,8 +8,8 @@ Rules of this package
    of orbitmq.
 2. The plain function beside the decorator is the reference and says what the function promises. A twin does the same, or
    answers None where its reference is allowed to, and leaves the work to it.
-3. `inner.py` is the source of the extension and is importable as it is: the tests run the reference, `inner.py`
-   interpreted, and the extension over the same inputs.
+3. `inner.py` and `timer_rows.py` are the sources of the extension and are importable as they are: the tests run the
+   reference, the sources interpreted, and the extension over the same inputs.
 4. Bounds checks stay on. No pointers, no unchecked casts.
 
 `ORBITMQ_LEAF=off` leaves the extension unused; `ORBITMQ_LEAF=required` refuses to run without it.
@@ -27,13 +27,14 @@ from orbitmq.errors import ConfigurationError
 
 SWITCH: Final = "ORBITMQ_LEAF"
 EXTENSION: Final = "orbitmq.leaf.inner_compiled"
-SOURCE: Final = f"{__path__[0]}/inner.py"  # text: importing pathlib would cost every client 4 ms
+SOURCES: Final = tuple(f"{__path__[0]}/{name}" for name in ("inner.py", "timer_rows.py"))
+"""In the order in which they are compiled as one module. As text: importing pathlib would cost every client 4 ms."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def load_extension() -> tuple[ModuleType | None, str]:
-    """The extension module, or None and why: it was never built, or from another source than the one that is here.
+    """The extension module, or None and why: it was never built, or from other sources than those that are here.
 
     Raises ImportError when it is there and cannot be loaded.
     """
@@ -45,9 +46,11 @@ def load_extension() -> tuple[ModuleType | None, str]:
         return None, "not built"
     import hashlib  # not needed where there is no extension
 
-    with open(SOURCE, "rb") as source:
-        digest = hashlib.sha256(source.read()).hexdigest()
-    if digest != module.SOURCE_DIGEST:
+    digest = hashlib.sha256()
+    for path in SOURCES:
+        with open(path, "rb") as source:
+            digest.update(source.read())
+    if digest.hexdigest() != module.SOURCE_DIGEST:
         return None, "built from another source"
     return module, ""
 

@@ -1,4 +1,4 @@
-# C types of `inner.py`. Only speed depends on this file: without it the extension does the same, slower.
+# C types of `inner.py` and `timer_rows.py`. Only speed depends on this file: without it the extension does the same, slower.
 cimport cython
 
 cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
@@ -28,11 +28,11 @@ cpdef long long link_entries(
     dict heads, bytearray out,
 ) except -1
 
-cdef int _put32(bytearray out, Py_ssize_t at, long long value) except -1
-cdef int _put64(bytearray out, Py_ssize_t at, long long value) except -1
+cdef int put32(bytearray out, Py_ssize_t at, long long value) except -1
+cdef int put64(bytearray out, Py_ssize_t at, long long value) except -1
 
 @cython.locals(index=cython.Py_ssize_t)
-cdef int _copy(bytearray out, Py_ssize_t at, bytes data) except -1
+cdef int copy_bytes(bytearray out, Py_ssize_t at, bytes data) except -1
 
 @cython.locals(
     topic_size=cython.Py_ssize_t, properties_size=cython.Py_ssize_t, body_size=cython.Py_ssize_t,
@@ -54,10 +54,10 @@ cpdef bytes encode_stored(
 )
 cpdef dict exact_properties(str text)
 
-cdef unsigned long long _get32(bytes data, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF
-cdef long long _signed32(unsigned long long value)
+cdef unsigned long long get32(bytes data, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF
+cdef long long signed32(unsigned long long value)
 @cython.locals(high=cython.longlong)
-cdef long long _get64(bytes data, Py_ssize_t at) except? -1
+cdef long long get64(bytes data, Py_ssize_t at) except? -1
 
 @cython.locals(
     at=cython.Py_ssize_t, end=cython.Py_ssize_t, flag=cython.longlong, body_size=cython.longlong,

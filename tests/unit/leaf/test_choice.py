@@ -39,10 +39,13 @@ def test_an_unknown_value_is_an_error() -> None:
     assert "auto, off or required" in ran.stderr
 
 
-def test_an_extension_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    other = tmp_path / "inner.py"
+@pytest.mark.parametrize("place", range(len(leaf.SOURCES)))
+def test_an_extension_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path, place: int) -> None:
+    other = tmp_path / "other.py"
     other.write_text("something else")
-    monkeypatch.setattr(leaf, "SOURCE", other)
+    sources = list(leaf.SOURCES)
+    sources[place] = str(other)
+    monkeypatch.setattr(leaf, "SOURCES", sources)
     module, reason = leaf.load_extension()
     assert module is None
     assert reason in ("not built", "built from another source")
