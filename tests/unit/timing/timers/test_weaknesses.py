@@ -20,6 +20,7 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import EncodedMessage
+from orbitmq.store.segments import Segment, SegmentSequence
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
@@ -474,6 +475,38 @@ def test_t29_half_a_batch_that_was_refused_is_delivered_once(
     pass_time(little, 300)
     assert little.bodies() == [b"%d" % number for number in range(10)]
     assert PutStatus.SERVICE_NOT_AVAILABLE not in little.statuses
+
+
+def test_t29_a_batch_that_finds_no_room_for_the_next_file_is_delivered_once(
+    little: LittleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"%d " % number + b"x" * 400 for number in range(60)]
+    for body in bodies:
+        little.append(body=body, after_ms=1_000)
+    little.store.commit()
+    settle(little)
+
+    files = little.store.log.sequence
+    grow = type(files).grow
+
+    def full(sequence: SegmentSequence, position: int) -> Segment:
+        if sequence is files:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return grow(sequence, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(files), "grow", full)
+        little.clock.advance(1_000)
+        settle(little)
+        delivered = little.bodies()
+        assert delivered == bodies[: len(delivered)]
+        assert 0 < len(delivered) < len(bodies), "a file ended in the middle of the batch"
+        assert little.timers.pending_count == len(bodies) - len(delivered)
+        assert not little.timers.is_releasing, "what found no place is pending again"
+    for _ in range(30):
+        pass_time(little, 500)
+    assert little.bodies() == bodies
+    assert little.timers.pending_count == 0
 
 
 # --- beside T2 and T3: a wheel that still has to be read from longer ago than it is long ---------------------------------
