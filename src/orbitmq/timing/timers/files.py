@@ -13,7 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUn
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_COUNT, WHEEL_FILE, Changes, Slot, TimerWheel
 from orbitmq.timing.timers.handing_over import kept_slots, unfinished_copy
 from orbitmq.timing.timers.lap import Lap
+from orbitmq.timing.timers.soundness import doubt_of_wheel, has_other_precision, load_whole, on_grid
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -436,16 +437,7 @@ class TimerFiles:
 
     def _load_log(self, end: int) -> TimerLog:
         log = TimerLog(self._files, self._root / LOG_DIRECTORY, self._log_file_bytes)
-        found = log.load(end)
-        if found >= end and (damaged := log.spot_check(end)) is not None:
-            found = damaged
-        if found < end:
-            log.close()
-            raise StoreDamagedError(
-                f"{log.directory} can be read up to {found}, it reached {end}",
-                remedy="it is made again from the commit log",
-            )
-        log.cut()
+        load_whole(log, end)
         return log
 
     def _restore_wheel(self, at: FilesAt, expected_sum: int) -> None:
@@ -458,21 +450,11 @@ class TimerFiles:
             problem = str(error)
         else:
             self._wheel, self._wheel_end = wheel, at.wheel_end
-            relink(wheel, self._on_grid(log.scan(at.wheel_end)))
+            relink(wheel, on_grid(log.scan(at.wheel_end), self.precision_ms))
             found = wheel.survey(at.read_ms)
             self._sum = found.unit_count
             self._lap.latest_ms = max(found.heads, default=0) * self.precision_ms
-            if found.heads and found.lowest < log.first_position:
-                raise StoreDamagedError(
-                    f"{log.directory} begins at {log.first_position}, a slot that is to come at {found.lowest}",
-                    remedy="it is made again from the commit log",
-                )
-            if found.highest >= log.end:
-                problem = f"a slot ends at {found.highest}, the timer log at {log.end}"
-            elif self._lap.is_beyond(found.heads, self.read_ms):
-                problem = "it has slots that are more than a lap apart"
-            elif self._sum != expected_sum:
-                problem = f"its slots hold {self._sum} messages, there were {expected_sum}"
+            problem = doubt_of_wheel(found, log, self._lap, self.read_ms, expected_sum)
         if problem:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
@@ -486,16 +468,6 @@ class TimerFiles:
     def _numbers(self) -> Collection[int]:
         return [slot_ms // self.precision_ms for slot_ms, _ in self.heads()]
 
-    def _on_grid(self, units: Iterable[TimerUnit]) -> Iterator[TimerUnit]:
-        """Units as they are; raises StoreDamagedError for one whose time is no slot's."""
-        for unit in units:
-            if unit.slot_ms % self.precision_ms:
-                raise StoreDamagedError(
-                    f"the unit of the timer log at {unit.position} belongs to no slot: {unit.slot_ms}",
-                    remedy="the timer log is made again from the commit log",
-                )
-            yield unit
-
     def _make_wheel_again(self) -> None:
         assert self._log is not None
         if self._wheel is not None:
@@ -503,7 +475,7 @@ class TimerFiles:
         self._wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
         self._names_synced = False
         self._wheel_end = 0
-        relink(self._wheel, self._on_grid(self._log.scan(self._log.first_position)))
+        relink(self._wheel, on_grid(self._log.scan(self._log.first_position), self.precision_ms))
         self._sum = self._summed(self._wheel)
         self._look_ahead(self._wheel)
 
@@ -541,18 +513,14 @@ class TimerFiles:
             yield unit
 
     def _check_precision(self, wheel: TimerWheel, log: TimerLog) -> None:
-        for slot in wheel.slots(self.read_ms):
-            unit = log.unit(slot.last)
-            if unit is not None and unit.slot_ms // self.precision_ms != slot.number:
-                log.close()
-                wheel.close()
-                self._log = self._wheel = None
-                raise StoreDamagedError(
-                    f"{wheel.path} was written with another precision than {self.precision_ms} ms",
-                    remedy="set timerPrecisionMs to the one it was written with, or let it be made again",
-                )
-            if unit is not None:
-                return
+        if has_other_precision(wheel, log, self.read_ms, self.precision_ms):
+            log.close()
+            wheel.close()
+            self._log = self._wheel = None
+            raise StoreDamagedError(
+                f"{wheel.path} was written with another precision than {self.precision_ms} ms",
+                remedy="set timerPrecisionMs to the one it was written with, or let it be made again",
+            )
 
     def _forget_flushed(self, checkpoint: TimerCheckpoint) -> None:
         """No unit counts as known to the wheel: another crash must not miss them in one that has just been emptied."""
