@@ -30,6 +30,7 @@ from orbitmq.timing.timers.slots import DueUnit, NearSlots
 
 _PLACE: Final = Struct(">qq")
 """Queue offset and log position, as they stand in a record."""
+_PLACE_END: Final = QUEUE_OFFSET_AT + _PLACE.size
 
 HOLD_MS: Final = 1_000
 """How long a message that cannot hop now is left alone."""
@@ -156,7 +157,7 @@ class Departure:
         return slot_ms > unit.slot_ms
 
     def _queue_offset(self, data: Data, physical_offset: int) -> int | None:
-        if data is not None:
+        if data is not None and len(data) >= _PLACE_END:  # a damaged one may be of any size
             queue_offset, position = _PLACE.unpack_from(data, QUEUE_OFFSET_AT)
             if position == physical_offset:
                 return int(queue_offset)

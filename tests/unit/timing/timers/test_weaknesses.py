@@ -234,6 +234,18 @@ def test_t08_a_turn_of_any_size_is_linked_as_one(little: LittleStore) -> None:
 # --- T9: one malformed record stops everything ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", [9, 35, 36, 90, 0, -5])
+def test_t09_a_record_whose_size_is_damaged_is_no_trouble_for_its_batch(little: LittleStore, size: int) -> None:
+    placed = [little.append(body=b"%d" % number, after_ms=1_000) for number in range(4)]
+    little.store.commit()
+    settle(little)
+    little.store.log.sequence.segments[-1].file.pwrite(size.to_bytes(4, signed=True), placed[1].physical_offset)
+    pass_time(little, 1_000)
+    assert little.bodies() == [b"0", b"2", b"3"]
+    assert little.timers.quarantined_count == 1
+    assert little.timers.pending_count == 0
+
+
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
