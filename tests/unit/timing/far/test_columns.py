@@ -42,7 +42,7 @@ def record(
     tail=st.sampled_from([b"", b"x", b"a\x01\x02", b"\xff\x01\xfe\x02", b"b\x011\x02b\x012\x02"]),
     six=st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_a_record_comes_back_with_its_bytes(body: bytes, properties: dict[str, str], tail: bytes, six: bool) -> None:
     before = record(1, body=body, properties=properties, tail=tail, six=six)
     assert list(records_of(table_of([before]))) == [encode_record(before)]
