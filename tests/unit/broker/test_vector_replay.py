@@ -265,7 +265,8 @@ REFUSED = [exchange for exchange in exchanges() if exchange.request.code not in 
 
 
 def test_the_list_of_served_codes_is_that_of_the_broker(rig):
-    assert rig.broker._handlers.keys() == SERVED
+    own = {RequestCode.FIND_SCOPES, RequestCode.FINISH_EPOCH}  # nothing of RocketMQ's to compare with
+    assert rig.broker._handlers.keys() - own == SERVED
 
 
 @pytest.mark.parametrize("exchange", REPLAYED, ids=[exchange.label for exchange in REPLAYED])
