@@ -11,8 +11,6 @@ from rig.drivers import cpp_driver
 from rig.scenario import CPP, Scenario
 from rig.toolchain import cpp_python
 
-pytestmark = pytest.mark.alone  # how promptly a client is answered is looked at
-
 
 @pytest.fixture(scope="module")
 def scenario(

@@ -19,7 +19,7 @@ from rig.drivers import classic_program, java_driver
 from rig.scenario import JAVA, Scenario
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
-pytestmark = [pytest.mark.alone, pytest.mark.java]  # alone: how promptly a client is answered is looked at
+pytestmark = pytest.mark.java
 
 VERSIONS = (OLD_CLIENT_VERSION, BROKER_VERSION)
 CLASSIC_DELAY_MS = 10_000

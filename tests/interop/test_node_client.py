@@ -11,7 +11,7 @@ from rig.drivers import node_driver
 from rig.scenario import NODE, Scenario
 from rig.toolchain import node_modules
 
-pytestmark = [pytest.mark.alone, pytest.mark.node]  # alone: how promptly a client is answered is looked at
+pytestmark = pytest.mark.node
 
 
 @pytest.fixture(scope="module")
