@@ -9,11 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import lzma
-import resource
 import sys
 from pathlib import Path
 
-from mutations import hex_corpus, run
+from mutations import hex_corpus, peak_kib, run
 
 from orbitmq.errors import FrameError
 from orbitmq.protocol.remoting.connection import Connection
@@ -90,7 +89,7 @@ def _check_round_trip(command: Command) -> None:
 
 if __name__ == "__main__":
     status = run("frames", corpus(), parse, TOKENS, refusals=())
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    used = peak_kib()
     print(f"frames: at most {used // 1024} MiB of memory")
     assert used < MEMORY_KIB_MAX, "the reader kept memory it should not need"
     sys.exit(status)

@@ -108,6 +108,13 @@ class Mutator:
         data[self._at(data) :] = other[cut:]
 
 
+def peak_kib() -> int:
+    """The most memory this program had resident. `ru_maxrss` would count the process that started it: the kernel keeps that
+    figure across exec."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
 def hex_corpus(path: Path) -> list[bytes]:
     """The inputs of a corpus file: one in hexadecimal per line, `#` begins a comment."""
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())

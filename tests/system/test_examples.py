@@ -59,7 +59,7 @@ def quick_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPro
 def test_every_example_is_run() -> None:
     found = {path.stem for path in EXAMPLES.iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
     assert found - {"__init__"} == set(PRINTS) | set(ELSEWHERE)
-    assert all((Path(__file__).with_name(name)).exists() for name in ELSEWHERE.values())
+    assert all((Path(__file__).parent / name).exists() for name in ELSEWHERE.values())
     listed = re.findall(
         r"^\| \[(\w+)(?:\.py)?\]", (EXAMPLES / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE
     )
