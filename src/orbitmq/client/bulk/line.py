@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from orbitmq.client.addresses import split_address
+from orbitmq.client.addresses import no_connection, split_address
 from orbitmq.client.bulk.answer_buffer import Answer, AnswerBuffer
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.frame import Buffer, Command, encode
@@ -49,18 +49,8 @@ class Line:
         self._closed = False
         try:
             self._socket = socket.create_connection((host, port), timeout_ms / 1000)
-        except TimeoutError:
-            raise ConnectionLostError(
-                f"no connection to {address} within {timeout_ms} ms",
-                request_sent=False,
-                remedy="check the address, and that no firewall drops the packets",
-            ) from None
         except OSError as error:
-            raise ConnectionLostError(
-                f"no connection to {address}: {error.strerror or error}",
-                request_sent=False,
-                remedy="check that the server runs there; a broker behind NAT must advertise a reachable brokerIP1",
-            ) from error
+            raise no_connection(address, timeout_ms, error) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property

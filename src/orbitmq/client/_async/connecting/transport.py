@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, cast
 
 from orbitmq.client._async.runtime import log
-from orbitmq.client.addresses import split_address
+from orbitmq.client.addresses import no_connection, split_address
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.limits.client import CLIENT_IN_FLIGHT_REQUESTS_MAX, CLIENT_WRITE_BUFFER_BYTES
 from orbitmq.protocol.remoting.connection import Connection
@@ -293,16 +293,6 @@ async def dial_socket(address: str, timeout_ms: int, on_request: OnRequest, on_l
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, channel = await loop.create_connection(lambda: SocketChannel(address, on_request, on_lost), host, port)
-    except TimeoutError:
-        raise ConnectionLostError(
-            f"no connection to {address} within {timeout_ms} ms",
-            request_sent=False,
-            remedy="check the address, and that no firewall drops the packets",
-        ) from None
     except OSError as error:
-        raise ConnectionLostError(
-            f"no connection to {address}: {error.strerror or error}",
-            request_sent=False,
-            remedy="check that the server runs there; a broker behind NAT must advertise a reachable brokerIP1",
-        ) from error
+        raise no_connection(address, timeout_ms, error) from error
     return channel
