@@ -18,11 +18,16 @@ from orbitmq.limits.client import CLIENT_NAME_SERVERS_MAX
 def no_connection(address: str, timeout_ms: int, error: OSError) -> ConnectionLostError:
     """What to raise when connecting to `address` failed with `error`, which is a TimeoutError after `timeout_ms`."""
     if isinstance(error, TimeoutError):
-        why, remedy = f" within {timeout_ms} ms", "check the address, and that no firewall drops the packets"
-    else:
-        why = f": {error.strerror or error}"
-        remedy = "check that the server runs there; a broker behind NAT must advertise a reachable brokerIP1"
-    return ConnectionLostError(f"no connection to {address}{why}", request_sent=False, remedy=remedy)
+        return ConnectionLostError(
+            f"no connection to {address} within {timeout_ms} ms",
+            request_sent=False,
+            remedy="check the address, and that no firewall drops the packets",
+        )
+    return ConnectionLostError(
+        f"no connection to {address}: {error.strerror or error}",
+        request_sent=False,
+        remedy="check that the server runs there; a broker behind NAT must advertise a reachable brokerIP1",
+    )
 
 
 def split_address(address: str) -> tuple[str, int]:
