@@ -14,7 +14,15 @@ from orbitmq.protocol.properties import Property, encode_properties
 
 OVERRIDDEN: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
 DROPPED: Final = frozenset(
-    {Property.POP_CK, Property.DUE_MS, Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.RUN, Property.FAR}
+    {
+        Property.POP_CK,
+        Property.DUE_MS,
+        Property.LEFT_MS,
+        Property.REAL_UNIQ_KEY,
+        Property.RUN,
+        Property.FAR,
+        Property.FAR_TABLE,
+    }
 )
 TIMERS: Final = frozenset({Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS})
 

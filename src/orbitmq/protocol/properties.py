@@ -96,6 +96,8 @@ class Property:
     FAR: Final = "ORBITMQ_FAR"
     """Ours: which message of the far tier a record takes the place of: its source number, its due time, and why; not
     on the delivered record."""
+    FAR_TABLE: Final = "ORBITMQ_FAR_TABLE"
+    """Ours: which row of the cluster's far table a message was: `table,bucket,index`. It stays on the delivered record."""
     REAL_UNIQ_KEY: Final = "ORBITMQ_UNIQ_KEY"
     """Ours: the unique key its sender knows, of a rescheduled timer message that waits under another one."""
     RECURRING: Final = "ORBITMQ_RECURRING"
