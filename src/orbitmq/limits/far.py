@@ -39,6 +39,10 @@ FAR_COMPACT_BYTES_MAX: Final = 48 * 1024 * 1024
 FAR_ROW_GROUP_ROWS: Final = 8_192
 """Rows that are read together from a file of the far tier."""
 
+FAR_TABLE_ROW_GROUP_ROWS: Final = 20_000
+"""The same of a file of the far table: such a file holds a million rows of many days, and a broker that takes one hour out of it reads
+two row groups of some megabytes; more and smaller ones make its footer large, which everybody reads."""
+
 FAR_PROMOTION_ROWS_MAX: Final = 2_000
 """Messages that leave a file together, with one mark behind them."""
 

@@ -29,6 +29,7 @@ from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.columns import INDEX_COLUMNS, KEY_ORDER, ORDER, keys_of, records_of, table_of
+from orbitmq.timing.far.parquet_bytes import parquet_bytes
 from orbitmq.timing.far.plan import DAYS, KEYS, LANDING, day_directory, keys_name
 from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, in_index, rows_at
 from orbitmq.timing.far.state import DAY_MS, MANIFEST_FILE, decode_state
@@ -45,6 +46,7 @@ from orbitmq.timing.far.tier import (
 )
 
 R = TypeVar("R")
+REPEATING: Final = ["topic", "tags", "bornHost", "storeHost", "properties.key_value.key"]
 OPEN_FILES_MAX: Final = 800
 """Files that are kept open with their footers: opening one costs a millisecond, more at an object store. 20 KB each."""
 
@@ -273,16 +275,6 @@ def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _encoded(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        row_group_size=FAR_ROW_GROUP_ROWS,
-        write_page_checksum=True,
-        write_page_index=True,
-        use_dictionary=["topic", "tags", "bornHost", "storeHost", "properties.key_value.key"]
-        if "topic" in table.column_names
-        else False,
+    return parquet_bytes(
+        table, group_rows=FAR_ROW_GROUP_ROWS, repeating=REPEATING if "topic" in table.column_names else ()
     )
-    return sink.getvalue()
