@@ -78,7 +78,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """The damaged file."""
 
 
-def encode_frame(head: Request | Answer, blob: bytes = b"") -> bytes:
+def encode_frame(head: msgspec.Struct, blob: bytes = b"") -> bytes:
     """Raises ProtocolError when it is too long for one frame."""
     text = msgspec.json.encode(head)
     if len(text) + len(blob) > FAR_FRAME_BYTES_MAX:

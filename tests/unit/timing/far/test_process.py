@@ -93,7 +93,7 @@ def test_a_process_that_ended_is_noticed_and_started_again(tier: ProcessTier) ->
 
 
 def test_a_process_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbitmq.timing.far.process.FAR_CALL_TIMEOUT_MS", 50)
+    monkeypatch.setattr("orbitmq.timing.far.helper_process.FAR_CALL_TIMEOUT_MS", 50)
     silent = ProcessTier(SystemClock(), str(tmp_path), command=[sys.executable, "-c", "input()"])
     with pytest.raises(HelperEndedError, match="no answer within 50 ms"):
         silent.open()
