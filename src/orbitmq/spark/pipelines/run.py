@@ -1,0 +1,139 @@
+"""A run of a pipeline: what it shows, how it is asked to stop, and what it says in the end.
+
+Rules of this file
+1. A stop request is only noted here; a pipeline looks at it between two batches, finishes what it began and says so.
+2. A summary holds counts of rows that are true whatever was retried below.
+3. Nothing of Spark is imported.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Final, Protocol, Self
+
+
+class Stage(Protocol):
+    """One part of a run whose rows are counted. A context manager; leaving it ends the part."""
+
+    def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
+        """`rows` more are done. lag: rows that are known to be left, where that is not the total minus what is done."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Progress(Protocol):
+    """Where a run shows how far it is."""
+
+    def stage(self, name: str, total_rows: int | None = None) -> Stage:
+        """A part named `name`, to be entered; total_rows: None where nobody knows it."""
+
+
+class _SilentStage:
+    def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Silent:
+    """Shows nothing."""
+
+    def stage(self, name: str, total_rows: int | None = None) -> Stage:
+        return _SilentStage()
+
+
+class StopRequest:
+    """Whether the run is to end after its current batch. May be set from any thread, and is never taken back."""
+
+    def __init__(self) -> None:
+        self._event: Final = threading.Event()
+
+    @property
+    def requested(self) -> bool:
+        return self._event.is_set()
+
+    def request(self) -> None:
+        self._event.set()
+
+    def wait(self, duration_ms: int) -> bool:
+        """Let time pass; returns early, and True, as soon as the run is to stop."""
+        return self._event.wait(duration_ms / 1000)
+
+    @contextmanager
+    def on_signals(self, tell: Callable[[], None] | None = None) -> Iterator[Self]:
+        """SIGINT and SIGTERM become a request; `tell` is called then. A second SIGINT interrupts at once (KeyboardInterrupt).
+
+        Enter it in the main thread and after the Spark session began, which brings a handler of its own.
+        """
+
+        def note(number: int, _: FrameType | None) -> None:
+            if self.requested and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            if not self.requested and tell is not None:
+                tell()
+            self.request()
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What surrounds one run."""
+
+    progress: Progress = field(default_factory=Silent)
+    stop: StopRequest = field(default_factory=StopRequest)
+
+
+ALONE: Final = Run()
+"""Shows nothing and is never asked to stop: the default of every pipeline's `run`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a run did. `rows_read` = written + quarantined + skipped, unless the pipeline says otherwise in its documentation."""
+
+    pipeline: str
+    rows_read: int
+    rows_written: int
+    rows_quarantined: int = 0
+    rows_skipped: int = 0
+    seconds: float
+    stopped: bool = False
+    """Ended early, by a stop request; what was done is complete, and the next run goes on behind it."""
+    failed: bool = False
+    """Something could not be done; `details` say what. Makes the command's exit code 1."""
+    details: Mapping[str, int | float | str | bool] = field(default_factory=dict)
+
+    def record(self) -> dict[str, int | float | str | bool]:
+        """As one flat record, the form of the JSON line."""
+        counts: dict[str, int | float | str | bool] = {
+            "pipeline": self.pipeline,
+            "rows_read": self.rows_read,
+            "rows_written": self.rows_written,
+            "rows_quarantined": self.rows_quarantined,
+            "rows_skipped": self.rows_skipped,
+            "seconds": round(self.seconds, 3),
+            "stopped": self.stopped,
+            "failed": self.failed,
+        }
+        return {**counts, **self.details}
