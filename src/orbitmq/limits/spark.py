@@ -58,8 +58,24 @@ SPARK_EQUAL_ROWS_MAX: Final = 0xFFFFFF
 SPARK_IDEMPOTENCY_KEY_CHARS_MAX: Final = 64
 """The name of a job stands in every message, beside the names of brokers; a broker takes 255 bytes for both."""
 
+SPARK_TASK_ROWS_PER_SECOND_MIN: Final = 0.001
+"""The slowest a task may be asked to write; below a row in a quarter of an hour somebody has mixed up units."""
+
+SPARK_TASK_ROWS_PER_SECOND_MAX: Final = 1_000_000
+"""The fastest; no task comes near it."""
+
 SPARK_BROKER_SET_BYTES_MAX: Final = 140
 """Names of the brokers that a job writes to, as they stand in every message; of a larger cluster it takes some."""
 
 SPARK_SEND_BACK_OFF_MS: Final = 100
 """First pause after a failed request; each is twice the one before, up to SPARK_BACK_OFF_MS_MAX."""
+
+# --- reports -------------------------------------------------------------------------------------------------------
+REPORT_CELLS_MAX: Final = 2_000_000
+"""Counts by topic, span and lateness that the driver takes: some 500 MB, and ten seconds to add them up."""
+
+REPORT_TOPICS_DRAWN: Final = 8
+"""Topics that have a colour of their own in a plot; the others are drawn as one."""
+
+REPORT_NEAR_DAYS: Final = 3
+"""Pending messages due within so many days are counted by the hour, later ones by the day."""

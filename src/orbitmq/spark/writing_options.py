@@ -14,7 +14,12 @@ import msgspec
 
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.spark import SPARK_BATCH_BYTES, SPARK_IDEMPOTENCY_KEY_CHARS_MAX
+from orbitmq.limits.spark import (
+    SPARK_BATCH_BYTES,
+    SPARK_IDEMPOTENCY_KEY_CHARS_MAX,
+    SPARK_TASK_ROWS_PER_SECOND_MAX,
+    SPARK_TASK_ROWS_PER_SECOND_MIN,
+)
 from orbitmq.limits.wire import BODY_BYTES_MAX, FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import group_name_problem, topic_name_problem
 
@@ -44,6 +49,19 @@ WRITE_OPTIONS: Final = (
         "none",
         "Batch jobs: a job that is started again with the same name does not store again what the first one stored.",
     ),
+    WriteOption(
+        "idempotencyStep",
+        "a whole number",
+        "0",
+        "Batch jobs that follow each other under one `idempotencyKey`, as parts of one larger work: which part this is. A part begins when "
+        "the one before has ended well. The brokers then remember the rows of one part, not of all.",
+    ),
+    WriteOption(
+        "taskRowsPerSecond",
+        "a number",
+        "no limit",
+        "At most so many rows a second in each task. Several tasks run at a time: `coalesce` says how many there are.",
+    ),
     WriteOption("batchBytes", "bytes", "524288", "Messages of one request."),
     WriteOption("compression", "`none`, `zlib`, `lz4` or `zstd`", "`none`", "How bodies from 4 KiB on are compressed."),
     WriteOption("maxMessageBytes", "bytes", "4194304", "The largest body; `maxMessageSize` of the brokers."),
@@ -62,7 +80,7 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options of a write say. Lengths are bytes, times milliseconds."""
+    """What the options of a write say. Lengths are bytes, times milliseconds; None is no limit."""
 
     name_servers: tuple[str, ...]
     topic: str | None
@@ -70,6 +88,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     dedup: bool
     row_key: str | None
     idempotency_key: str | None
+    idempotency_step: int
+    task_rows_per_second: float | None
     batch_bytes: int
     compression: str
     max_message_bytes: int
@@ -97,6 +117,10 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         for name in ("rowKey", "idempotencyKey"):
             if name.lower() in given:
                 raise ConfigurationError(f"option {name} has no effect with dedup=none", remedy="leave one of them out")
+    if "idempotencystep" in given and "idempotencykey" not in given:
+        raise ConfigurationError(
+            "option idempotencyStep has no effect without idempotencyKey", remedy="name the work of which it is a part"
+        )
     max_bytes = _number(given, "maxMessageBytes", BODY_BYTES_MAX, 1, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
     return WriteOptions(
         name_servers=parse_addresses(given["nameserver"]),
@@ -105,6 +129,8 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         dedup=dedup,
         row_key=given.get("rowkey"),
         idempotency_key=_job_name(given.get("idempotencykey")),
+        idempotency_step=_number(given, "idempotencyStep", 0, 0, 10**18 - 1),
+        task_rows_per_second=_rate(given.get("taskrowspersecond")),
         batch_bytes=_number(given, "batchBytes", min(SPARK_BATCH_BYTES, max_bytes), 1, max_bytes),
         compression=_choice(given, "compression", ("none", "zlib", "lz4", "zstd")),
         max_message_bytes=max_bytes,
@@ -138,6 +164,21 @@ def _job_name(text: str | None) -> str | None:
     else:
         return text
     raise ConfigurationError(f"option idempotencyKey: {text[:80]!r} is no name of a job", remedy=f"it {problem}")
+
+
+def _rate(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not SPARK_TASK_ROWS_PER_SECOND_MIN <= rate <= SPARK_TASK_ROWS_PER_SECOND_MAX:
+        raise ConfigurationError(
+            f"option taskRowsPerSecond is {text[:40]!r}",
+            remedy=f"it is a number from {SPARK_TASK_ROWS_PER_SECOND_MIN} to {SPARK_TASK_ROWS_PER_SECOND_MAX}",
+        )
+    return rate
 
 
 def _choice(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:

@@ -63,5 +63,8 @@ class BatchWriter(DataSourceArrowWriter):
         if not options.dedup:
             return None
         return job_writer(
-            self._job, None if options.row_key is not None else part, brief=options.idempotency_key is None
+            self._job,
+            None if options.row_key is not None else part,
+            brief=options.idempotency_key is None,
+            step=options.idempotency_step,
         )

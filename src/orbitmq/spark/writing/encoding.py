@@ -45,7 +45,8 @@ _MS_US: Final = 1_000
 class Rows(NamedTuple):
     """Checked rows of one Arrow batch, all of one length. Columns without nulls, except `topics`, which is None for one topic.
 
-    queues: -1 where the row names none. ordering: sharding keys, with nulls, or None. given: the properties that rows give.
+    queues: -1 where the row names none. brokers: names, with nulls, or None; a row with one has a queue. ordering: sharding keys,
+    with nulls, or None. given: the properties that rows give.
     numbers: what stands for the content, or for the row key. row_keys: encoded property, or None. timed: rows with a due time.
     leveled: rows with a delay level.
     """
@@ -55,6 +56,7 @@ class Rows(NamedTuple):
     topics: pa.Array | None
     flags: Ints
     queues: Ints | None
+    brokers: pa.Array | None
     ordering: pa.Array | None
     given: pa.Array | None
     numbers: Words
@@ -97,6 +99,10 @@ class RowReader:
         flag_column, queue_column = self._column(batch, "flag"), self._column(batch, "queueId")
         flags = self._numbers(flag_column, "flag", -(2**31), 2**31 - 1, 0, first)
         queues = self._numbers(queue_column, "queueId", 0, 2**31 - 1, -1, first)
+        brokers = self._column(batch, "brokerName")
+        if brokers is not None:
+            without = np.asarray(pc.is_valid(brokers)) & (queues < 0)
+            self._refuse(without, first, "has a brokerName and no queueId", "give both, or neither")
         parts, timed, leveled = self._given(batch, first, count)
         given = _joined(parts)
         ordering = self._column(batch, "shardingKey")
@@ -114,6 +120,8 @@ class RowReader:
                 columns.append(given)
             if flag_column is not None or queue_column is not None:
                 columns.append(number_column(flags << 32 | (queues + 1)))
+            if brokers is not None:
+                columns.append(pc.fill_null(brokers, "").cast(pa.binary()))
             numbers = row_hashes(columns)
         else:
             numbers = np.zeros(count, np.uint64)
@@ -123,6 +131,7 @@ class RowReader:
             topics,
             flags,
             None if queue_column is None else queues,
+            brokers,
             ordering,
             given,
             numbers,

@@ -32,7 +32,10 @@ ROW_COLUMNS: Final = (
         "shardingKey", TEXT, "Rows with the same one go to the same queue in their order, as with a Java producer."
     ),
     RowColumn("messageGroup", TEXT, "The same under its name in RocketMQ 5; one of the two."),
-    RowColumn("queueId", WHOLE, "The queue."),
+    RowColumn(
+        "queueId", WHOLE, "The queue. Rows that name one keep their order in it, as far as they are in one task."
+    ),
+    RowColumn("brokerName", TEXT, "The broker of that queue; without it the queue of that number at any broker."),
     RowColumn("flag", WHOLE, "The flag, a number that is only handed on."),
     RowColumn("deliverTimestamp", ("timestamp",), "When the message falls due."),
     RowColumn("delaySeconds", WHOLE, "How long after it was stored it falls due."),

@@ -74,9 +74,12 @@ def stream_writer(query_id: str, batch_id: int) -> Writer:
     return Writer(query_id, batch_id, ends=False)
 
 
-def job_writer(job: str, part: int | None, *, brief: bool) -> Writer:
-    """The writer of one partition of a batch job; of all of it when rows are named by a key and may be in any partition."""
-    return Writer(f"{job}/{'rows' if part is None else part}", 0, ends=True, brief=brief)
+def job_writer(job: str, part: int | None, *, brief: bool, step: int = 0) -> Writer:
+    """The writer of one partition of a batch job; of all of it when rows are named by a key and may be in any partition.
+
+    step: which of the jobs that follow each other under this name.
+    """
+    return Writer(f"{job}/{'rows' if part is None else part}", step, ends=True, brief=brief)
 
 
 def brokers_of(queue_counts: Mapping[str, int], turn: int) -> BrokerSet:

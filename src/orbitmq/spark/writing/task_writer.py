@@ -166,6 +166,9 @@ class TaskWriter:
         if identity.scope is not None:
             self._mark(topic, identity.scope, destination.brokers, brokers, rows.numbers)
         ordered = np.asarray(pc.is_valid(rows.ordering)) if rows.ordering is not None else None
+        if rows.queues is not None:
+            named = rows.queues >= 0
+            ordered = named if ordered is None else ordered | named
         single = _single(rows, destination.once)
         columns = [column for column in (brokers, queues, packed, single, ordered) if isinstance(column, np.ndarray)]
         for chosen in _groups(columns, len(items)):
@@ -197,6 +200,8 @@ class TaskWriter:
         else:
             chosen = share_of(self._part, epoch, brokers)
         queues = rows.queues
+        if rows.brokers is not None and rows.brokers.null_count < len(rows.bodies):
+            chosen = self._named_brokers(topic, rows, brokers, chosen)
         if queues is not None:
             of_row = np.asarray(brokers.queue_counts)[chosen]
             wrong = queues >= of_row
@@ -219,6 +224,25 @@ class TaskWriter:
             chosen = np.where(keyed, places[codes, 0], chosen)
             queues = np.where(keyed, places[codes, 1], free)
         return chosen, queues
+
+    def _named_brokers(
+        self, topic: str, rows: Rows, brokers: BrokerSet, otherwise: np.ndarray[Any, Any] | int
+    ) -> np.ndarray[Any, Any]:
+        assert rows.brokers is not None
+        encoded = rows.brokers.dictionary_encode()
+        known = {name: place for place, name in enumerate(brokers.names)}
+        places = np.asarray([known.get(name, -1) for name in encoded.dictionary.to_pylist()], np.int64)
+        found = places[np.asarray(pc.fill_null(encoded.indices, 0))]
+        named = np.asarray(pc.is_valid(rows.brokers))
+        missing = named & (found < 0)
+        if missing.any():
+            row = int(missing.argmax())
+            raise MessageIllegalError(
+                f"row {rows.first + row} of {self._place} has brokerName {rows.brokers[row].as_py()!r}, and topic {topic!r} is "
+                f"written at {', '.join(brokers.names)}",
+                remedy="leave the column out, or give the topic queues at that broker",
+            )
+        return np.where(named, found, otherwise)
 
     def _destination(self, topic: str) -> Destination:
         known = self._destinations.get(topic)

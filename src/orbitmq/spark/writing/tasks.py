@@ -1,4 +1,4 @@
-"""What a task and the end of a job do with a cluster: the parts put together.
+"""What a task and the end of a job do with a cluster: the parts put together, and the pace of a task.
 
 Rules of this file
 1. Imported in the processes that write, never where Spark only looks for formats.
@@ -6,9 +6,11 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
+from orbitmq.spark.reading.patience import Waiting
 from orbitmq.spark.writing.scopes import Writer
 from orbitmq.spark.writing.sending import cluster
 from orbitmq.spark.writing.task_writer import Mark, Marks, TaskWriter, end_epochs
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from orbitmq.spark.writing.sent import Sent
+
+PIECES_PER_SECOND: Final = 10
+"""Of a task with a rate: so short are its bursts."""
 
 
 def run_task(
@@ -31,7 +36,26 @@ def run_task(
     client = cluster(options.name_servers)
     ends = writer is not None and writer.ends
     sending = client.sending(options, f"partition {part}", may_be_over=ends)
+    if options.task_rows_per_second is not None:
+        batches = paced(batches, options.task_rows_per_second, Waiting())
     return TaskWriter(options, places, writer, part, sending, client.unique_ids).write(batches)
+
+
+def paced(batches: Iterable[pa.RecordBatch], rows_per_second: float, clock: Waiting) -> Iterator[pa.RecordBatch]:
+    """The same rows in pieces of at most a tenth of a second, each followed by the time it stands for.
+
+    So the last row is followed by a pause as well, and tasks one after the other keep the rate together. A task that was slow does not
+    make up for it: what a consumer bears does not grow because the broker was away.
+    """
+    step = max(1, int(rows_per_second / PIECES_PER_SECOND))
+    for batch in batches:
+        for begin in range(0, batch.num_rows, step):
+            piece = batch.slice(begin, step)
+            began_ms = clock.now_ms()
+            yield piece
+            left_ms = math.ceil(piece.num_rows * 1_000 / rows_per_second) - (clock.now_ms() - began_ms)
+            if left_ms > 0:
+                clock.sleep_ms(left_ms)
 
 
 def end_job(options: WriteOptions, writer: Writer, sent: Sequence[Sent]) -> None:

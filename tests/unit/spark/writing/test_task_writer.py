@@ -288,3 +288,56 @@ def test_a_bad_row_is_named_before_its_batch_is_sent(sink, write, columns, words
     with pytest.raises(MessageIllegalError, match=words):
         write(brokers, good, bad, writer=STREAM, options=options(topic, maxMessageBytes=1000))
     assert len(brokers.bodies) == 100
+
+
+# --- queues that rows name --------------------------------------------------------------------------------------------
+
+
+def test_a_row_names_its_broker_and_queue_and_keeps_its_order(sink, write):
+    brokers = sink(TWO)
+    batch = table(
+        body=[f"{number}" for number in range(40)], id=list(range(40)),
+        brokerName=["broker-b" if number % 2 else "broker-a" for number in range(40)],
+        queueId=pa.array([number % 3 for number in range(40)], pa.int32()),
+    )  # fmt: skip
+    write(brokers, batch, writer=job_writer("j", None, brief=True), options=options(rowKey="id", batchBytes=600))
+    found = {}
+    for frame, body, _ in brokers.stored:
+        assert frame.is_ordered
+        found.setdefault((frame.broker, frame.queue_id), []).append(int(body))
+    assert found == {
+        ("broker-b" if odd else "broker-a", queue): [
+            number for number in range(40) if number % 2 == odd and number % 3 == queue
+        ]
+        for odd in (0, 1)
+        for queue in range(3)
+    }
+
+
+def test_rows_that_name_no_broker_go_where_they_went(sink, write):
+    plain, mixed = sink(TWO), sink(TWO)
+    bodies = [f"{number}" for number in range(20)]
+    write(plain, table(body=bodies, id=bodies), writer=STREAM, options=options(rowKey="id"))
+    nothing = {"brokerName": pa.array([None] * 20, pa.string()), "queueId": pa.array([None] * 20, pa.int32())}
+    write(mixed, table(body=bodies, id=bodies, **nothing), writer=STREAM, options=options(rowKey="id"))
+    assert names(plain) == names(mixed)
+
+
+@pytest.mark.parametrize(
+    ("broker", "queue", "words"),
+    [
+        (
+            "broker-c",
+            0,
+            r"row 1 of partition 0 has brokerName 'broker-c', and topic 'orders' is written at broker-a, broker-b",
+        ),
+        ("broker-a", None, "row 1 of partition 0 has a brokerName and no queueId"),
+        ("broker-a", 4, "has queueId 4, and topic 'orders' has 4 queues"),
+    ],
+)
+def test_a_place_that_is_not_there_is_named(sink, write, broker, queue, words):
+    brokers = sink(TWO)
+    batch = table(body=["a", "b"], brokerName=[None, broker], queueId=pa.array([None, queue], pa.int32()))
+    with pytest.raises(MessageIllegalError, match=words):
+        write(brokers, batch, writer=STREAM)
+    assert not brokers.frames

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -11,6 +12,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
 from orbitmq.errors import ClientError, SendFailedError, StaleEpochError  # noqa: E402
 from orbitmq.spark.writing.scopes import job_writer, stream_writer  # noqa: E402
+from orbitmq.spark.writing.tasks import paced  # noqa: E402
 from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
 
 QUERY = "0b1f2c3d-0000-1111-2222-333344445555"
@@ -123,6 +125,61 @@ def test_rows_with_keys_move_between_tasks(rig):
     rig.write(rows.slice(0, 100), writer=writer, rowKey="id", part=0)
     rig.write(rows.slice(50, 250), writer=writer, rowKey="id", part=1)
     assert rig.bodies() == ONCE_EACH
+
+
+def test_a_part_of_a_larger_work_that_runs_again_stores_nothing_twice(rig):
+    """Also when a later part has begun; and a part may have no rows at all."""
+    parts = {0: ROWS[:100], 1: ROWS[100:200], 5: ROWS[200:]}
+    for step in (0, 0, 1, 5, 1, 0, 5):
+        rig.write(
+            table(body=parts[step], id=parts[step]), writer=job_writer("all", None, brief=False, step=step), rowKey="id"
+        )
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_the_parts_of_a_work_are_other_rows(rig):
+    for step in (0, 1):
+        rig.write(table(body=["same"]), writer=job_writer("all", 0, brief=False, step=step))
+    assert rig.bodies() == {b"same": 2}
+
+
+# --- pace -------------------------------------------------------------------------------------------------------------
+
+
+class Hourglass:
+    """A clock that a consumer of rows moves, and that sleeping moves."""
+
+    def __init__(self):
+        self.ms = 0
+
+    def now_ms(self):
+        return self.ms
+
+    def sleep_ms(self, duration_ms):
+        self.ms += duration_ms
+
+
+@pytest.mark.parametrize(("rate", "took_ms"), [(100, 10), (1_000, 0), (0.5, 5)])
+def test_rows_come_at_their_pace_also_behind_the_last_one(rate, took_ms):
+    clock, count, left_at = Hourglass(), 0, []
+    for piece in paced([table(body=ROWS[:7]), table(body=ROWS[:50])], rate, clock):
+        left_at += [clock.ms] * piece.num_rows
+        count += piece.num_rows
+        clock.ms += took_ms
+    assert count == 57
+    seconds = 57 / rate
+    assert seconds <= clock.ms / 1_000 <= 1.1 * seconds
+    for window in range(57):  # in no second more than the rate, and what one burst has on top
+        inside = [at for at in left_at if left_at[window] <= at < left_at[window] + 1_000]
+        assert len(inside) <= rate + max(1, rate / 10)
+
+
+def test_who_was_slow_does_not_make_up_for_it():
+    clock, left_at = Hourglass(), []
+    for number, _ in enumerate(paced([table(body=ROWS[:20])], 10, clock)):
+        left_at.append(clock.ms)
+        clock.ms += 60_000 if number == 9 else 0
+    assert [later - earlier for earlier, later in pairwise(left_at[10:])] == [100] * 9
 
 
 # --- times ------------------------------------------------------------------------------------------------------------

@@ -20,12 +20,14 @@ def test_defaults():
 def test_every_option_in_any_letter_case():
     values = {
         "NAMESERVER": "a:1;b:2", "Topic": "t", "producerGroup": "g", "DEDUP": "ON", "rowKey": "id", "idempotencyKey": "night 1",
+        "idempotencyStep": "12", "taskRowsPerSecond": "2.5",
         "batchBytes": "1000", "compression": "zstd", "maxMessageBytes": "2000", "sendTimeoutMs": "5", "retryTimeoutMs": "0",
     }  # fmt: skip
     assert {name.lower() for name in values} == {option.name.lower() for option in WRITE_OPTIONS}
     options = write_options(values, streaming=False)
     assert options.name_servers == ("a:1", "b:2")
     assert (options.row_key, options.idempotency_key, options.retry_timeout_ms) == ("id", "night 1", 0)
+    assert (options.idempotency_step, options.task_rows_per_second) == (12, 2.5)
 
 
 def test_what_spark_hands_on_of_its_own_is_no_mistake():
@@ -46,6 +48,11 @@ def test_what_spark_hands_on_of_its_own_is_no_mistake():
         ({"idempotencyKey": "a@b"}, "has no '@'"),
         ({"idempotencyKey": "~a"}, "does not begin with"),
         ({"idempotencyKey": "k" * 65}, "1 to 64 printable"),
+        ({"idempotencyStep": "1"}, "idempotencyStep has no effect without idempotencyKey"),
+        ({"idempotencyKey": "k", "idempotencyStep": "-1"}, "idempotencyStep is '-1'"),
+        ({"taskRowsPerSecond": "0"}, "taskRowsPerSecond is '0'.* from 0.001 to 1000000"),
+        ({"taskRowsPerSecond": "nan"}, "taskRowsPerSecond is 'nan'"),
+        ({"taskRowsPerSecond": "fast"}, "taskRowsPerSecond is 'fast'"),
         ({"batchBytes": "many"}, "batchBytes is 'many'"),
         ({"batchBytes": "5000000"}, "1 to 4194304"),
         ({"compression": "rar"}, "compression is 'rar'"),
