@@ -72,3 +72,37 @@ FAR_RETRY_MS_MAX: Final = 60_000
 
 FAR_FRAME_BYTES_MAX: Final = 512 * 1024 * 1024
 """Largest request or answer between the broker and the process that keeps the files; more is a torn stream."""
+
+FAR_TABLE_FILES_MAX: Final = 50_000
+"""Files that the catalog of the far table knows: 20 MB of memory. Ten billion rows are some thousand files; more come from jobs that
+write small ones, and wait for compaction."""
+
+FAR_TABLE_JOB_FILES_MAX: Final = 5_000
+"""Files in one request to the catalog: one record of a megabyte."""
+
+FAR_TABLE_NAME_LENGTH_MAX: Final = 255
+"""Characters of a file's or a job's name in the far table."""
+
+FAR_TABLE_JOBS_MAX: Final = 10_000
+"""Jobs whose last epoch the catalog remembers, so that a repetition has no effect."""
+
+FAR_TABLE_JOB_MEMORY_MS: Final = 30 * 86_400_000
+"""A job is remembered at least this long after its last request; then another may take its place."""
+
+FAR_TABLE_RECALLS_MAX: Final = 200_000
+"""Recalled rows that are still in files: 60 MB of memory. Compaction and promotion make room."""
+
+FAR_TABLE_CLOSED_MAX: Final = 1_024
+"""Closed buckets that are not finished. Each names its files; after a long time without brokers many would be closed at once."""
+
+FAR_TABLE_FINISHED_MAX: Final = 10_000
+"""Finished buckets of which it is remembered who took their rows: more than a year of hours."""
+
+FAR_TABLE_SHARES_MAX: Final = 8
+"""Shares that one broker has at a time: what it begins waits for it, so it begins what it can store soon."""
+
+FAR_TABLE_AHEAD_MAX: Final = 2
+"""A broker that got this many shares more than another one that asks, too, waits for it."""
+
+FAR_TABLE_PAGE_ITEMS: Final = 1_000
+"""Files, recalls or shares in one answer."""
