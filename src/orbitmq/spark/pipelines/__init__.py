@@ -18,7 +18,9 @@ from typing import Any, Final
 
 from orbitmq.spark.pipelines.run import ALONE, Run, StopRequest, Summary
 
-PIPELINES: Final[dict[str, str]] = {}
+PIPELINES: Final[dict[str, str]] = {
+    "report": "orbitmq.spark.pipelines.reporting.report:report",
+}
 """Where each pipeline is, by its name: `module:function`."""
 
 __all__ = ["ALONE", "PIPELINES", "Run", "StopRequest", "Summary"]

@@ -1,0 +1,84 @@
+"""Where the messages of a report come from: an archive, store directories, or the topics of a cluster.
+
+Rules of this file
+1. Only the columns that are counted are read.
+2. Names and times narrow what is read as early as the source allows, and exactly in the end.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TYPES = {
+    "topic": "string",
+    "storeTimestamp": "timestamp",
+    "bornTimestamp": "timestamp",
+    "deliverTimestamp": "timestamp",
+    "reconsumeTimes": "int",
+    "body": "binary",
+}
+
+
+def messages_of(
+    spark: SparkSession,
+    *,
+    archive: str | None,
+    store: Sequence[str],
+    name_server: str | None,
+    topic: Sequence[str],
+    since_ms: int | None,
+    until_ms: int | None,
+    sizes: bool,
+) -> tuple[DataFrame, str]:
+    """The messages, with columns that `cells_of` takes, and in words where they come from. Nothing is read yet."""
+    names = [name for name in _TYPES if name != "body" or sizes]
+    schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
+    if archive is not None:
+        frame, words = _archived(spark, archive, names), f"The archive {archive}"
+    elif store:
+        frames = []
+        for path in store:
+            reader = spark.read.format("orbitmq-log").schema(schema).option("path", path)
+            frames.append(_narrowed(reader, topic, since_ms, until_ms).load())
+        frame, words = functools.reduce(lambda one, other: one.unionAll(other), frames), f"Stored in {', '.join(store)}"
+    elif name_server is not None:
+        reader = spark.read.format("orbitmq").schema(schema).option("nameServer", name_server)
+        if not topic:
+            reader = reader.option("subscribePattern", ".+")
+        begin = {} if since_ms is None else {"startingOffsetsByTimestampStrategy": "latest"}
+        frame = _narrowed(reader, topic, since_ms, until_ms, **begin).load()
+        words = f"The cluster of {name_server}"
+    else:
+        raise ConfigurationError(
+            "a report of nothing", remedy="name an archive, a store directory, or the name servers of a cluster"
+        )
+    if topic:
+        frame = frame.where(frame["topic"].isin(*topic))
+        words += f", {'topic' if len(topic) == 1 else 'topics'} {', '.join(topic)}"
+    for wanted_ms, comparison in ((since_ms, ">="), (until_ms, "<")):
+        if wanted_ms is not None:
+            frame = frame.where(f"storeTimestamp {comparison} timestamp_millis({wanted_ms})")
+    return frame, words
+
+
+def _archived(spark: SparkSession, archive: str, names: Sequence[str]) -> DataFrame:
+    # With types that are said, Spark does not guess that a topic named 007 is a number.
+    schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
+    return spark.read.schema(schema).parquet(archive)
+
+
+def _narrowed(reader: Any, topic: Sequence[str], since_ms: int | None, until_ms: int | None, **options: str) -> Any:
+    if topic:
+        reader = reader.option("subscribe", ",".join(topic))
+    if since_ms is not None:
+        reader = reader.option("startingTimestamp", str(since_ms))
+    if until_ms is not None:
+        reader = reader.option("endingTimestamp", str(until_ms))
+    return reader.options(**options)

@@ -1,0 +1,55 @@
+"""The report as Parquet, one file for each table, for whoever wants to go on reckoning.
+
+    lateness.parquet       topic (empty: all), slot (null: all), timed, p50_ms ... max_ms, early, earliest_ms, overdue
+    distribution.parquet   low_ms, count: lateness of all topics by bucket
+    throughput.parquet     topic, slot, messages, size_bytes
+    retries.parquet, dead_letters.parquet    group, slot, messages, attempts
+    pending.parquet        begin, width_ms, messages; pending_by_topic.parquet    topic, messages
+
+Rules of this file
+1. Times are timestamps of milliseconds in UTC; what is null in the figures is null there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from orbitmq.spark.pipelines.reporting.figures import Failures, Figures, Lateness, Traffic
+from orbitmq.spark.pipelines.reporting.pending import Due, Pending
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TIMES: Final = {"slot_ms": "slot", "begin_ms": "begin"}
+
+
+def tables(figures: Figures, pending: Pending | None) -> Iterator[tuple[str, pa.Table]]:
+    """Name of the file without its ending, and what is in it."""
+    lateness = (figures.overall, *figures.by_topic, *figures.by_slot, *figures.by_topic_and_slot)
+    yield "lateness", _table(Lateness, lateness)
+    yield "distribution", _columns({"low_ms": int, "count": int}, figures.distribution)
+    yield "throughput", _table(Traffic, figures.traffic)
+    yield "retries", _table(Failures, figures.retries)
+    yield "dead_letters", _table(Failures, figures.dead_letters)
+    if pending is not None:
+        yield "pending", _table(Due, pending.spans)
+        yield "pending_by_topic", _columns({"topic": str, "messages": int}, pending.by_topic.items())
+
+
+def _table(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> pa.Table:
+    types: dict[str, type] = {field.name: str if field.type is str else int for field in msgspec.structs.fields(kind)}
+    return _columns(types, [msgspec.structs.astuple(row) for row in rows])
+
+
+def _columns(types: dict[str, type], rows: Iterable[tuple[object, ...]]) -> pa.Table:
+    import pyarrow as pa
+
+    found = list(rows)
+    columns = {}
+    for place, (name, kind) in enumerate(types.items()):
+        arrow_type = pa.timestamp("ms", tz="UTC") if name in _TIMES else pa.string() if kind is str else pa.int64()
+        columns[_TIMES.get(name, name)] = pa.array([row[place] for row in found], arrow_type)
+    return pa.table(columns)

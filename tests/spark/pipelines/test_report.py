@@ -1,0 +1,126 @@
+"""A report over a real broker says what a plain reckoning over the same messages says."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+from stored_messages import stored
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.properties import Property
+from orbitmq.spark.pipelines.reporting.report import report
+from orbitmq.spark.pipelines.run import Run, StopRequest
+from orbitmq.sync import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from server_process import ServedProcess
+
+    from orbitmq.client.stored import StoredMessage
+
+COUNT = 300
+
+
+class Told(NamedTuple):
+    """What the server has."""
+
+    topic: str
+    name_server: str
+    messages: list[StoredMessage]
+
+
+@pytest.fixture(scope="module")
+def told(server: ServedProcess) -> Told:
+    """Messages of all kinds on the shared server: timed, plain, overdue when sent, pending."""
+    topic = "told"
+    server.create_topic(topic, 4)
+    name_server = f"127.0.0.1:{server.name_port}"
+    now_ms = SystemClock().now_ms()
+    with connect(name_server) as mq:
+        for number in range(COUNT):
+            mq.send(topic, b"timed %d" % number, at=now_ms + 500 + number)
+        for _ in range(20):
+            mq.send(topic, b"plain")
+        for _ in range(7):
+            mq.send(topic, b"overdue", at=now_ms - 60_000)
+        for _ in range(3):
+            mq.send(topic, b"pending", after=timedelta(hours=5))
+        for _ in range(2):
+            mq.send(topic, b"far", after=timedelta(days=40))
+    deadline = time.monotonic() + 60
+    while len(found := stored(name_server, topic)) < COUNT + 27:
+        assert time.monotonic() < deadline, len(found)
+        time.sleep(0.2)
+    return Told(topic, name_server, found)
+
+
+def test_it_equals_a_plain_reckoning(spark: SparkSession, told: Told, tmp_path: Path) -> None:
+    lateness = sorted(
+        message.store_timestamp - int(message.properties[Property.TIMER_DELIVER_MS])
+        for message in told.messages
+        if message.body.startswith(b"timed")
+    )
+    summary = report(
+        spark, to=str(tmp_path / "out"), name_server=told.name_server, topic=[told.topic], per_ms=1_000, sizes=True
+    )  # fmt: skip
+    details = summary.details
+    assert (summary.rows_read, summary.rows_skipped, summary.stopped) == (COUNT + 27, 0, False)
+    assert (details["timed"], details["early"], details["overdue"]) == (COUNT, 0, 7)
+    assert details["max_ms"] == lateness[-1]
+    p99 = lateness[-(-99 * COUNT // 100) - 1]
+    assert p99 <= int(details["p99_ms"]) <= p99 * 1.01 + 1
+    assert int(details["pending"]) >= 5
+    rows = pq.read_table(tmp_path / "out" / "lateness.parquet").to_pylist()
+    [overall] = [row for row in rows if row["topic"] == "" and row["slot"] is None]
+    assert overall["timed"] == COUNT == sum(row["timed"] for row in rows if row["topic"] and row["slot"])
+    traffic = pq.read_table(tmp_path / "out" / "throughput.parquet").to_pylist()
+    assert sum(row["size_bytes"] for row in traffic) == sum(len(message.body) for message in told.messages)
+    pending = pq.read_table(tmp_path / "out" / "pending_by_topic.parquet").to_pylist()
+    assert {"topic": told.topic, "messages": 5} in pending
+    spans = pq.read_table(tmp_path / "out" / "pending.parquet").to_pylist()
+    assert sum(row["messages"] for row in spans if row["width_ms"] == 86_400_000) >= 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert told.topic in page
+    assert "<svg" in page
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_a_time_narrows_it_exactly(spark: SparkSession, told: Told, tmp_path: Path) -> None:
+    times = sorted(message.store_timestamp for message in told.messages)
+    since_ms, until_ms = times[100], times[200]
+    summary = report(
+        spark, to=str(tmp_path), name_server=told.name_server, topic=[told.topic], since_ms=since_ms, until_ms=until_ms
+    )  # fmt: skip
+    assert summary.rows_read == sum(since_ms <= at < until_ms for at in times)
+
+
+def test_the_store_of_a_broker_gives_the_same_counts(
+    spark: SparkSession, told: Told, server: ServedProcess, tmp_path: Path
+) -> None:
+    summary = report(spark, to=str(tmp_path), store=[str(server.data)], topic=[told.topic])
+    assert (summary.rows_read, summary.details["timed"]) == (COUNT + 27, COUNT)
+    assert "pending" not in summary.details
+
+
+def test_a_report_that_was_stopped_writes_nothing(spark: SparkSession, told: Told, tmp_path: Path) -> None:
+    stop = StopRequest()
+    stop.request()
+    summary = report(
+        spark, to=str(tmp_path / "out"), name_server=told.name_server, topic=[told.topic], run=Run(stop=stop)
+    )  # fmt: skip
+    assert summary.stopped
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_report_of_nothing_and_one_that_cannot_be_written_say_so(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a report of nothing"):
+        report(spark, to=str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be made"):
+        report(spark, to=str(tmp_path / "file" / "below"), archive=str(tmp_path))
