@@ -6,21 +6,17 @@ pyarrow is imported here, where its second of start-up and its memory burden nob
 nobody else.
 
 Rules of this file
-1. It ends when its input ends: a broker that was killed leaves no process behind.
-2. Nothing but frames goes to standard output.
+1. As in `helper_loop`.
 """
 
 from __future__ import annotations
 
-import os
-import resource
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import BinaryIO
 
-from orbitmq.errors import ProtocolError
 from orbitmq.timing.far.frames import (
-    Answer,
     Compact,
     Find,
     Land,
@@ -31,41 +27,23 @@ from orbitmq.timing.far.frames import (
     Sweep,
     TakeRows,
     decode_request,
-    encode_frame,
-    read_frame,
 )
-from orbitmq.timing.far.tier import FarFileDamagedError, FarTierError, FarUnreachableError, Tier
+from orbitmq.timing.far.helper_loop import answered, converse, run
+from orbitmq.timing.far.tier import Tier
 
 
 def serve(tier: Tier, source: BinaryIO, target: BinaryIO) -> None:
     """Answer requests until the input ends."""
-
-    def read_exactly(size: int) -> bytes:
-        data = source.read(size)
-        if len(data) < size:
-            raise EOFError
-        return data
-
-    while True:
-        try:
-            head, blob = read_frame(read_exactly)
-        except EOFError:
-            return
-        target.write(answer(tier, head, blob))
-        target.flush()
+    converse(partial(_perform, tier), source, target)
 
 
 def answer(tier: Tier, head: bytes, blob: bytes) -> bytes:
     """The frame that answers a request."""
-    try:
-        value, data = perform(tier, decode_request(head), blob)
-        return encode_frame(Answer(value), data)
-    except FarFileDamagedError as error:
-        return encode_frame(Answer(problem=str(error), kind=FarFileDamagedError.__name__, name=error.name))
-    except (FarTierError, OSError, ProtocolError) as error:
-        return encode_frame(Answer(problem=str(error), kind=FarUnreachableError.__name__))
-    except Exception as error:  # told, with its kind; the broker tries again and reports it
-        return encode_frame(Answer(problem=f"{type(error).__name__}: {error}", kind=FarTierError.__name__))
+    return answered(partial(_perform, tier), head, blob)
+
+
+def _perform(tier: Tier, head: bytes, blob: bytes) -> tuple[object, bytes]:
+    return perform(tier, decode_request(head), blob)
 
 
 def perform(tier: Tier, request: Request, blob: bytes) -> tuple[object, bytes]:
@@ -96,11 +74,7 @@ def main(arguments: list[str], make: Callable[[str], Tier] | None = None) -> Non
     from orbitmq.timing.far.arrow_tier import ArrowTier
 
     (url,) = arguments
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the files of a year, each with its index
-    target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no frame
-    serve((make or ArrowTier)(url), sys.stdin.buffer, target)
+    run(partial(_perform, (make or ArrowTier)(url)))
 
 
 if __name__ == "__main__":
