@@ -153,15 +153,17 @@ class FilesChanged(TableAnswer):
 
 
 class ClaimShare(TableRequest):
-    """Body of FAR_TABLE_CLAIM, sent again and again by every broker that promotes: list my shares, and give me one more.
+    """Body of FAR_TABLE_CLAIM, sent again and again by every broker that promotes: list my shares, and with `wants` give me one
+    more.
 
-    `store` is the id of the broker's store: a broker that lost its disk is another one. With `wants` false nothing new is given,
-    and what was claimed and not begun is left to others when its lease runs out.
+    `store` is the id of the broker's store: a broker that lost its disk is another one. With `keeps` false, what was claimed and
+    not begun is not listed, and left to others when its lease runs out.
     """
 
     broker: str
     store: str
-    wants: bool = True
+    wants: bool
+    keeps: bool
 
 
 class ShareView(JsonBody):

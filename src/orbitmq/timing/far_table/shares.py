@@ -13,6 +13,8 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from orbitmq.limits.far import FAR_TABLE_AHEAD_MAX, FAR_TABLE_CLOSED_MAX, FAR_TABLE_SHARES_MAX
 from orbitmq.protocol.far_table import (
     AdvanceShare,
@@ -41,22 +43,25 @@ class Leases:
         self._renewed: dict[int, int] = {}
         """Epoch of a claim -> when its broker was last heard of."""
         self._asked: dict[Holder, int] = {}
+        """When a broker asked last, whether it wanted one more or not."""
+        self._wanting: set[Holder] = set()
         self._given: dict[Holder, int] = {}
         """How many shares each of those brokers got since it asks without a break."""
 
-    def asked(self, holder: Holder, steady_ms: int, lease_ms: int) -> None:
-        """A broker wants a share."""
+    def asked(self, holder: Holder, steady_ms: int, lease_ms: int, *, wants: bool) -> None:
+        """A broker asks, maybe for one more share."""
         for other, at_ms in list(self._asked.items()):
             if steady_ms - at_ms > lease_ms:
-                self.left(other)
+                del self._asked[other]
+                self._given.pop(other, None)
+                self._wanting.discard(other)
         self._asked[holder] = steady_ms
         if holder not in self._given:
             self._given[holder] = min(self._given.values(), default=0)
-
-    def left(self, holder: Holder) -> None:
-        """A broker wants nothing more for now."""
-        self._asked.pop(holder, None)
-        self._given.pop(holder, None)
+        if wants:
+            self._wanting.add(holder)
+        else:
+            self._wanting.discard(holder)
 
     def renew(self, epoch: int, steady_ms: int) -> None:
         self._renewed[epoch] = steady_ms
@@ -65,20 +70,20 @@ class Leases:
         return steady_ms - self._renewed.get(epoch, self._started_ms) > lease_ms
 
     def given(self, holder: Holder, epoch: int, steady_ms: int) -> None:
-        self._given[holder] = self._given.get(holder, 0) + 1
+        self._given[holder] += 1
         self.renew(epoch, steady_ms)
 
     def forget(self, epoch: int) -> None:
         self._renewed.pop(epoch, None)
 
-    def is_ahead(self, holder: Holder, able: set[Holder]) -> bool:
-        """Whether this broker got more than others that ask and are able to take a share."""
-        others = [count for other, count in self._given.items() if other != holder and other in able]
+    def is_ahead(self, holder: Holder, counts: Mapping[Holder, int]) -> bool:
+        """Whether this broker got more shares lately than another that wants one as well. `counts`: how many each one has."""
+        others = [
+            self._given[other]
+            for other in self._wanting
+            if other != holder and counts.get(other, 0) < FAR_TABLE_SHARES_MAX
+        ]
         return bool(others) and self._given[holder] >= min(others) + FAR_TABLE_AHEAD_MAX
-
-    @property
-    def asking(self) -> list[Holder]:
-        return list(self._asked)
 
 
 def claim_share(
@@ -93,20 +98,15 @@ def claim_share(
     for start, share in catalog.shares():
         if share.epoch:
             counts[share.broker, share.store] = counts.get((share.broker, share.store), 0) + 1
-            if (share.broker, share.store) == holder and (share.is_begun or request.wants):
+            if (share.broker, share.store) == holder and (share.is_begun or request.keeps):
                 own.append((start, share))
+                if not share.is_begun:
+                    leases.renew(share.epoch, steady_ms)
+    leases.asked(holder, steady_ms, rules.lease_ms, wants=request.wants)
     changes: tuple[AnyChange, ...] = ()
-    if request.wants:
-        leases.asked(holder, steady_ms, rules.lease_ms)
-        for _, share in own:
-            if not share.is_begun:
-                leases.renew(share.epoch, steady_ms)
-        able = {other for other in leases.asking if counts.get(other, 0) < FAR_TABLE_SHARES_MAX}
-        if holder in able and not leases.is_ahead(holder, able):
-            taken = {start for start, _ in own}
-            changes = _next_share(catalog, leases, holder, taken, now_ms, steady_ms, rules)
-    else:
-        leases.left(holder)
+    if request.wants and counts.get(holder, 0) < FAR_TABLE_SHARES_MAX and not leases.is_ahead(holder, counts):
+        taken = {start for start, _ in own}
+        changes = _next_share(catalog, leases, holder, taken, now_ms, steady_ms, rules)
     views = [_view(catalog, start, share) for start, share in own]
     if changes:
         claimed = changes[-1]
