@@ -1,0 +1,45 @@
+"""The rows of the Spark comparison: what is measured, in which unit, and how good it has to be.
+
+Rates are thousands of rows per CPU-second of Spark and Python together, or rows per second of the clock where a row says so. A target is
+a bound on orbitmq's figure divided by Kafka's of the same run (`ratio`), or on the figure itself (`value`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    key: str
+    title: str
+    unit: str
+    digits: int = 0
+    higher: bool = True
+    """More is better."""
+    ratio: float | None = None
+    value: float | None = None
+    beside: str = ""
+    """The row whose figure of Kafka stands beside this one, where it is not this row's own."""
+
+
+CPU: Final = "k rows/CPU-s"
+ROWS: Final = (
+    Row("read", "read 1 KB with properties (Kafka: headers), eight columns, into noop", CPU, ratio=0.8),
+    Row("read-all", "the same with all 18 columns", CPU, beside="read"),
+    Row("read-three", "read 1 KB, three columns without properties, into noop", CPU, ratio=1.0),
+    Row("read-arrow", "the same three columns into mapInArrow", CPU, ratio=1.0),
+    Row("parquet", "read 1 KB with properties, write Parquet (zstd)", CPU),
+    Row("archive", "archive from the log to Parquet (zstd)", CPU, ratio=3.0, value=300, beside="parquet"),
+    Row("write", "write 1 KB rows with keys, repeats recognised", CPU, ratio=0.8),
+    Row("write-none", "the same, repeats not recognised (`dedup=none`)", CPU, beside="write"),
+    Row("wheel", "schedule timers into the broker's wheel, 200 B", "k rows/s", digits=1, value=25),
+    Row("far", "schedule timers into the far table, 200 B", "k rows/s", digits=1, value=200),
+    Row("idle", "idle stream at the default trigger", "% of a core", digits=1, higher=False, value=5),
+    Row("floor", "row latency at trigger 0, p50, of a source that has its rows in memory", "ms", higher=False),
+    Row(
+        "latency", "row latency at trigger 0, p50 (ratio: to that floor)", "ms", higher=False, ratio=1.3, beside="floor"
+    ),
+)
+BY_KEY: Final = {row.key: row for row in ROWS}
