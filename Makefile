@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 FUZZ_COUNT ?= 1000000
 CRASH_COUNT ?= 500
-WRITE_RUNS ?= 9
+RUNS ?= 9
 SEEDS ?= 1000
 SEED ?= 0
 SOAK_SECONDS ?= 3600
@@ -17,7 +17,7 @@ CHAOS_SEED ?= 1
 GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo test check lint types contracts generated generate fuzz crash-campaign timers-campaign writes-campaign overload soak chaos leaf clean format
+.PHONY: help demo test check lint types contracts generated generate fuzz crash-campaign timers-campaign campaign overload soak chaos leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -77,8 +77,8 @@ crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=..
 	@for flush in ASYNC_FLUSH SYNC_FLUSH; do for mode in kill power; do \
 	  $(BIN)/python -m tests.crash.campaign --mode $$mode --flush $$flush --count $(CRASH_COUNT) || exit 1; done; done
 
-writes-campaign: $(STAMP) ## Spark writes while driver, workers and broker are killed, 36 kills a run (WRITE_RUNS=..., SEED=the first)
-	@$(BIN)/python tests/spark/killed_writes.py --runs $(WRITE_RUNS) --seed $(or $(SEED),1)
+campaign: $(STAMP) ## Spark writes while drivers, workers and brokers are killed, 324 times (RUNS=..., SEED=the first, PLANT=a bug)
+	@$(BIN)/python tests/spark/killed_writes.py --runs $(RUNS) --seed $(SEED) $(if $(PLANT),--plant $(PLANT))
 
 timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and clocks that are set (SEEDS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.timers_campaign --seeds $(SEEDS) --seed $(SEED)

@@ -1,16 +1,24 @@
-"""A stream whose driver, workers and broker are killed at seeded points stores every row as often as it was written."""
+"""A write whose driver, workers and broker are killed at seeded points stores every row as often as it was written."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from killed_driver import Kind, Plant
 from killed_writes import Kills, run
 
 
 @pytest.mark.timeout(1_800)
 def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
+    """Ordinary, timed and delayed rows; `make campaign` has the other kinds of writes."""
     wanted = Kills(drivers=6, workers=20, brokers=10)
-    outcome = run(tmp_path, 1, wanted)
+    outcome = run(tmp_path, 1, wanted, Kind.MIXED)
     assert (outcome.lost, outcome.twice) == ({}, {})
     assert outcome.kills == wanted
+
+
+def test_a_broker_that_forgets_what_was_sent_is_found_out(tmp_path: Path) -> None:
+    outcome = run(tmp_path, 3, Kills(drivers=0, workers=4, brokers=4), Kind.KEYED, Plant.FORGETFUL, files=4)
+    assert outcome.lost == {}
+    assert outcome.twice.total() > 0

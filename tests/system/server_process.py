@@ -158,13 +158,14 @@ class ServedProcess:
         shell_limits: str = "",
         awaited: bool = True,
         default_http_port: bool = False,
+        program: Sequence[str] = ("-m", "orbitmq.cli.main"),
     ) -> None:
-        """`shell_limits` is run by a shell before the server, for example `ulimit -f 2048`."""
+        """`shell_limits` is run by a shell before the server, for example `ulimit -f 2048`. program: what Python runs."""
         self.directory = directory
         self.data = directory / "data"
         self.log_path = directory / "log"
         self.name_port, self.port = ports or free_ports()
-        arguments: list[object] = [sys.executable, "-m", "orbitmq.cli.main", command]
+        arguments: list[object] = [sys.executable, *program, command]
         if command != "nameserver":
             arguments += ["--data", self.data, "--broker-port", self.port]
         if command != "broker":
