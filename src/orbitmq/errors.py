@@ -148,3 +148,7 @@ class StaleEpochError(RemoteError):
 
 class SparkUnavailableError(OrbitError):
     """This environment lacks what a Spark session needs: the package, a Java, or formats that can be found."""
+
+
+class SparkJobError(OrbitError):
+    """A job of Spark failed; the message has the reason that a task gave."""

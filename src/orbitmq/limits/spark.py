@@ -79,3 +79,74 @@ REPORT_TOPICS_DRAWN: Final = 8
 
 REPORT_NEAR_DAYS: Final = 3
 """Pending messages due within so many days are counted by the hour, later ones by the day."""
+
+# --- pipelines -----------------------------------------------------------------------------------------------------
+ARCHIVE_FILE_ROWS: Final = 1_000_000
+"""Default of `rows-per-file` of an archive: with 1 KB messages 50 to 500 MB of Parquet, which readers like best."""
+
+ARCHIVE_RANGE_BYTES: Final = 256 * 1024 * 1024
+"""How much of a commit log one task of an archive reads: a second or two of work, and files that are not small."""
+
+ARCHIVE_BATCH_TASKS: Final = 64
+"""Default of `tasks-per-batch` of an archive: what a stop request waits for, and what a run that is killed does again."""
+
+ARCHIVE_BUFFERED_BYTES: Final = 64 * 1024 * 1024
+"""Rows that a task of an archive holds for files that are open, all together; then the fullest one is written on."""
+
+ARCHIVE_ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Rows written to a file together: what a reader that wants a part of a file has to read at least."""
+
+ARCHIVE_OPEN_FILES_MAX: Final = 200
+"""Files that a task of an archive has open; then the oldest one is finished. A process has 1,024 file descriptors at times."""
+
+REPLAY_SLICE_ROWS: Final = 200_000
+"""Messages that a replay writes before it notes how far it is: the brokers hold their keys meanwhile, 30 MB, and a kill costs so many
+repeats. A slice costs half a second whatever it holds."""
+
+REPLAY_SLICE_MS: Final = 10_000
+"""How long a slice of a replay with a rate takes: what a stop request waits for."""
+
+REPLAY_TASK_ROWS_PER_SECOND: Final = 20_000
+"""What one task of a replay with a rate writes at most; a core writes ten times as many small rows. Further tasks share a higher rate."""
+
+REDRIVE_SLICE_LETTERS: Final = 20_000
+"""Dead letters that are sent before their place is noted."""
+
+REDRIVE_IN_FLIGHT_MAX: Final = 128
+"""Unanswered dead letters of one task."""
+
+SPARK_BROKEN_ROWS_MAX: Final = 10_000
+"""Rows of one task that cannot be scheduled and are put aside; more of them are no exceptions. The driver holds a kilobyte for each."""
+
+SCHEDULE_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Rows of one file of the far table as they are in memory, before they are compressed: a task holds them three times."""
+
+SCHEDULE_NEAR_PARTS: Final = 16
+"""Parts of the near rows of a job. A broker remembers a million keys of each while it is sent."""
+
+SCHEDULE_ATTEMPTS_MAX: Final = 5
+"""Times that the files of a job are trimmed because the frontier moved past their first rows, before the job is given up."""
+
+SCHEDULE_AGE_MS_MAX: Final = 86_400_000
+"""Age of an attempt whose files are still added. Files that nobody lists are removed a day later than that."""
+
+COMPACT_RANGE_BYTES: Final = 192 * 1024 * 1024
+"""Rows that one task of a compaction puts together, uncompressed: it holds them about three times."""
+
+COMPACT_ROUND_BYTES: Final = 16 * 1024**3
+"""Files, as they are stored, that one round of a compaction replaces. What is lost when the race for them is lost."""
+
+COMPACT_DAY_ROWS_MIN: Final = 2_000
+"""Rows below which a day gets no file of its own; files of fewer kilobytes than hundred cost more than they help."""
+
+COMPACT_DAY_FILES_MAX: Final = 8
+"""Small files of one day beyond which they become one."""
+
+COMPACT_LANDING_FILES_MIN: Final = 2
+"""Landing files that are worth a compaction; one alone was perhaps written by the last one."""
+
+COMPACT_ROUNDS_MAX: Final = 1_000
+"""Rounds of one run: at 16 GiB each, more than a table holds."""
+
+COMPACT_LOST_MAX: Final = 5
+"""Races lost one after the other before a compaction gives up."""

@@ -19,6 +19,7 @@ from typing import Any, Final
 from orbitmq.spark.pipelines.run import ALONE, Run, StopRequest, Summary
 
 PIPELINES: Final[dict[str, str]] = {
+    "replay": "orbitmq.spark.pipelines.replaying.replay:replay",
     "report": "orbitmq.spark.pipelines.reporting.report:report",
 }
 """Where each pipeline is, by its name: `module:function`."""

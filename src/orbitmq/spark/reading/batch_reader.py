@@ -19,7 +19,7 @@ from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.narrowing import Narrowing, narrowing
 from orbitmq.spark.reading.patience import Patience
 from orbitmq.spark.reading.plan import QueueRange, partitions
-from orbitmq.spark.reading.starting import check_queues, extents_of, resolve, topics_of
+from orbitmq.spark.reading.ranges import ranges_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,20 +55,7 @@ class BatchReader(DataSourceReader):
         return fetch_ranges(self.fetch, partition.ranges if isinstance(partition, Ranges) else ())
 
     def _ranges(self) -> list[QueueRange]:
-        options = self.options
-        fail = options.fail_on_data_loss
-        cluster = cluster_of(options.name_servers, options.pull_timeout_ms)
-        extents = extents_of(cluster, options.subscribed, topics_of(cluster, options.subscribed))
-        check_queues(extents, options.subscribed, options.starting, options.ending)
-        start = resolve(cluster, options.starting, extents, late_is_error=options.late_start_is_error, fail=fail)
-        end = resolve(cluster, options.ending, extents, late_is_error=False, fail=fail)
-        found: list[QueueRange] = []
-        for queue, extent in extents.items():
-            begin, stop = start[queue], end[queue]
-            found.append(
-                QueueRange(queue, extent.high if begin is None else begin, extent.high if stop is None else stop)
-            )
-        return self._narrowed(found)
+        return self._narrowed(ranges_of(self.options))
 
     def _narrowed(self, found: list[QueueRange]) -> list[QueueRange]:
         limits = self.narrowing

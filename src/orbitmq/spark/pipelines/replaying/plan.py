@@ -1,0 +1,146 @@
+"""The plan of a replay: which messages, cut into slices that are written one after the other.
+
+A slice takes from the queues of one day in proportion to what they hold, so that they move on together. The plan is made once and kept:
+a run that was killed goes on with the same slices, and so with the same parts of one idempotent work.
+
+Rules of this file
+1. Pure. Equal plans have equal slices.
+2. A row is named by where it came from (topic, broker, queue, offset), never by the slice that it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.spark import REPLAY_SLICE_MS, REPLAY_SLICE_ROWS, REPLAY_TASK_ROWS_PER_SECOND
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.reading.offsets import share
+
+VERSION: Final = 1
+
+
+class Stretch(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Offsets of one queue from `begin` on and below `end`, of which some may have no message; in an archive those of one `day`, which
+    else is empty."""
+
+    day: str
+    topic: str
+    broker: str
+    queue_id: int
+    begin: int
+    end: int
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """What one job of Spark writes."""
+
+    number: int
+    day: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def offsets(self) -> int:
+        return sum(stretch.end - stretch.begin for stretch in self.stretches)
+
+
+class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay does, as its folder keeps it.
+
+    work: the name under which the brokers know its rows. settings: those that may not change while it lasts, as texts. since_ms, until_ms:
+    of store times. brokers: for kept queues, the broker to write to by the broker it came from.
+    """
+
+    version: int = VERSION
+    work: str
+    settings: dict[str, str]
+    since_ms: int | None
+    until_ms: int | None
+    slice_rows: int
+    brokers: dict[str, str]
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def offsets(self) -> int:
+        return sum(stretch.end - stretch.begin for stretch in self.stretches)
+
+    def slices(self) -> Iterator[Slice]:
+        number = 0
+        for day, of_day in groupby(sorted(self.stretches), key=lambda stretch: stretch.day):
+            for stretches in _cuts(list(of_day), self.slice_rows):
+                yield Slice(number, day, stretches)
+                number += 1
+
+
+def _cuts(stretches: Sequence[Stretch], slice_rows: int) -> Iterator[tuple[Stretch, ...]]:
+    at = {stretch.queue: stretch.begin for stretch in stretches}
+    ends = {stretch.queue: stretch.end for stretch in stretches}
+    while True:
+        shares = share({queue: ends[queue] - begin for queue, begin in at.items()}, slice_rows)
+        if not shares:
+            return
+        taken = []
+        for stretch in stretches:
+            count = shares.get(stretch.queue, 0)
+            if count:
+                begin = at[stretch.queue]
+                taken.append(msgspec.structs.replace(stretch, begin=begin, end=begin + count))
+                at[stretch.queue] = begin + count
+        yield tuple(taken)
+
+
+def slice_rows_for(rate: float | None) -> int:
+    """Rows of a slice: with a rate few enough that a stop request is heard soon."""
+    return REPLAY_SLICE_ROWS if rate is None else max(1, min(REPLAY_SLICE_ROWS, int(rate * REPLAY_SLICE_MS / 1_000)))
+
+
+def tasks_for(rate: float) -> int:
+    """How many tasks share a rate: one, unless it is more than one can write."""
+    return max(1, -int(-rate // REPLAY_TASK_ROWS_PER_SECOND))
+
+
+def check_same(plan: ReplayPlan, settings: Mapping[str, str], folder: str) -> None:
+    """Raises when a folder is of a replay with other settings."""
+    if plan.version != VERSION:
+        raise ConfigurationError(
+            f"the replay in {folder} was begun by another version of orbitmq",
+            remedy="end it with that version, or give this one another folder",
+        )
+    for name in sorted(plan.settings.keys() | settings.keys()):
+        before, now = plan.settings.get(name, ""), settings.get(name, "")
+        if before != now:
+            raise ConfigurationError(
+                f"the replay in {folder} was begun with {name}={before!r}, and now it is {now!r}",
+                remedy="go on with the settings it was begun with, or give this one another folder",
+            )
+
+
+def brokers_for(stretches: Iterable[Stretch], queue_counts: Mapping[str, int], topic: str) -> dict[str, str]:
+    """Where kept queues go: to the broker of the same name, else to the brokers in turn, by their names.
+
+    queue_counts: writable queues of the target topic by broker. `ConfigurationError` when a queue would have no place.
+    """
+    sources: dict[str, int] = {}
+    for stretch in stretches:
+        sources[stretch.broker] = max(sources.get(stretch.broker, 0), stretch.queue_id)
+    targets = sorted(queue_counts)
+    strangers = [name for name in sorted(sources) if name not in queue_counts]
+    chosen = {name: name for name in sources if name in queue_counts}
+    chosen.update({name: targets[place % len(targets)] for place, name in enumerate(strangers)})
+    for source, highest in sorted(sources.items()):
+        target = chosen[source]
+        if highest >= queue_counts[target]:
+            raise ConfigurationError(
+                f"queue {highest} of broker {source} has no place in topic {topic!r}, which has {queue_counts[target]} queues at "
+                f"broker {target}",
+                remedy=f"give the topic {highest + 1} queues: orbitmq topic update {topic} --queues {highest + 1}; or choose queues anew",
+            )
+    return chosen

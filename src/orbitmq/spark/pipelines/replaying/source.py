@@ -1,0 +1,130 @@
+"""Where a replay reads: an archive, or the topics of a cluster. Both know what there is, and the rows of a slice of it.
+
+Rules of this file
+1. `stretches` is asked once for a replay; what is there later does not count.
+2. `ordered` leaves the messages of a queue in their order, in one task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from orbitmq.client.addresses import parse_addresses
+from orbitmq.errors import ConfigurationError
+from orbitmq.spark.options import PropertiesForm
+from orbitmq.spark.pipelines.failed_jobs import job_errors
+from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
+from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, of_slice, selected
+from orbitmq.spark.reading.offsets import to_json
+from orbitmq.spark.reading.patience import Patience
+from orbitmq.spark.row_schema import whole_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TIMEOUT_MS: Final = 3_000
+PATIENCE_MS: Final = 60_000
+"""With servers that are away, as the data source has it."""
+
+
+class Source(Protocol):
+    def stretches(self, since_ms: int | None, until_ms: int | None) -> Sequence[Stretch]: ...
+
+    def rows(self, piece: Slice) -> DataFrame: ...
+
+    def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
+        """Those rows in so many tasks; None leaves it to Spark."""
+
+
+class ArchiveSource:
+    """Parquet files in directories `topic=.../day=...`."""
+
+    def __init__(self, spark: SparkSession, place: str, topics: Sequence[str]) -> None:
+        from pyspark.sql import functions as F
+
+        self._place = place
+        schema = f"{whole_schema(PropertiesForm.MAP)}, day string"
+        with job_errors(f"reading archive {place}"):
+            frame = spark.read.schema(schema).option("pathGlobFilter", "*.parquet").parquet(place)
+        self._topics = sorted(set(topics))
+        self._frame = frame.where(F.col("topic").isin(self._topics)) if topics else frame
+
+    def stretches(self, since_ms: int | None, until_ms: int | None) -> list[Stretch]:
+        from pyspark.sql import functions as F
+
+        meant = selected(self._frame, Choice(since_ms=since_ms, until_ms=until_ms))
+        groups = meant.groupBy("day", "topic", "brokerName", "queueId")
+        with job_errors(f"looking over archive {self._place}"):
+            found = groups.agg(F.min("queueOffset"), F.max("queueOffset") + 1).collect()
+        stretches = [Stretch(*row) for row in found]
+        missing = sorted(set(self._topics) - {stretch.topic for stretch in stretches})
+        if missing:
+            raise ConfigurationError(
+                f"archive {self._place} has no messages of topic {', '.join(missing)} in that time",
+                remedy="its directories topic=... say which topics it has",
+            )
+        return sorted(stretches)
+
+    def rows(self, piece: Slice) -> DataFrame:
+        return of_slice(self._frame, piece)
+
+    def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
+        return in_order(rows, tasks)
+
+
+class TopicSource:
+    """Topics of a cluster, from their oldest message to what is there at the start."""
+
+    def __init__(self, spark: SparkSession, name_server: str, topics: Sequence[str], expression: str) -> None:
+        self._spark = spark
+        self._options = {"nameServer": name_server}
+        self._topics = ",".join(sorted(set(topics)))
+        self._expression = expression
+
+    def stretches(self, since_ms: int | None, until_ms: int | None) -> list[Stretch]:
+        from orbitmq.spark.options import read_options
+        from orbitmq.spark.reading.ranges import ranges_of
+
+        options = {**self._options, "subscribe": self._topics, "startingOffsetsByTimestampStrategy": "latest"}
+        if since_ms is not None:
+            options["startingTimestamp"] = str(since_ms)
+        if until_ms is not None:
+            options["endingTimestamp"] = str(until_ms)
+        wanted = read_options(options, streaming=False)
+        found = Patience(PATIENCE_MS).run(f"looking up topics {self._topics}", lambda: ranges_of(wanted))
+        return sorted(
+            Stretch("", piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
+            for piece in found
+            if piece.count > 0
+        )
+
+    def rows(self, piece: Slice) -> DataFrame:
+        assigned: dict[str, dict[str, list[int]]] = {}
+        for stretch in piece.stretches:
+            assigned.setdefault(stretch.topic, {}).setdefault(stretch.broker, []).append(stretch.queue_id)
+        starts = to_json({stretch.queue: stretch.begin for stretch in piece.stretches})
+        ends = to_json({stretch.queue: stretch.end for stretch in piece.stretches})
+        reader = self._spark.read.format("orbitmq").options(**self._options, subExpression=self._expression)
+        reader = reader.option("assign", json.dumps(assigned))
+        return reader.options(startingOffsets=json.dumps(starts), endingOffsets=json.dumps(ends)).load()
+
+    def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
+        return rows if tasks is None else rows.coalesce(tasks)
+
+
+def writable_queues(name_server: str, topic: str) -> dict[str, int]:
+    """How many queues a topic has at each broker. `RouteNotFoundError` when there is no such topic."""
+    from orbitmq.spark.reading.cluster import cluster_of
+
+    cluster = cluster_of(parse_addresses(name_server), TIMEOUT_MS)
+    route = Patience(PATIENCE_MS).run(f"looking up topic {topic!r}", lambda: cluster.route(topic, fresh=True))
+    counts = Counter(queue.broker_name for queue in route.publish_queues)
+    if not counts:
+        raise ConfigurationError(
+            f"topic {topic!r} cannot be written to",
+            remedy=f"give it the permission: orbitmq topic update {topic} --perm 6",
+        )
+    return dict(counts)

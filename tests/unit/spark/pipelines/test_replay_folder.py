@@ -1,0 +1,46 @@
+"""The folder of a replay: what it keeps comes back, and what it cannot read is no beginning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.spark.pipelines.replaying.folder import Done, ReplayFolder
+from orbitmq.spark.pipelines.replaying.plan import ReplayPlan, Stretch
+
+PLAN = ReplayPlan(
+    work="w", settings={"to": "t"}, since_ms=1, until_ms=None, slice_rows=5, brokers={"a": "b"},
+    stretches=(Stretch("2026-05-01", "orders", "a", 0, 0, 9),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_what_was_kept_comes_back(tmp_path: Path, form: str) -> None:
+    place = form.format(tmp_path / "deep" / "er")
+    folder = ReplayFolder(place)
+    assert (folder.plan(), folder.done()) == (None, Done())
+    folder.begin(PLAN)
+    for slices in (1, 2):
+        folder.keep(Done(slices=slices, rows_read=8, rows_written=7))
+    again = ReplayFolder(place)
+    assert (again.plan(), again.done()) == (PLAN, Done(slices=2, rows_read=8, rows_written=7))
+    assert sorted(path.name for path in (tmp_path / "deep" / "er").iterdir()) == ["done.json", "plan.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"work": 5}', "[1]"])
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"plan.json cannot be read: .*begin anew in another folder"):
+        ReplayFolder(str(tmp_path)).plan()
+
+
+def test_a_place_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"checkpoint .*file/folder cannot be made"):
+        ReplayFolder(str(tmp_path / "file" / "folder")).begin(PLAN)
+    with pytest.raises(ConfigurationError, match="checkpoint 'nowhere://x' is no folder"):
+        ReplayFolder("nowhere://x")
