@@ -104,5 +104,32 @@ FAR_TABLE_SHARES_MAX: Final = 8
 FAR_TABLE_AHEAD_MAX: Final = 2
 """A broker that got this many shares more than another one that asks, too, waits for it."""
 
+FAR_TABLE_SNAPSHOT_RECORDS: Final = 1_000
+"""Records of the far table's catalog behind its saved state, beyond which it is saved anew: 30 ms of a start."""
+
+FAR_TABLE_SNAPSHOT_MS: Final = 30_000
+"""The catalog is saved, and its copy put beside the table's files, within this after a change."""
+
+FAR_TABLE_CLAIM_MS_MIN: Final = 200
+"""Pause between two requests of a broker for a further share."""
+
+FAR_TABLE_READ_ROWS: Final = 2_000
+"""Rows of the far table that are read and stored together."""
+
+FAR_TABLE_SLICE_ROWS: Final = 100
+"""Of them appended in one loop turn: half a millisecond."""
+
+FAR_TABLE_SYNC_LOOK_MS: Final = 50
+"""Pause between two looks whether the log is synced behind promoted rows."""
+
+FAR_TABLE_REQUESTS_MAX: Final = 1_000
+"""Requests about the far table that wait for a decision; further ones are refused."""
+
+FAR_TABLE_SEARCH_ROWS_MAX: Final = 50_000_000
+"""Rows that one recall without a due time looks through: a minute of work of the helper process."""
+
+FAR_TABLE_RECALL_ROWS_MAX: Final = 10_000
+"""Rows that one recall by key may mean: one record of a megabyte."""
+
 FAR_TABLE_PAGE_ITEMS: Final = 1_000
 """Files, recalls or shares in one answer."""

@@ -5,7 +5,7 @@ are read a row group at a time while the bucket is gone through.
 
 Rules of this file
 1. The files of a bucket never change and their order is given, so the number of a row is the same for ever.
-2. A recalled row keeps its number and is left out.
+2. Recalled rows have their numbers like all others; whoever stores rows leaves them out.
 3. Going back is possible and costs reading from the start.
 """
 
@@ -21,12 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.errors import RecordError
-from orbitmq.timing.far_table.rows import ANY_QUEUE, FarMessage, FarName, messages_of, named_rows, rows_between
+from orbitmq.timing.far_table.rows import ANY_QUEUE, FarMessage, messages_of, rows_between
 
 _ORDER: Final = [("due", "ascending"), ("file", "ascending"), ("row", "ascending")]
-_PLACES: Final = pa.schema(
-    [("due", pa.int64()), ("file", pa.int32()), ("row", pa.int64()), ("recalled", pa.bool_()), ("size", pa.int64())]
-)
+_PLACES: Final = pa.schema([("due", pa.int64()), ("file", pa.int32()), ("row", pa.int64()), ("size", pa.int64())])
 
 Open = Callable[[int], pq.ParquetFile]
 """The file with this number in the bucket."""
@@ -77,41 +75,37 @@ class BucketRows:
         self,
         open_file: Open,
         parts: Sequence[FilePart],
-        recalled: Sequence[FarName] = (),
         *,
         guard: Guard = lambda number, use: use(),
     ) -> None:
-        """Reads all of them once. Raises what `open_file` and reading raise, and RecordError. Cost: 1 us a row and more for recalls."""
+        """Reads all of them once. Raises what `open_file` and reading raise, and RecordError. Cost: 1 us a row."""
         self._open = open_file
         self._guard = guard
         self._parts = list(parts)
         self._readers: dict[int, _Reader] = {}
         self._next = 0
         self.topics: Counter[str] = Counter()
-        """Rows that are not recalled, by topic."""
-        found = [guard(number, partial(self._places_in, number, recalled)) for number in range(len(self._parts))]
+        """Rows by topic."""
+        found = [guard(number, partial(self._places_in, number)) for number in range(len(self._parts))]
         self._order = pa.concat_tables([_PLACES.empty_table(), *found]).sort_by(_ORDER)
 
-    def _places_in(self, number: int, recalled: Sequence[FarName]) -> pa.Table:
-        found = [self._places(number, first, table, recalled) for first, table in self._pieces(number)]
+    def _places_in(self, number: int) -> pa.Table:
+        found = [self._places(number, first, table) for first, table in self._pieces(number)]
         return pa.concat_tables([_PLACES.empty_table(), *found])
 
     def _pieces(self, number: int) -> Iterator[tuple[int, pa.Table]]:
         part = self._parts[number]
         return rows_between(self._open(number), part.from_ms, part.until_ms)
 
-    def _places(self, number: int, first: int, table: pa.Table, recalled: Sequence[FarName]) -> pa.Table:
+    def _places(self, number: int, first: int, table: pa.Table) -> pa.Table:
         count = table.num_rows
-        gone = named_rows(table, recalled) if recalled else pa.array([False] * count, pa.bool_())
-        gone = gone.combine_chunks() if isinstance(gone, pa.ChunkedArray) else gone
-        for entry in pc.value_counts(table.column("topic").filter(pc.invert(gone))).to_pylist():
+        for entry in pc.value_counts(table.column("topic")).to_pylist():
             self.topics[entry["values"]] += entry["counts"]
         return pa.table(
             [
                 table.column("deliverTimestamp").cast(pa.int64()),
                 pa.array([number] * count, pa.int32()),
                 pa.array(range(first, first + count), pa.int64()),
-                gone,
                 pc.binary_length(table.column("body")).cast(pa.int64()),
             ],
             schema=_PLACES,
@@ -119,27 +113,18 @@ class BucketRows:
 
     @property
     def count(self) -> int:
-        """Recalled ones included: the index behind the last row."""
         return int(self._order.num_rows)
-
-    @property
-    def recalled_count(self) -> int:
-        return int(pc.sum(self._order.column("recalled"), min_count=0).as_py())
 
     def take(self, start: int, rows_max: int, bytes_max: int) -> tuple[int, list[NumberedRow]]:
         """The messages from index `start` on with their numbered, in order, at most so many and so large together but one row at
-        least; and the index behind what was looked at. Recalled rows are left out."""
+        least; and the index behind what was looked at."""
         window = self._order.slice(start, rows_max)
         end = start + _within(window.column("size").to_pylist(), bytes_max)
         window = window.slice(0, end - start)
         if start < self._next:
             self._readers.clear()
         self._next = end
-        numbers = range(start, end)
-        kept = pc.invert(window.column("recalled")).to_pylist()
-        numbered = [number for number, is_kept in zip(numbers, kept, strict=True) if is_kept]
-        window = window.filter(pa.array(kept, pa.bool_()))
-        if not numbered:
+        if start == end:
             return end, []
         by_file: dict[int, list[tuple[int, int]]] = {}
         for at, (file, row) in enumerate(
@@ -155,7 +140,7 @@ class BucketRows:
             places += [at for _, at in rows]
         order = pc.sort_indices(pa.array(places, pa.int64()))
         messages = _messages(pa.concat_tables(tables).take(order))
-        return end, [NumberedRow(number, *message) for number, message in zip(numbered, messages, strict=True)]
+        return end, [NumberedRow(number, *message) for number, message in zip(range(start, end), messages, strict=True)]
 
 
 def _messages(table: pa.Table) -> list[tuple[FarMessage, str]]:

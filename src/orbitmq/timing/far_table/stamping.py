@@ -21,7 +21,7 @@ from orbitmq.protocol.records import encode_stored
 from orbitmq.protocol.sysflag import SysFlag
 from orbitmq.store.message import LOCAL_HOST, EncodedMessage
 from orbitmq.store.store import CRC_MASK
-from orbitmq.timing.far_table.row_marks import RowMark, mark_entry, prepared_offset
+from orbitmq.timing.far_table.row_marks import mark_entry, prepared_offset
 from orbitmq.timing.far_table.rows import ANY_QUEUE, FarMessage
 from orbitmq.timing.restoring import QUARANTINE_REASON, REASON_CHARS_MAX
 from orbitmq.timing.timer_times import slot_time
@@ -38,8 +38,6 @@ class Stamp(msgspec.Struct, kw_only=True):
 
     table: str
     bucket_ms: int
-    first: int
-    """The share of the bucket, by its first row."""
     precision_ms: int
     """Width of a slot of the broker's wheel."""
     own: bytes
@@ -52,7 +50,7 @@ class Stamp(msgspec.Struct, kw_only=True):
 
 def stamped(row: int, message: FarMessage, stamp: Stamp, problem: str = "") -> EncodedMessage:
     """The record of a row's message; one for the quarantine where it cannot be stored, or there is a `problem` already. 5 us."""
-    mark = mark_entry(RowMark(stamp.table, stamp.bucket_ms, stamp.first, row))
+    mark = mark_entry(stamp.table, stamp.bucket_ms, row)
     try:
         if problem:
             raise RecordError(problem)

@@ -85,28 +85,31 @@ class OpenBucket(msgspec.Struct, tag="bucket"):
     bucket_ms: int
     until_ms: int
     files: list[ListedFile]
-    recalled: list[tuple[str, str]]
-    """Topic and message id."""
 
 
 class BucketFacts(msgspec.Struct):
     rows: int
-    """Recalled ones included."""
-    recalled: int
     topics: dict[str, int]
+    """Rows by topic."""
 
 
 class TakeRows(msgspec.Struct, tag="take"):
-    """Rows of the bucket that was opened last, from `start` to before `end`, as many as the bounds allow: answers the number
-    of the row behind them, and the slices as blob. FarUnreachableError when another bucket is open."""
+    """Rows of the bucket that was opened last, from `start` to before `end`, as many as the bounds allow: answers their
+    `TakenRows`, with the slices as blob. FarUnreachableError when another bucket is open."""
 
     bucket_ms: int
-    first: int
     start: int
     end: int
     bytes_max: int
     slice_rows: int
     place: Place
+
+
+class TakenRows(msgspec.Struct):
+    end: int
+    """Number of the row behind them."""
+    names: list[tuple[str, str]]
+    """Topic and unique key of each."""
 
 
 TableCall = Look | Create | Publish | Remove | Missing | Find | OpenBucket | TakeRows
@@ -166,7 +169,7 @@ class TableFiles(HelperProcess):
     def open_bucket(self, request: OpenBucket) -> BucketFacts:
         return self.ask(request, BucketFacts)[0]
 
-    def take_rows(self, request: TakeRows) -> tuple[int, list[bytes]]:
-        """The number of the row behind those taken, and slices for `decode_messages`."""
-        end, blob = self.ask(request, int)
-        return end, decode_slices(blob)
+    def take_rows(self, request: TakeRows) -> tuple[TakenRows, list[bytes]]:
+        """What was taken, and slices for `decode_messages`."""
+        taken, blob = self.ask(request, TakenRows)
+        return taken, decode_slices(blob)

@@ -40,6 +40,7 @@ from orbitmq.timing.far_table.table_calls import (
     Remove,
     Seen,
     TableCall,
+    TakenRows,
     TakeRows,
     encode_slices,
 )
@@ -48,6 +49,7 @@ from orbitmq.timing.far_table.table_file import TABLE_FILE, TableHead, decode_he
 R = TypeVar("R")
 OPEN_FILES_MAX: Final = 200
 """Files that are kept open with their footers."""
+PLACES: Final = ("landing", "buckets")
 END_OF_TIME_MS: Final = 1 << 62
 
 
@@ -84,7 +86,7 @@ class TableServer:
                 self.remove(call.names)
                 return None, b""
             case Missing():
-                return [name for name in call.names if not self.storage.exists(name)], b""
+                return self.missing(call.names), b""
             case Find():
                 return self.find(call), b""
             case OpenBucket():
@@ -107,11 +109,16 @@ class TableServer:
     def create(self, head: TableHead) -> TableHead:
         content = self.storage.read(TABLE_FILE)
         if content is None:
-            for directory in ("landing", "buckets"):
+            for directory in PLACES:
                 self.storage.make_directory(directory)
             self.storage.write(TABLE_FILE, encode_head(head))
             return head
         return decode_head(content)
+
+    def missing(self, names: list[str]) -> list[str]:
+        """Those that are not below the directories of a table: a listing of each, however many names there are."""
+        there = {name for place in PLACES for name in self.storage.names(place)}
+        return [name for name in names if name not in there]
 
     def remove(self, names: list[str]) -> None:
         for name in names:
@@ -161,17 +168,15 @@ class TableServer:
     def open_bucket(self, call: OpenBucket) -> BucketFacts:
         self._bucket = None
         files = sorted(call.files, key=lambda file: file.name)
-        recalled = [FarName(topic, name, True) for topic, name in call.recalled]
         rows = BucketRows(
             lambda number: self._parquet(files[number].name),
             [part_of(file, call.bucket_ms, call.until_ms) for file in files],
-            recalled,
             guard=lambda number, use: self._reading(files[number].name, use),
         )
         self._bucket = call, rows
-        return BucketFacts(rows.count, rows.recalled_count, dict(rows.topics))
+        return BucketFacts(rows.count, dict(rows.topics))
 
-    def take_rows(self, call: TakeRows) -> tuple[int, bytes]:
+    def take_rows(self, call: TakeRows) -> tuple[TakenRows, bytes]:
         if self._bucket is None or self._bucket[0].bucket_ms != call.bucket_ms:
             raise FarUnreachableError(f"the bucket {call.bucket_ms} is not open")
         opened, rows = self._bucket
@@ -179,17 +184,16 @@ class TableServer:
         stamp = Stamp(
             table=opened.table,
             bucket_ms=call.bucket_ms,
-            first=call.first,
             precision_ms=place.precision_ms,
             own=place.own,
             store_host=place.store_host,
             body_bytes_max=place.body_bytes_max,
             queues=place.queues,
         )
-        end, messages = rows.take(call.start, call.end - call.start, call.bytes_max)
-        return end, encode_slices(
-            [stamped(row.row, row.message, stamp, row.problem) for row in messages], call.slice_rows
-        )
+        end, taken = rows.take(call.start, call.end - call.start, call.bytes_max)
+        names = [(row.message.topic, row.message.message_id) for row in taken]
+        messages = [stamped(row.row, row.message, stamp, row.problem) for row in taken]
+        return TakenRows(end, names), encode_slices(messages, call.slice_rows)
 
 
 def part_of(file: ListedFile, from_ms: int | None, until_ms: int | None) -> FilePart:
