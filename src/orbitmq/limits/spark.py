@@ -90,10 +90,10 @@ ARCHIVE_RANGE_BYTES: Final = 256 * 1024 * 1024
 ARCHIVE_BATCH_TASKS: Final = 64
 """Default of `tasks-per-batch` of an archive: what a stop request waits for, and what a run that is killed does again."""
 
-ARCHIVE_BUFFERED_BYTES: Final = 64 * 1024 * 1024
+ARCHIVE_BUFFERED_BYTES: Final = 128 * 1024 * 1024
 """Rows that a task of an archive holds for files that are open, all together; then the fullest one is written on."""
 
-ARCHIVE_ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
+ARCHIVE_ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 """Rows written to a file together: what a reader that wants a part of a file has to read at least."""
 
 ARCHIVE_OPEN_FILES_MAX: Final = 200
@@ -150,3 +150,6 @@ COMPACT_ROUNDS_MAX: Final = 1_000
 
 COMPACT_LOST_MAX: Final = 5
 """Races lost one after the other before a compaction gives up."""
+
+REDRIVE_TASKS: Final = 8
+"""Tasks that share a slice of dead letters; each sends some thousand a second."""

@@ -12,6 +12,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 import numpy as np
@@ -42,16 +43,21 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True):
     quarantine_path: str | None
 
 
-def range_batches(part: LogRange, rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in the order of the log. Raises StoreDamagedError, StoreError."""
-    damage: Failing | Quarantine = (
-        Failing(part.path)
+def range_batches(part: LogRange, rules: RowRules, tell: Tell | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in the order of the log. Damage goes to `tell` where it is given, else where the rules say.
+
+    Raises StoreDamagedError, StoreError.
+    """
+    damage: AbstractContextManager[Tell] = (
+        nullcontext(tell)
+        if tell is not None
+        else Failing(part.path)
         if rules.quarantine_path is None
         else Quarantine(rules.quarantine_path, part.path, part.first)
     )
     place = place_at(rules.place)._replace(path=part.path)
-    with damage as tell, place.opened() as file:
-        yield from _joined(_RangeReader(part, rules, file, tell).batches())
+    with damage as told, place.opened() as file:
+        yield from _joined(_RangeReader(part, rules, file, told).batches())
 
 
 class _RangeReader:

@@ -19,6 +19,8 @@ from typing import Any, Final
 from orbitmq.spark.pipelines.run import ALONE, Run, StopRequest, Summary
 
 PIPELINES: Final[dict[str, str]] = {
+    "archive": "orbitmq.spark.pipelines.archiving.archive:archive",
+    "redrive": "orbitmq.spark.pipelines.redriving.redrive:redrive",
     "replay": "orbitmq.spark.pipelines.replaying.replay:replay",
     "report": "orbitmq.spark.pipelines.reporting.report:report",
 }

@@ -52,6 +52,8 @@ class Setting:
     kind: Kind = Kind.PLAIN
     minimum: int | float | None = None
     maximum: int | float | None = None
+    replaces_cluster: bool = False
+    """Where it is given no cluster is asked, and the command fills in no name server."""
 
 
 class Form(Enum):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from orbitmq.errors import (
     RouteNotFoundError,
 )
 from orbitmq.limits.client import BULK_BUFFER_BYTES, BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX
+from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.records import RECORD_BYTES_MIN
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -107,19 +108,28 @@ def _place(queue: MessageQueue, address: str) -> str:
     return f"topic {queue.topic!r}, broker {broker}, queue {queue.queue_id}"
 
 
+Tell = Callable[[MessageQueue, int, str, bytes], None]
+"""Queue and offset of a message that cannot be read, why, and its bytes as the broker sent them."""
+
+
 def fetch_ranges(
-    fetch: Fetch, ranges: tuple[QueueRange, ...], clock: Waiting | None = None
+    fetch: Fetch, ranges: tuple[QueueRange, ...], clock: Waiting | None = None, tell: Tell | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of all the ranges, one after the other. A batch holds rows of one queue, some MiB of them."""
+    """The messages of all the ranges, one after the other. A batch holds rows of one queue, some MiB of them.
+
+    A damaged message ends the read, unless there is somebody to `tell`; then the others follow.
+    """
     cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms)
     for found in ranges:
         # the topic was there when the batch was planned: a name server that does not know it has just been started
         patience = Patience(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
-        yield from _RangeReader(fetch, found, cluster, patience).batches()
+        yield from _RangeReader(fetch, found, cluster, patience, tell).batches()
 
 
 class _RangeReader:
-    def __init__(self, fetch: Fetch, found: QueueRange, cluster: Cluster, patience: Patience) -> None:
+    def __init__(
+        self, fetch: Fetch, found: QueueRange, cluster: Cluster, patience: Patience, tell: Tell | None
+    ) -> None:
         from orbitmq.columns.schema import PropertiesAs
 
         self._fetch = fetch
@@ -127,6 +137,7 @@ class _RangeReader:
         self._queue = found.queue
         self._cluster = cluster
         self._patience = patience
+        self._tell = tell
         self._reported_until = found.begin
         self._filter = TagFilter.parse(fetch.expression)
         self._properties: PropertiesAs = PropertiesAs(fetch.properties)
@@ -285,27 +296,39 @@ class _RangeReader:
         starts = np.array(found if in_order else sorted(found), np.int64)
         data = line.buffer.data
         examined = examine(data, starts)
-        if examined.damaged:
-            raise self._damaged(line, examined.damaged[0].position, examined.damaged[0].why)
+        for damaged in examined.damaged:
+            self._tell_damaged(line, damaged.position, damaged.why)
         names = self._fetch.names
         wanted = None if self._filter.accepts_all else self._filter.tags
         if wanted is not None and _TAGS not in names:
             names = (*names, _TAGS)
-        try:
-            batches = record_batches(
-                data,
-                examined.layout,
-                names,
-                broker_name=self._queue.broker_name,
-                properties=self._properties,
-                batch_bytes=2 * BULK_BUFFER_BYTES,
-            )
-            if not in_order:
-                batches = _reordered(batches, examined.layout.numbers("queueOffset"))
-            for batch in batches:
-                yield batch if wanted is None else _with_tags(batch, wanted, self._fetch.names)
-        except DamagedRecordError as error:
-            raise self._damaged(line, error.position, error.why) from error
+        layout = examined.layout
+        while layout.count:
+            try:
+                batches = record_batches(
+                    data,
+                    layout,
+                    names,
+                    broker_name=self._queue.broker_name,
+                    properties=self._properties,
+                    batch_bytes=2 * BULK_BUFFER_BYTES,
+                )
+                if not in_order:
+                    batches = _reordered(batches, layout.numbers("queueOffset"))
+                for batch in batches:
+                    yield batch if wanted is None else _with_tags(batch, wanted, self._fetch.names)
+                return
+            except DamagedRecordError as error:
+                self._tell_damaged(line, error.position, error.why)
+                # in order, the rows before it were given out; else none was
+                layout = layout.select(layout.starts > error.position if in_order else layout.starts != error.position)
+
+    def _tell_damaged(self, line: Line, position: int, why: str) -> None:
+        if self._tell is None:
+            raise self._damaged(line, position, why)
+        (size,) = _size_at(line.buffer.data, position)
+        content = bytes(line.buffer.data[position : position + min(max(size, RECORD_BYTES_MIN), QUARANTINED_BYTES_MAX)])
+        self._tell(self._queue, self._offset_at(line, position), why, content)
 
     def _starts(self, line: Line, segment: Segment) -> list[int]:
         """Where the records of one answer begin that belong to its ask."""

@@ -1,0 +1,287 @@
+"""The pipeline `archive`: its settings, and one batch after the other.
+
+Rules of this file
+1. A batch is planned, written by tasks, and committed as a whole; between two of them a stop request counts.
+2. What the summary counts was committed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.spark import ARCHIVE_BATCH_TASKS, ARCHIVE_FILE_ROWS
+from orbitmq.spark.pipelines.run import ALONE, Run, Stage, Summary
+from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting, pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from orbitmq.spark.pipelines.archiving.directory import ArchiveDirectory
+    from orbitmq.spark.pipelines.archiving.landing import FileForm
+    from orbitmq.spark.pipelines.archiving.plan import ArchiveSource, Piece
+    from orbitmq.spark.pipelines.archiving.tasks import Done
+    from orbitmq.spark.reading.offsets import Offsets
+
+_CLOCK: Final = SystemClock()
+_TOPIC: Final = "topic"
+"""Stands in the names of directories, so it is no column of the files."""
+
+
+class Compression(StrEnum):
+    """Of the files."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    GZIP = "gzip"
+    NONE = "none"
+
+
+class ArchivedProperties(StrEnum):
+    """Form of the column `properties`."""
+
+    MAP = "map"
+    JSON = "json"
+    NONE = "none"
+
+
+@pipeline
+def archive(
+    spark: SparkSession,
+    *,
+    to: Annotated[str, Setting("Directory or URL of the archive, which the workers reach as well.", metavar="URL")],
+    name_server: NameServerSetting = None,
+    topic: Annotated[
+        Sequence[str],
+        Setting("Topics to archive. With `store` all topics are taken when none is named.", metavar="NAME"),
+    ] = (),
+    topic_pattern: Annotated[
+        str | None, Setting("Archives every topic whose whole name matches this regular expression.", metavar="REGEX")
+    ] = None,
+    store: Annotated[
+        Sequence[str],
+        Setting(
+            "Store directory of a broker, orbitmq's or RocketMQ's, to read instead of asking a cluster; of several each with the "
+            "name of its broker.",
+            metavar="[NAME=]DIRECTORY",
+            replaces_cluster=True,
+        ),
+    ] = (),
+    since_ms: Annotated[
+        int | None,
+        Setting(
+            "Leaves out what was stored before, where the archive begins with a queue or a log.", kind=Kind.INSTANT
+        ),
+    ] = None,
+    columns: Annotated[
+        Sequence[str],
+        Setting("Columns of the files; all when none is named. The topic is in the directory.", metavar="NAME"),
+    ] = (),
+    properties: Annotated[ArchivedProperties, Setting("Form of the column `properties`.")] = ArchivedProperties.MAP,
+    compression: Annotated[Compression, Setting("Compression of the files.")] = Compression.ZSTD,
+    rows_per_file: Annotated[
+        int, Setting("Most rows of a file.", minimum=1, maximum=ARCHIVE_FILE_ROWS)
+    ] = ARCHIVE_FILE_ROWS,
+    tasks_per_batch: Annotated[
+        int,
+        Setting("Tasks whose files are committed together; a stop request waits for them.", minimum=1, maximum=10_000),
+    ] = ARCHIVE_BATCH_TASKS,
+    follow: Annotated[bool, Setting("Goes on with what is new, until it is asked to stop.")] = False,
+    every_ms: Annotated[
+        int, Setting("How often `follow` looks for something new.", kind=Kind.SPAN, minimum=100)
+    ] = 60_000,
+    fail_on_data_loss: Annotated[
+        bool,
+        Setting("Whether messages that were removed before they were archived end the run; else they are counted."),
+    ] = True,
+    retry_timeout_ms: Annotated[
+        int, Setting("How long a server that is away is tried again.", kind=Kind.SPAN, minimum=0)
+    ] = 60_000,
+    verify_checksums: Annotated[bool, Setting("Whether the checksum of every body is computed; for `store`.")] = True,
+    run: Run = ALONE,
+) -> Summary:
+    """Topics, or the logs of brokers, into Parquet files by topic and day: every message once.
+
+    Takes what is new since the last run into the same directory. Whatever is killed, the next run goes on behind the last batch
+    that was committed, and readers (Spark, DuckDB, pandas, Trino) never see a file of another one. Messages that cannot be read are
+    listed in `_quarantine` below the directory, and counted.
+    """
+    from orbitmq.spark.pipelines.archiving.directory import opened
+    from orbitmq.spark.pipelines.archiving.landing import FileForm
+
+    begun_ns = _CLOCK.monotonic_ns()
+    if not store and name_server is None:
+        raise ConfigurationError(
+            "there is nothing to archive from", remedy="give a name-server with topics, or a store"
+        )
+    if store and name_server is not None:
+        raise ConfigurationError("name-server and store are given together", remedy="archive them into two directories")
+    if not store and not topic and topic_pattern is None:
+        raise ConfigurationError("no topic is named", remedy="give topic, or topic-pattern")
+    if topic and topic_pattern is not None:
+        raise ConfigurationError("topic and topic-pattern are given together", remedy="give one of them")
+    names = _columns(columns, with_properties=properties is not ArchivedProperties.NONE)
+    source: ArchiveSource
+    fixed = {"columns": ",".join(names), "properties": properties.value}
+    if store:
+        from orbitmq.spark.pipelines.archiving.logs import Logs
+
+        fixed["topic"], fixed["topic-pattern"] = ",".join(sorted(topic)), topic_pattern or ""
+        source = Logs(
+            stores=store,
+            topics=topic,
+            pattern=topic_pattern,
+            since_ms=since_ms,
+            columns=names,
+            properties=properties.value,
+            verify_checksums=verify_checksums,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+    else:
+        from orbitmq.spark.pipelines.archiving.topics import Topics
+
+        assert name_server is not None
+        source = Topics(
+            name_server=name_server,
+            topics=topic,
+            pattern=topic_pattern,
+            since_ms=since_ms,
+            columns=names,
+            properties=properties.value,
+            rows_per_file=rows_per_file,
+            retry_timeout_ms=retry_timeout_ms,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+    form = FileForm(columns=names, compression=compression.value, rows_per_file=rows_per_file)
+    counts = _Counts()
+    with opened(to, source.source, fixed, owner=uuid.uuid4().hex) as directory:
+        archiving = _Archiving(spark, to, directory, source, form, counts, tasks_per_batch, run)
+        while True:
+            archiving.take_new(following=follow)
+            if not follow or run.stop.requested or run.stop.wait(every_ms):
+                break
+    return counts.summary(
+        seconds=(_CLOCK.monotonic_ns() - begun_ns) / 1e9,
+        stopped=run.stop.requested and (follow or archiving.left > 0),
+        archive=to,
+    )
+
+
+class _Counts:
+    """What was committed."""
+
+    def __init__(self) -> None:
+        self.rows = self.quarantined = self.missing = 0
+        self.files = self.size_bytes = self.batches = 0
+
+    def add(self, done: Iterable[Done]) -> None:
+        self.batches += 1
+        for one in done:
+            self.rows += one.rows
+            self.quarantined += one.quarantined
+            self.missing += one.missing
+            self.files += len(one.files)
+            self.size_bytes += sum(file.size_bytes for file in one.files)
+
+    def summary(self, *, seconds: float, stopped: bool, archive: str) -> Summary:
+        return Summary(
+            pipeline="archive",
+            rows_read=self.rows + self.quarantined + self.missing,
+            rows_written=self.rows,
+            rows_quarantined=self.quarantined,
+            rows_skipped=self.missing,
+            seconds=seconds,
+            stopped=stopped,
+            details={
+                "archive": archive,
+                "batches": self.batches,
+                "files": self.files,
+                "size_bytes": self.size_bytes,
+            },
+        )
+
+
+class _Archiving:
+    """Batches of one run."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        to: str,
+        directory: ArchiveDirectory,
+        source: ArchiveSource,
+        form: FileForm,
+        counts: _Counts,
+        tasks_per_batch: int,
+        run: Run,
+    ) -> None:
+        self._spark = spark
+        self._to = to
+        self._directory = directory
+        self._source = source
+        self._form = form
+        self._counts = counts
+        self._tasks_per_batch = tasks_per_batch
+        self._run = run
+        self.left = 0
+        """Pieces of work that were planned and are not done."""
+
+    def take_new(self, *, following: bool) -> None:
+        """Everything that is there now, unless a stop is requested before."""
+        plan = self._source.plan(self._directory.state)
+        self._counts.missing += plan.missing
+        self.left = len(plan.pieces)
+        if not plan.pieces and following:
+            return
+        with self._run.progress.stage("archive", plan.rows) as stage:
+            for at in range(0, len(plan.pieces), self._tasks_per_batch):
+                if self._run.stop.requested:
+                    return
+                pieces = plan.pieces[at : at + self._tasks_per_batch]
+                self._commit(pieces, self._do(pieces), stage)
+                self.left -= len(pieces)
+
+    def _do(self, pieces: Sequence[Piece]) -> list[Done]:
+        from orbitmq.spark.pipelines.archiving.tasks import RESULT, ArchiveTasks, Done
+        from orbitmq.spark.pipelines.failed_jobs import job_errors
+
+        tasks = ArchiveTasks(self._to, self._directory.staged, self._form, tuple(piece.work for piece in pieces))
+        numbers = self._spark.range(0, len(pieces), 1, len(pieces))
+        with job_errors(f"a batch of the archive {self._to}"):
+            rows = numbers.mapInArrow(tasks, f"{RESULT} string").collect()
+        return [msgspec.json.decode(row[RESULT], type=Done) for row in rows]
+
+    def _commit(self, pieces: Sequence[Piece], done: Sequence[Done], stage: Stage) -> None:
+        queues: Offsets = {}
+        positions: dict[str, int] = {}
+        for piece in pieces:
+            queues.update(piece.queues)
+            positions.update(piece.positions)
+        files = [file for one in done for file in one.files]
+        self._directory.commit(files, queues, positions)
+        self._counts.add(done)
+        stage.advance(
+            sum(one.rows + one.quarantined + one.missing for one in done),
+            size_bytes=sum(file.size_bytes for file in files),
+        )
+
+
+def _columns(given: Sequence[str], *, with_properties: bool) -> tuple[str, ...]:
+    """The columns of the files, in the order that columns have everywhere."""
+    from orbitmq.columns.schema import COLUMNS
+
+    known = [name for name in COLUMNS if name != _TOPIC and (with_properties or name != "properties")]
+    for name in given:
+        if name not in known and name != _TOPIC:
+            raise ConfigurationError(f"there is no column {name!r}", remedy=f"the columns are {', '.join(known)}")
+    found = tuple(name for name in known if not given or name in given)
+    if not found:
+        raise ConfigurationError("no column is left to archive", remedy="name another one beside the topic")
+    return found

@@ -1,0 +1,130 @@
+"""The directory of an archive: one run at a time, and a batch that is committed as a whole.
+
+    topic=orders/day=2026-11-22/queue-broker-a-0-00000000000000000000.parquet
+    _quarantine/queue-orders-broker-a-0-00000000000000000000.jsonl
+    _archive/state.json          how far it is, and the files of the last batch
+    _archive/staged/<run>/       files of a batch that is not committed
+
+What is staged does not end in `.parquet`: not every reader passes over directories that begin with `_`.
+
+Rules of this file
+1. The state is replaced first, then its files get their names. What is committed and not named yet is named by the next run.
+2. A run commits only while the state says that it is the run; on a local disk a lock keeps a second one out altogether.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Final
+
+import pyarrow.fs as fs
+
+from orbitmq.errors import StoreLockedError
+from orbitmq.spark.log_files.places import Place, place_at
+from orbitmq.spark.pipelines.archiving.durable import (
+    is_local,
+    make_directory,
+    replace_content,
+    sync,
+    write_failures,
+)
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, Landed, Source, check_same, decode, encode
+from orbitmq.spark.reading.offsets import Offsets
+
+OWN: Final = "_archive"
+STAGED: Final = f"{OWN}/staged"
+QUARANTINE: Final = "_quarantine"
+STATE: Final = f"{OWN}/state.json"
+LOCK: Final = f"{OWN}/lock"
+
+
+class ArchiveDirectory:
+    """An archive that this run owns. Made by `opened`."""
+
+    def __init__(self, place: Place, state: ArchiveState) -> None:
+        self._place = place
+        self.state = state
+
+    @property
+    def staged(self) -> str:
+        """Where the tasks of this run write, below the archive's directory."""
+        return f"{STAGED}/{self.state.owner}"
+
+    def commit(self, files: Sequence[Landed], queues: Offsets, positions: Mapping[str, int]) -> None:
+        """One more batch is in the archive on return, whatever happens next. Raises StoreLockedError when another run took over."""
+        state = self.state.after(files, queues, positions)
+        said = _stored(self._place)
+        if said is None or said.owner != state.owner:
+            raise StoreLockedError(
+                f"another run archives into {self._place.path}", remedy="let one run at a time write an archive"
+            )
+        replace_content(self._place.under(STATE), encode(state))
+        self.state = state
+        give_names(self._place, files)
+
+
+@contextmanager
+def opened(text: str, source: Source, fixed: Mapping[str, str], *, owner: str) -> Iterator[ArchiveDirectory]:
+    """The archive at a path or URL, made if there is none; what an earlier run committed is finished, what it did not is removed.
+
+    Raises StoreLockedError while another run of this machine has it, ConfigurationError when it is of another kind.
+    """
+    place = place_at(text)
+    make_directory(place.under(OWN))
+    with _locked(place) if is_local(place) else nullcontext():
+        state = _stored(place) or ArchiveState(source=source, owner=owner, fixed=dict(fixed))
+        check_same(state, source, fixed, place.path)
+        give_names(place, state.files)
+        _remove_staged(place)
+        state = state.owned_by(owner)
+        replace_content(place.under(STATE), encode(state))
+        yield ArchiveDirectory(place, state)
+        _remove_staged(place)
+
+
+def give_names(place: Place, files: Sequence[Landed]) -> None:
+    """The final names for the files of a batch that is committed; again is as good as once."""
+    directories = set()
+    for file in files:
+        staged, final = place.under(file.staged), place.under(file.path)
+        if staged.kind() is not fs.FileType.File:
+            continue  # it has its name already
+        make_directory(final.above)
+        with write_failures(final.path):
+            place.file_system.move(staged.path, final.path)
+        directories.add(final.above.path)
+    for path in sorted(directories):
+        sync(place._replace(path=path))
+
+
+def _stored(place: Place) -> ArchiveState | None:
+    state = place.under(STATE)
+    content = state.content()
+    return None if content is None else decode(content, state.path)
+
+
+def _remove_staged(place: Place) -> None:
+    staged = place.under(STAGED)
+    if staged.kind() is fs.FileType.Directory:
+        with write_failures(staged.path):
+            place.file_system.delete_dir(staged.path)
+
+
+@contextmanager
+def _locked(place: Place) -> Iterator[None]:
+    path = place.under(LOCK).path
+    with write_failures(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreLockedError(
+                f"another run archives into {place.path}", remedy="wait for it, or stop it"
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""What is new in store directories: from where the archive stands in each log to where the log ends now.
+
+Rules of this file
+1. A log is known by the name of its broker; a single one needs no name.
+2. What the archive has not and the log has no more is a loss: an error, or left out where that is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from orbitmq.columns.schema import PropertiesAs
+from orbitmq.errors import ConfigurationError, DataLostError, StoreDamagedError
+from orbitmq.limits.spark import ARCHIVE_RANGE_BYTES
+from orbitmq.protocol.names import topic_name_problem
+from orbitmq.spark.log_files.directory import LogDirectory, look_at
+from orbitmq.spark.log_files.ranges import cut
+from orbitmq.spark.log_files.reading import RowRules
+from orbitmq.spark.log_files.selection import Selection
+from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
+from orbitmq.spark.pipelines.archiving.tasks import LogWork
+
+_NAMED: Final = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
+
+
+class Logs:
+    """Store directories of one or several brokers."""
+
+    source: Final = Source.LOGS
+
+    def __init__(
+        self,
+        *,
+        stores: Sequence[str],
+        topics: Sequence[str],
+        pattern: str | None,
+        since_ms: int | None,
+        columns: tuple[str, ...],
+        properties: str,
+        verify_checksums: bool,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._stores = named_stores(stores)
+        for topic in topics:
+            problem = topic_name_problem(topic)
+            if problem is not None:
+                raise ConfigurationError(f"topic: {problem}")
+        self._topics = frozenset(topics)
+        self._pattern = pattern
+        self._since_ms = since_ms
+        self._names = tuple(dict.fromkeys((*columns, "topic", "storeTimestamp", "commitLogOffset")))
+        self._properties = PropertiesAs(properties)
+        self._verify_checksums = verify_checksums
+        self._fail_on_data_loss = fail_on_data_loss
+
+    def plan(self, state: ArchiveState) -> Plan:
+        """What is there now and not in the archive."""
+        pieces = []
+        for name, path in self._stores.items():
+            directory = look_at(path)
+            rules = self._rules(name, path, first_time=name not in state.positions)
+            at = self._begin(name, path, directory, state.positions.get(name))
+            ranges = cut(directory, at, None, ARCHIVE_RANGE_BYTES)
+            pieces += [Piece(LogWork(rules=rules, part=part, name=name), {}, {name: part.end}) for part in ranges]
+        return Plan(pieces, rows=None)
+
+    def _begin(self, name: str, path: str, directory: LogDirectory, at: int | None) -> int | None:
+        if at is None:
+            return None
+        if at > directory.end:
+            raise StoreDamagedError(
+                f"the log in {path} ends at position {directory.end}, and is archived up to {at}",
+                remedy="it is another log, or lost its end: archive it into another directory",
+            )
+        if at < directory.start:
+            if self._fail_on_data_loss:
+                raise DataLostError(
+                    f"the log in {path} begins at position {directory.start}, and is archived up to {at}: what lies between is gone",
+                    remedy="set fail-on-data-loss to false to go on with what is there, and archive more often",
+                )
+            return None
+        return at
+
+    def _rules(self, name: str, path: str, *, first_time: bool) -> RowRules:
+        return RowRules(
+            place=path,
+            names=self._names,
+            properties=self._properties,
+            selection=Selection(
+                topics=self._topics,
+                pattern=self._pattern,
+                starting_ms=self._since_ms if first_time else None,
+                ending_ms=None,
+                include_internal=False,
+            ),
+            broker_name=name or None,
+            verify_checksums=self._verify_checksums,
+            quarantine_path=None,
+        )
+
+
+def named_stores(texts: Sequence[str]) -> Mapping[str, str]:
+    """Directories by the names of their brokers, of `NAME=DIRECTORY`; a single one may come without a name."""
+    found: dict[str, str] = {}
+    for text in texts:
+        named = _NAMED.fullmatch(text)
+        name, path = (named[1], named[2]) if named is not None else ("", text)
+        if len(texts) > 1 and not name:
+            raise ConfigurationError(
+                f"store {text!r} has no name of a broker, and there are several", remedy="write NAME=DIRECTORY"
+            )
+        if name in found:
+            raise ConfigurationError(f"store {name!r} is given twice: {found[name]} and {path}")
+        found[name] = path
+    return found

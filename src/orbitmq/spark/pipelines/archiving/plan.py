@@ -1,0 +1,39 @@
+"""What a run of an archive has to do: pieces of work, and where the archive stands when each is done.
+
+Rules of this file
+1. Pieces are in order: after any number of them from the beginning, the places they name are where the archive stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
+from orbitmq.spark.pipelines.archiving.tasks import Work
+
+
+class Piece(NamedTuple):
+    """The work of one task, and the places behind it."""
+
+    work: Work
+    queues: Mapping[MessageQueue, int]
+    positions: Mapping[str, int]
+
+
+class Plan(NamedTuple):
+    pieces: Sequence[Piece]
+    rows: int | None
+    """In all pieces; None where only reading tells."""
+    missing: int = 0
+    """Messages that were to be archived and are gone, where that is allowed."""
+
+
+class ArchiveSource(Protocol):
+    """Where messages come from."""
+
+    @property
+    def source(self) -> Source: ...
+
+    def plan(self, state: ArchiveState) -> Plan: ...

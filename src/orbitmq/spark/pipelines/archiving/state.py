@@ -1,0 +1,107 @@
+"""How far an archive is: the next offset of every queue or position of every log, and the files of its last batch.
+
+Rules of this file
+1. Pure. The text is JSON that people can read.
+2. An archive is of topics or of logs, never of both: the same message would be in it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from orbitmq.errors import ConfigurationError, StoreDamagedError
+from orbitmq.spark.reading.offsets import Json, Offsets, from_json, to_json
+
+VERSION: Final = 1
+
+
+class Source(StrEnum):
+    """What an archive is made of."""
+
+    TOPICS = "topics"
+    LOGS = "logs"
+
+
+class Landed(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a batch; paths are below the archive's directory."""
+
+    staged: str
+    path: str
+    rows: int
+    size_bytes: int
+
+
+class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the file."""
+
+    version: int = VERSION
+    source: Source
+    owner: str
+    """The run that may commit."""
+    fixed: dict[str, str] = {}
+    """Settings that make one whole of the files of many runs, as texts."""
+    batch: int = 0
+    """Batches that were committed."""
+    offsets: Json = {}
+    """Of topics: the first offset that is not archived, by topic, broker and queue."""
+    positions: dict[str, int] = {}
+    """Of logs: the first position that is not archived, by broker name (empty where there is none)."""
+    files: list[Landed] = []
+    """Of the last batch: they have their final names, or get them when the next run begins."""
+
+    def queues(self) -> Offsets:
+        return from_json(self.offsets)
+
+    def owned_by(self, owner: str) -> ArchiveState:
+        return msgspec.structs.replace(self, owner=owner)
+
+    def after(self, files: Iterable[Landed], queues: Offsets, positions: Mapping[str, int]) -> ArchiveState:
+        """With one more batch, which brought queues and logs to these places."""
+        return msgspec.structs.replace(
+            self,
+            batch=self.batch + 1,
+            files=list(files),
+            offsets=to_json({**self.queues(), **queues}),
+            positions={**self.positions, **positions},
+        )
+
+
+def encode(state: ArchiveState) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
+
+
+def decode(content: bytes, place: str) -> ArchiveState:
+    """Raises StoreDamagedError for what is no state, and ConfigurationError for one of a later version."""
+    try:
+        state = msgspec.json.decode(content, type=ArchiveState)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise StoreDamagedError(
+            f"{place} does not say how far the archive is: {error}",
+            remedy="restore the file from a copy; without it, archive into a new directory",
+        ) from error
+    if state.version > VERSION:
+        raise ConfigurationError(
+            f"{place} was written by a later orbitmq (form {state.version}, this one knows {VERSION})",
+            remedy="run the archive with that version",
+        )
+    return state
+
+
+def check_same(state: ArchiveState, source: Source, fixed: Mapping[str, str], place: str) -> None:
+    """Raises ConfigurationError when a run would put into an archive what does not go with the rest."""
+    if state.source is not source:
+        raise ConfigurationError(
+            f"{place} is an archive of {state.source}, and this run reads {source}: messages would be in it twice",
+            remedy="archive into another directory",
+        )
+    for name, text in fixed.items():
+        before = state.fixed.get(name, text)
+        if before != text:
+            raise ConfigurationError(
+                f"{place} was begun with {name} {before or 'not given'!r}, and this run has {text or 'not given'!r}",
+                remedy="give the same, or archive into another directory",
+            )

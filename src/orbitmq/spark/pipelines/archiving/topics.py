@@ -1,0 +1,110 @@
+"""What is new in topics of a cluster: from where the archive stands in each queue to where the queue ends now.
+
+Rules of this file
+1. Ranges of a queue come in order, so an archive that stops between two batches stands at one offset in every queue.
+2. What the archive has not and the queue has no more is a loss: an error, or counted where that is allowed.
+3. A queue that began anew is always an error: its offsets are names of files that are there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from orbitmq.errors import DataLostError
+from orbitmq.limits.spark import ARCHIVE_FILE_ROWS
+from orbitmq.spark.options import ReadOptions, read_options
+from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
+from orbitmq.spark.pipelines.archiving.tasks import QueueWork
+from orbitmq.spark.reading.cluster import cluster_of
+from orbitmq.spark.reading.fetching import Fetch, loss_text, report
+from orbitmq.spark.reading.offsets import losses
+from orbitmq.spark.reading.patience import Patience
+from orbitmq.spark.reading.plan import QueueRange, partitions
+from orbitmq.spark.reading.starting import extents_of, resolve, topics_of
+
+
+class Topics:
+    """Topics of a cluster, by name or by pattern."""
+
+    source: Final = Source.TOPICS
+
+    def __init__(
+        self,
+        *,
+        name_server: str,
+        topics: Sequence[str],
+        pattern: str | None,
+        since_ms: int | None,
+        columns: tuple[str, ...],
+        properties: str,
+        rows_per_file: int,
+        retry_timeout_ms: int,
+        fail_on_data_loss: bool,
+    ) -> None:
+        given = {
+            "nameserver": name_server,
+            "retrytimeoutms": str(retry_timeout_ms),
+            "failondataloss": str(fail_on_data_loss).lower(),
+            "groupidprefix": "orbitmq-archive",
+        }
+        if topics:
+            given["subscribe"] = ",".join(topics)
+        if pattern is not None:
+            given["subscribepattern"] = pattern
+        if since_ms is not None:
+            given.update(startingtimestamp=str(since_ms), startingoffsetsbytimestampstrategy="latest")
+        self._options: ReadOptions = read_options(given, streaming=False)
+        self._rows = min(rows_per_file, ARCHIVE_FILE_ROWS)
+        self._fetch = Fetch(
+            name_servers=self._options.name_servers,
+            group=self._options.group,
+            names=tuple(dict.fromkeys((*columns, "storeTimestamp", "queueOffset"))),
+            properties=properties,
+            expression=self._options.expression,
+            pull_count=self._options.pull_count,
+            pull_timeout_ms=self._options.pull_timeout_ms,
+            retry_timeout_ms=retry_timeout_ms,
+            fail_on_data_loss=fail_on_data_loss,
+        )
+
+    def plan(self, state: ArchiveState) -> Plan:
+        """What is there now and not in the archive."""
+        options = self._options
+        doing = f"planning an archive of {options.subscribed} (name server {';'.join(options.name_servers)})"
+        found, lost = Patience(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
+        pieces = [
+            Piece(QueueWork(fetch=self._fetch, ranges=part), {piece.queue: piece.end for piece in part}, {})
+            for part in partitions(found, max_rows=self._rows)
+        ]
+        return Plan(pieces, rows=sum(piece.count for piece in found), missing=lost)
+
+    def _ranges(self, state: ArchiveState) -> tuple[list[QueueRange], int]:
+        options = self._options
+        cluster = cluster_of(options.name_servers, options.pull_timeout_ms)
+        topics = topics_of(cluster, options.subscribed)
+        extents = extents_of(cluster, options.subscribed, topics)
+        places = {queue: offset for queue, offset in state.queues().items() if queue.topic in topics}
+        lost = 0
+        for loss in losses(places, extents):
+            if loss.present is not None and loss.begin > loss.present.high:
+                raise DataLostError(
+                    f"{loss_text(loss)}: the queue began anew, and its offsets are in the archive already",
+                    may_return=True,
+                    remedy="archive the new queue into another directory",
+                )
+            report(loss_text(loss), fail=options.fail_on_data_loss, may_return=loss.present is None)
+            if loss.present is not None:
+                lost += loss.present.low - loss.begin
+                places[loss.queue] = loss.present.low
+        fresh = {queue: extent for queue, extent in extents.items() if queue not in places}
+        first = resolve(cluster, options.starting, fresh, late_is_error=False, fail=options.fail_on_data_loss)
+        for queue, place in first.items():
+            places[queue] = extents[queue].high if place is None else place
+        found = [
+            QueueRange(queue, places[queue], extent.high)
+            for queue, extent in extents.items()
+            if places[queue] < extent.high
+        ]
+        return found, lost
