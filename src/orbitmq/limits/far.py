@@ -92,6 +92,9 @@ FAR_TABLE_JOB_MEMORY_MS: Final = 30 * 86_400_000
 FAR_TABLE_RECALLS_MAX: Final = 200_000
 """Recalled rows that are still in files: 60 MB of memory. Compaction and promotion make room."""
 
+FAR_TABLE_PAST_RECALLS_MAX: Final = 20_000
+"""Recalled rows that are remembered after they left the files, so that a repeated recall is answered like the first."""
+
 FAR_TABLE_CLOSED_MAX: Final = 1_024
 """Closed buckets that are not finished. Each names its files; after a long time without brokers many would be closed at once."""
 
@@ -121,6 +124,13 @@ FAR_TABLE_SLICE_ROWS: Final = 100
 
 FAR_TABLE_SYNC_LOOK_MS: Final = 50
 """Pause between two looks whether the log is synced behind promoted rows."""
+
+FAR_TABLE_GRANT_ROWS: Final = 100_000
+"""Rows that a broker may store beyond those it reported to the table's owner: one record of the catalog each, and what waits for
+a broker that is away when its share is released."""
+
+FAR_TABLE_ASK_MS: Final = 10_000
+"""A request to the table's owner that is not answered by then is asked again."""
 
 FAR_TABLE_REQUESTS_MAX: Final = 1_000
 """Requests about the far table that wait for a decision; further ones are refused."""

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits.far import FAR_TABLE_FINISHED_MAX
+from orbitmq.limits.far import FAR_TABLE_FINISHED_MAX, FAR_TABLE_PAST_RECALLS_MAX
 from orbitmq.protocol.far_table import ListedFile, Recall, TableAnswer, TableFile
 from orbitmq.timing.far_table.changes import (
     Added,
@@ -123,6 +123,7 @@ class SavedCatalog(msgspec.Struct, kw_only=True):
     buckets: dict[int, Bucket]
     jobs: dict[str, Job]
     recalls: list[Recall]
+    past_recalls: list[tuple[str, str]]
     garbage: list[str]
     finished: dict[int, list[str]]
 
@@ -146,6 +147,8 @@ class Catalog:
         self.recalls: dict[int, dict[tuple[str, str], Recall]] = {}
         """By bucket, then by topic and unique key."""
         self.recall_count = 0
+        self.past_recalls: dict[tuple[str, str], None] = {}
+        """Topic and unique key of recalled rows that no file holds any more, the latest last: who asks again hears the truth."""
         self.garbage: dict[str, None] = {}
         """Files to remove, in the order in which they became that."""
         self.finished: dict[int, list[str]] = {}
@@ -295,7 +298,19 @@ class Catalog:
             self.garbage[name] = None
 
     def _drop_recalls(self, start_ms: int) -> None:
-        self.recall_count -= len(self.recalls.pop(start_ms, ()))
+        self._forget(list(self.recalls.get(start_ms, ())), start_ms)
+
+    def _forget(self, rows: list[tuple[str, str]], start_ms: int) -> None:
+        """These recalled rows of a bucket are in no file any more."""
+        for row in rows:
+            del self.recalls[start_ms][row]
+            self.past_recalls.pop(row, None)
+            self.past_recalls[row] = None
+        self.recall_count -= len(rows)
+        if start_ms in self.recalls and not self.recalls[start_ms]:
+            del self.recalls[start_ms]
+        while len(self.past_recalls) > FAR_TABLE_PAST_RECALLS_MAX:
+            del self.past_recalls[next(iter(self.past_recalls))]
 
     def _forget_recalls(self, from_ms: int, to_ms: int) -> None:
         """Recalls of open buckets in this range that no file holds any more. Cost: files and recalls, times a logarithm."""
@@ -315,13 +330,8 @@ class Catalog:
                 at += 1
             while inside and inside[0][1] < start:
                 heapq.heappop(inside)
-            of_bucket = self.recalls[start]
-            gone = [name for name, recall in of_bucket.items() if not inside or recall.number < inside[0][0]]
-            for name in gone:
-                del of_bucket[name]
-            self.recall_count -= len(gone)
-            if not of_bucket:
-                del self.recalls[start]
+            rows = self.recalls[start]
+            self._forget([row for row, recall in rows.items() if not inside or recall.number < inside[0][0]], start)
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -370,6 +380,11 @@ class Catalog:
             for share in bucket.shares.values():
                 yield start, share
 
+    def is_recalled(self, topic: str, message_id: str) -> bool:
+        """Whether a row of this name was recalled, as far as that is remembered. Cost: a look-up per bucket with recalls."""
+        row = topic, message_id
+        return row in self.past_recalls or any(row in of_bucket for of_bucket in self.recalls.values())
+
     def recalls_of(self, start_ms: int) -> list[Recall]:
         return list(self.recalls.get(start_ms, {}).values())
 
@@ -388,6 +403,7 @@ class Catalog:
             buckets=self.buckets,
             jobs=self.jobs,
             recalls=[recall for of_bucket in self.recalls.values() for recall in of_bucket.values()],
+            past_recalls=list(self.past_recalls),
             garbage=list(self.garbage),
             finished=self.finished,
         )
@@ -422,5 +438,6 @@ class Catalog:
             name = recall.topic, recall.message_id
             catalog.recalls.setdefault(catalog.start_of(recall.due_ms), {})[name] = recall
         catalog.recall_count = len(saved.recalls)
+        catalog.past_recalls = dict.fromkeys(saved.past_recalls)
         catalog.garbage = dict.fromkeys(saved.garbage)
         return catalog

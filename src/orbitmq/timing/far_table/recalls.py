@@ -61,21 +61,31 @@ def recall_rows(catalog: Catalog, request: RecallRows, found: Iterable[RowName])
     for row in dict.fromkeys(found):
         start = catalog.start_of(row.due_ms)
         brokers = _brokers(catalog, start)
-        if brokers is not None:
-            rows.append(RecalledRow(RowVerdict.HANDED_OVER, row.message_id, row.due_ms, brokers))
-        elif (row.topic, row.message_id) in catalog.recalls.get(start, ()):
+        name = row.topic, row.message_id
+        if name in catalog.recalls.get(start, ()) or name in catalog.past_recalls:
             rows.append(RecalledRow(RowVerdict.ALREADY_RECALLED, row.message_id, row.due_ms))
+        elif brokers is not None:
+            rows.append(RecalledRow(RowVerdict.HANDED_OVER, row.message_id, row.due_ms, brokers))
         elif len(taken) >= room:
             rows.append(RecalledRow(RowVerdict.TOO_MANY, row.message_id, row.due_ms))
         else:
             taken.append(row)
             rows.append(RecalledRow(RowVerdict.RECALLED, row.message_id, row.due_ms))
     if not rows:
-        brokers = None if request.due_ms is None else _brokers(catalog, catalog.start_of(request.due_ms))
-        verdict = RowVerdict.NOT_FOUND if brokers is None else RowVerdict.HANDED_OVER
-        rows.append(RecalledRow(verdict, request.message_id or "", request.due_ms, brokers or []))
+        rows.append(_not_found(catalog, request))
     changes = (Recalled(taken),) if taken else ()
     return Decided(RowsRecalled(TableVerdict.OK, catalog.version + len(changes), rows=rows), changes)
+
+
+def _not_found(catalog: Catalog, request: RecallRows) -> RecalledRow:
+    """What is known without having found a row: a repeated request may come after its row has gone."""
+    message_id = request.message_id or ""
+    if message_id and catalog.is_recalled(request.topic, message_id):
+        return RecalledRow(RowVerdict.ALREADY_RECALLED, message_id, request.due_ms)
+    brokers = None if request.due_ms is None else _brokers(catalog, catalog.start_of(request.due_ms))
+    if brokers is None:
+        return RecalledRow(RowVerdict.NOT_FOUND, message_id, request.due_ms)
+    return RecalledRow(RowVerdict.HANDED_OVER, message_id, request.due_ms, brokers)
 
 
 def _brokers(catalog: Catalog, start_ms: int) -> list[str] | None:
