@@ -28,6 +28,7 @@ from orbitmq.broker.admission import Admission
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.change_times import ChangeTimes
 from orbitmq.broker.counting.statistics import Statistics
+from orbitmq.broker.far_table import FarTableRequests
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
@@ -59,6 +60,7 @@ from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import InlineWorker, Worker
 from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far_table.owner import TableOwner
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.timers.timers import Timers
 
@@ -103,6 +105,7 @@ class Broker:
         recurrences: Recurrences | None = None,
         timer_index: PendingIndex | None = None,
         far: FarTimers | None = None,
+        table_owner: TableOwner | None = None,
     ) -> None:
         """Load the tables and take over the store's arrivals. Raises `StoreDamagedError` for an unusable table.
 
@@ -111,7 +114,8 @@ class Broker:
         `disk_use()` gives the used share per path, for remarks and runtime information.
         Without `idempotence`, which has to be one of the store's derived structures, idempotent sends are refused; the same
         holds for `timers` and timer messages, and for `recurrences`. Without `timer_index` what
-        waits is neither found nor changed. `far` takes those that are due late.
+        waits is neither found nor changed. `far` takes those that are due late. `table_owner` answers for the far table of the
+        cluster, where this broker owns it.
         """
         self.settings = settings
         self.store = store
@@ -152,6 +156,7 @@ class Broker:
             timers=TimerIntake(settings, timers, far, clock_rounding_ms=clock.rounding_ms),
             clock_rounding_ms=clock.rounding_ms,
         )
+        self.table_owner = table_owner
         self.recurrences = recurrences
         self._recurring = self._recurring_requests(recurrences)
         self.timers: TimerService | None = None
@@ -290,6 +295,7 @@ class Broker:
             code.GET_ALL_CONSUMER_OFFSET: offset.all_offsets,
             code.INVOKE_BROKER_TO_RESET_OFFSET: offset.reset,
             **self._recurring,
+            **FarTableRequests(self.table_owner, settings.far_table_owner, settings.broker_name).handlers(),
             **(OnceRequests(sends, clock).handlers() if (sends := self.admission.idempotence) is not None else {}),
             **(self.timers.handlers if self.timers is not None else {}),
             **self.administration.handlers(),

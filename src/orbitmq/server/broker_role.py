@@ -18,6 +18,7 @@ from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
+from orbitmq.server.far_table import FarTable, check_far_table, table_owner
 from orbitmq.server.far_tier import far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
 from orbitmq.server.registration import BrokerIdentity, Registrar
@@ -31,6 +32,8 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.worker import ThreadWorker
 from orbitmq.timing.due_work import DueWork
+from orbitmq.timing.far_table.catalog_log import CatalogLog
+from orbitmq.timing.far_table.promoted_rows import PromotedRows
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
@@ -58,6 +61,7 @@ class BrokerRole:
         self._process = process
         self._second_port_wanted = second_port
         settings, files, clock = process.settings, process.files, process.clock
+        check_far_table(settings)
         own, root = settings.broker, settings.data
         config = root / "config"
         levels = DelayLevels.parse(own.message_delay_level)
@@ -85,6 +89,8 @@ class BrokerRole:
             self.timers.audit.find = self.timer_index.overdue
         indexes = [] if self.timer_index is None else [self.timer_index]
         self.far = far_timers(settings, files, clock, process.notify)
+        self.table_log = CatalogLog(files, root)
+        self.table_rows = PromotedRows(files, root, clock)
         self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
         """Everything that delivers at a time of the wall clock."""
         bounds = OnceBounds(
@@ -100,7 +106,16 @@ class BrokerRole:
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, *indexes, self.far, self.recurrences],
+            derived=[
+                self.release,
+                self.idempotence,
+                self.timers,
+                *indexes,
+                self.far,
+                self.recurrences,
+                self.table_log,
+                self.table_rows,
+            ],
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
@@ -122,7 +137,11 @@ class BrokerRole:
         settings, files, clock = process.settings, process.files, process.clock
         own, root = settings.broker, settings.data
         config = root / "config"
-        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.far, self.recurrences])
+        self.rewriting = Rewriting(
+            self.store,
+            clock,
+            [self.release, self.timers, self.far, self.recurrences, self.table_log, self.table_rows],
+        )
         self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
@@ -157,10 +176,12 @@ class BrokerRole:
             timer_index=self.timer_index,
             far=self.far,
             recurrences=self.recurrences,
+            table_owner=table_owner(process, self.table_log),
         )
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:
             name_servers.append(own_name_server)
+        self.far_table = FarTable(process, self.table_rows, self.broker.table_owner, self.broker, name_servers)
         self.registrar = Registrar(
             self.identity,
             name_servers,
@@ -226,11 +247,13 @@ class BrokerRole:
         if self.timer_index is not None:
             self.timer_index.attach(self.store)
         self.far.attach(self.store)
+        self.far_table.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
     async def stop(self) -> None:
         """Raises StoreError when something could not be saved; everything is closed nevertheless."""
         failures = []
+        await self.far_table.close()
         await self.registrar.stop()
         try:
             self.broker.close()
@@ -254,6 +277,7 @@ class BrokerRole:
 
     async def kill(self) -> None:
         """Close everything as it is."""
+        await self.far_table.close()
         await self.registrar.stop(leave=False)
         for listener in (self.listener, self.second):
             await listener.abort()

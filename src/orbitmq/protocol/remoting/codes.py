@@ -294,6 +294,7 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
     STALE_EPOCH = 20001
     IDEMPOTENCE_FULL = 20002
+    NOT_TABLE_OWNER = 20003
 
 
 def request_name(code: int) -> str:
