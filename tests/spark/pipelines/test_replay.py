@@ -167,7 +167,7 @@ def test_mistakes_are_named(
     for more, kind, words in (
         ({"topic": []}, ConfigurationError, "nothing says what to replay"),
         ({"where": "price > 3"}, ConfigurationError, "(?s)price.*a condition in SQL"),
-        ({"expression": "||"}, ConfigurationError, "names no tag"),
+        ({"expression": "||"}, ConfigurationError, "has no tag between its separators"),
         ({"to": "no-such-topic"}, RouteNotFoundError, "know no topic 'no-such-topic'"),
         ({"topic": ["no-such-topic"]}, RouteNotFoundError, "know no topic 'no-such-topic'"),
         ({"archive": str(tmp_path / "none")}, SparkJobError, "reading archive .*none failed: .*PATH_NOT_FOUND"),

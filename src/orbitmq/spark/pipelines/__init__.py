@@ -14,8 +14,10 @@ Rules of this package
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any, Final
 
+from orbitmq.errors import ConfigurationError
 from orbitmq.spark.pipelines.run import ALONE, Run, StopRequest, Summary
 
 PIPELINES: Final[dict[str, str]] = {
@@ -26,12 +28,24 @@ PIPELINES: Final[dict[str, str]] = {
 }
 """Where each pipeline is, by its name: `module:function`."""
 
-__all__ = ["ALONE", "PIPELINES", "Run", "StopRequest", "Summary"]
+__all__ = ["ALONE", "PIPELINES", "Run", "StopRequest", "Summary", "pipeline_named"]
+
+
+def pipeline_named(name: str) -> Callable[..., Summary]:
+    """The function of a pipeline. ConfigurationError for a name that there is not."""
+    place = PIPELINES.get(name)
+    if place is None:
+        raise ConfigurationError(f"there is no pipeline {name!r}", remedy=f"the pipelines are {', '.join(PIPELINES)}")
+    module, _, function = place.partition(":")
+    found: Callable[..., Summary] = getattr(importlib.import_module(module), function)
+    return found
 
 
 def __getattr__(name: str) -> Any:
-    place = PIPELINES.get(name)
-    if place is None:
+    if name == "run_file":
+        from orbitmq.spark.pipelines.pipeline_file import run_file
+
+        return run_file
+    if name not in PIPELINES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, function = place.partition(":")
-    return getattr(importlib.import_module(module), function)
+    return pipeline_named(name)

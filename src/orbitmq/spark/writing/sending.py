@@ -14,8 +14,8 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from orbitmq.client._async.client import Client
 from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
@@ -118,6 +118,10 @@ class Cluster:
     def unique_ids(self, count: int) -> tuple[str, int]:
         """`UniqueIds.several` of the client."""
         return self._client.unique_ids.several(count)
+
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """What `work` returns, done with the client and on its thread."""
+        return self._thread.run(work(self._client))
 
     def sending(self, options: WriteOptions, place: str, *, may_be_over: bool) -> Sending:
         return Sending(self._thread, self._client, options, place, may_be_over=may_be_over)

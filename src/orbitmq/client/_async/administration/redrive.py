@@ -45,7 +45,8 @@ OnProgress = Callable[[RedriveResult], None]
 
 
 class Redrive:
-    """One run over the dead letters of a group. Made by `Admin.redrive`."""
+    """One run over the dead letters of a group. Made by `Admin.redrive`, for all of it; who divides a run among several processes has one
+    in each, which settles its part, and one that looks for `spans` and keeps their places with `commit`."""
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class Redrive:
         again: bool,
         dry_run: bool,
         on_progress: OnProgress | None,
+        run_id: str | None = None,
     ) -> None:
+        """run_id: with `again`, the name of a run that others are a part of too."""
         if rate is not None and not 0 < rate <= 1_000_000:
             raise ConfigurationError(f"rate={rate}: must be more than 0 and at most 1000000 messages a second")
         if max_count is not None and max_count < 1:
@@ -79,16 +82,16 @@ class Redrive:
         self._only_group = only_group
         self._rate = rate
         self._left = max_count
-        self._run = str(client.clock.now_ms()) if again else None
+        self.run_id = (run_id or str(client.clock.now_ms())) if again else None
         self._progress = progress_group(selection, retry_topic(group) if only_group else to_topic)
         self._on_progress = on_progress
         self._known_topics: dict[str, bool] = {}
-        self._started_ms = 0
+        self._started_ms = monotonic_ms()
         self.result = RedriveResult(group=group, dry_run=dry_run)
 
     async def run(self) -> RedriveResult:
         """The account when all is done. An error leaves what was done so far in `result`, and the place behind it."""
-        spans = await self._spans()
+        spans = await self.spans()
         self.result.total = sum(span.end - span.begin for span in spans)
         self._started_ms = monotonic_ms()
         producer = Producer(self._client, PROGRESS_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000))
@@ -100,7 +103,8 @@ class Redrive:
         self.result.complete = self._left is None or self._left > 0 or self.result.looked_at == self.result.total
         return self.result
 
-    async def _spans(self) -> list[Span]:
+    async def spans(self) -> list[Span]:
+        """What there is to look at, one for each dead-letter queue."""
         topic = dlq_topic(self._group)
         route = await self._client.routes.find(topic)
         if route is None:
@@ -123,7 +127,7 @@ class Redrive:
     async def _span(self, queue: MessageQueue) -> Span:
         admin, selection = self._admin, self._selection
         first, end = await admin.min_offset(queue), await admin.max_offset(queue)
-        kept = None if self._run is not None else await admin.group_offset(self._progress, queue)
+        kept = None if self.run_id is not None else await admin.group_offset(self._progress, queue)
         since = None if selection.since_ms is None else await admin.offset_by_time(queue, selection.since_ms)
         until = None if selection.until_ms is None else await admin.offset_by_time(queue, selection.until_ms)
         return span_of(queue, first, end, kept, since, until)
@@ -132,15 +136,15 @@ class Redrive:
         offset = committed = span.begin
         committed_ms = monotonic_ms()
         try:
-            while offset < span.end and not self._has_enough:
+            while offset < span.end and not self.has_enough:
                 peeked = await self._admin.peek(span.queue, offset)
                 for message in peeked.messages:
-                    if message.queue_offset >= span.end or self._has_enough:
+                    if message.queue_offset >= span.end or self.has_enough:
                         break
-                    await self._settle(message, producer)
+                    await self.settle(message, producer)
                     offset = message.queue_offset + 1
                     if monotonic_ms() - committed_ms >= COMMIT_MS:
-                        await self._commit(span.queue, offset)
+                        await self.commit(span.queue, offset)
                         committed, committed_ms = offset, monotonic_ms()
                 else:
                     offset = max(offset, min(peeked.next_offset, span.end))
@@ -148,13 +152,14 @@ class Redrive:
                         break  # retention took the rest, or the queue was made anew
         finally:
             if offset > committed:
-                await self._commit(span.queue, offset)
+                await self.commit(span.queue, offset)
 
     @property
-    def _has_enough(self) -> bool:
+    def has_enough(self) -> bool:
+        """Whether as many were sent as the run may send."""
         return self._left is not None and self._left <= 0
 
-    async def _settle(self, message: StoredMessage, producer: Producer) -> None:
+    async def settle(self, message: StoredMessage, producer: Producer) -> None:
         """Redrive one dead letter, or pass it, or refuse it."""
         if not self._selection.takes(message):
             self.result.passed()
@@ -174,8 +179,7 @@ class Redrive:
             )
             return
         if not self.result.dry_run:
-            elapsed_ms = monotonic_ms() - self._started_ms
-            await sleep_ms(wait_ms(self.result.redriven, elapsed_ms, self._rate))
+            await self.pause()
             try:
                 await self._store(message, outgoing, producer)
             except MessageIllegalError as error:
@@ -185,9 +189,13 @@ class Redrive:
         if self._left is not None:
             self._left -= 1
 
+    async def pause(self) -> None:
+        """Until the next letter may be sent."""
+        await sleep_ms(wait_ms(self.result.redriven, monotonic_ms() - self._started_ms, self._rate))
+
     async def _store(self, message: StoredMessage, sent: Redriven, producer: Producer) -> None:
         topic = self._target(sent)
-        once = once_of(self._group, message, topic, self._run)
+        once = once_of(self._group, message, topic, self.run_id)
         if self._only_group:
             unique_id = self._client.unique_ids.next()
             outgoing = for_group(self._group, sent, message.body, message.flag, unique_id)
@@ -216,7 +224,8 @@ class Redrive:
     def _refuse(self, message: StoredMessage, why: str) -> None:
         self.result.refuse(Refusal(message.queue, message.queue_offset, message.message_id, why))
 
-    async def _commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Every letter of the queue before `offset` is settled. A dry run notes nothing."""
         if self.result.dry_run:
             return
         try:

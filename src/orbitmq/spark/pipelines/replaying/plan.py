@@ -10,7 +10,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -19,7 +19,8 @@ import msgspec
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import REPLAY_SLICE_MS, REPLAY_SLICE_ROWS, REPLAY_TASK_ROWS_PER_SECOND
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.reading.offsets import share
+from orbitmq.spark.pipelines.queue_slices import slices_of
+from orbitmq.spark.reading.plan import QueueRange
 
 VERSION: Final = 1
 
@@ -75,26 +76,18 @@ class ReplayPlan(msgspec.Struct, frozen=True, kw_only=True):
     def slices(self) -> Iterator[Slice]:
         number = 0
         for day, of_day in groupby(sorted(self.stretches), key=lambda stretch: stretch.day):
-            for stretches in _cuts(list(of_day), self.slice_rows):
+            for stretches in _cuts(day, of_day, self.slice_rows):
                 yield Slice(number, day, stretches)
                 number += 1
 
 
-def _cuts(stretches: Sequence[Stretch], slice_rows: int) -> Iterator[tuple[Stretch, ...]]:
-    at = {stretch.queue: stretch.begin for stretch in stretches}
-    ends = {stretch.queue: stretch.end for stretch in stretches}
-    while True:
-        shares = share({queue: ends[queue] - begin for queue, begin in at.items()}, slice_rows)
-        if not shares:
-            return
-        taken = []
-        for stretch in stretches:
-            count = shares.get(stretch.queue, 0)
-            if count:
-                begin = at[stretch.queue]
-                taken.append(msgspec.structs.replace(stretch, begin=begin, end=begin + count))
-                at[stretch.queue] = begin + count
-        yield tuple(taken)
+def _cuts(day: str, stretches: Iterable[Stretch], slice_rows: int) -> Iterator[tuple[Stretch, ...]]:
+    whole = [QueueRange(stretch.queue, stretch.begin, stretch.end) for stretch in stretches]
+    for pieces in slices_of(whole, slice_rows):
+        yield tuple(
+            Stretch(day, piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
+            for piece in pieces
+        )
 
 
 def slice_rows_for(rate: float | None) -> int:

@@ -7,7 +7,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,10 +15,11 @@ from orbitmq.client.addresses import parse_addresses
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.pipelines.failed_jobs import job_errors
+from orbitmq.spark.pipelines.queue_slices import read_ranges
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, of_slice, selected
-from orbitmq.spark.reading.offsets import to_json
 from orbitmq.spark.reading.patience import Patience
+from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.row_schema import whole_schema
 
 if TYPE_CHECKING:
@@ -102,14 +102,8 @@ class TopicSource:
         )
 
     def rows(self, piece: Slice) -> DataFrame:
-        assigned: dict[str, dict[str, list[int]]] = {}
-        for stretch in piece.stretches:
-            assigned.setdefault(stretch.topic, {}).setdefault(stretch.broker, []).append(stretch.queue_id)
-        starts = to_json({stretch.queue: stretch.begin for stretch in piece.stretches})
-        ends = to_json({stretch.queue: stretch.end for stretch in piece.stretches})
-        reader = self._spark.read.format("orbitmq").options(**self._options, subExpression=self._expression)
-        reader = reader.option("assign", json.dumps(assigned))
-        return reader.options(startingOffsets=json.dumps(starts), endingOffsets=json.dumps(ends)).load()
+        ranges = [QueueRange(stretch.queue, stretch.begin, stretch.end) for stretch in piece.stretches]
+        return read_ranges(self._spark, ranges, {**self._options, "subExpression": self._expression})
 
     def ordered(self, rows: DataFrame, tasks: int | None) -> DataFrame:
         return rows if tasks is None else rows.coalesce(tasks)

@@ -1,0 +1,1 @@
+"""The pipeline `redrive`: dead letters back to their topics, in bulk."""

@@ -1,0 +1,182 @@
+"""`redrive`: dead letters of a group go back to their topics, in bulk.
+
+    redrive(spark, group="billing", name_server="localhost:9876", reason="timeout")
+
+The same as `orbitmq message redrive`, with the sending divided among the tasks of Spark: the same choice, the same messages, the same place
+kept under the same group, and repeats recognised by the same names.
+
+Rules of this file
+1. A slice of letters is one job. Its place is committed when all its letters are settled, and never passes one that is not.
+2. A letter that cannot be sent is counted, named and passed; whatever else fails ends the run, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from orbitmq.client._async.client import Client
+from orbitmq.client.addresses import parse_addresses
+from orbitmq.client.redrive import DeadLetters, RedriveResult, Span
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.spark import (
+    REDRIVE_SLICE_LETTERS,
+    REDRIVE_TASKS,
+    REPLAY_SLICE_MS,
+    SPARK_TASK_ROWS_PER_SECOND_MAX,
+    SPARK_TASK_ROWS_PER_SECOND_MIN,
+)
+from orbitmq.protocol.properties import Property
+from orbitmq.spark.pipelines.failed_jobs import job_errors
+from orbitmq.spark.pipelines.queue_slices import read_ranges, slices_of
+from orbitmq.spark.pipelines.redriving.letters import (
+    ACCOUNT_SCHEMA,
+    LETTER_SCHEMA,
+    Account,
+    Order,
+    settle_batches,
+    together,
+)
+from orbitmq.spark.pipelines.run import ALONE, Run, Summary
+from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting, pipeline
+from orbitmq.spark.reading.plan import QueueRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REFUSALS_TOLD: Final = 10
+"""Letters that a summary names; the others are counted."""
+
+
+@pipeline
+def redrive(
+    spark: SparkSession,
+    *,
+    group: Annotated[str, Setting("The consumer group whose dead letters are meant.", metavar="GROUP")],
+    name_server: NameServerSetting = None,
+    to: Annotated[str | None, Setting("Topic for all of them; each one's own if not given.", metavar="TOPIC")] = None,
+    only_group: Annotated[bool, Setting("To this group alone, through its retry topic; not to other groups.")] = False,
+    topic: Annotated[str | None, Setting("Only those that came from this topic.", metavar="TOPIC")] = None,
+    key: Annotated[Sequence[str], Setting("Only with one of these keys.", metavar="KEY")] = (),
+    tag: Annotated[Sequence[str], Setting("Only with one of these tags.", metavar="TAG")] = (),
+    property_: Annotated[Mapping[str, str] | None, Setting("Only with these properties.", metavar="NAME=VALUE")] = None,
+    since_ms: Annotated[int | None, Setting("Only dead since this time.", kind=Kind.INSTANT)] = None,
+    until_ms: Annotated[int | None, Setting("Only dead before this time.", kind=Kind.INSTANT)] = None,
+    reason: Annotated[str | None, Setting("Only with this text in the value of a property.", metavar="TEXT")] = None,
+    rate: Annotated[
+        float | None,
+        Setting(
+            "At most so many a second; one task then sends them one after the other.",
+            minimum=SPARK_TASK_ROWS_PER_SECOND_MIN,
+            maximum=SPARK_TASK_ROWS_PER_SECOND_MAX,
+        ),
+    ] = None,
+    count: Annotated[int | None, Setting("End after so many were sent.", minimum=1)] = None,
+    again: Annotated[bool, Setting("From the oldest on, also those that were redriven before.")] = False,
+    dry_run: Annotated[bool, Setting("Count what would be sent, and send nothing.")] = False,
+    run: Run = ALONE,
+) -> Summary:
+    """Send the dead letters of a group again, as new messages to the topics they came from.
+
+    All groups of these topics get them, unless `only_group` is given. A run goes on where the last one with the same filter and target
+    ended, also one of `orbitmq message redrive`, and covers what is there when it starts. Letters that cannot be sent are counted as
+    skipped and make the run fail in the end; they stay in the dead-letter topic, as all do until retention takes them.
+    """
+    from orbitmq.spark.writing.sending import cluster
+
+    began = time.monotonic()
+    if name_server is None:
+        raise ConfigurationError("nothing says which cluster is meant", remedy="give its name servers: name_server")
+    selection = DeadLetters(
+        keys=frozenset(key), tags=frozenset(tag), properties=dict(property_ or {}), since_ms=since_ms, until_ms=until_ms,
+        topic=topic, reason=reason,
+    )  # fmt: skip
+    order = Order(
+        parse_addresses(name_server), group, selection, to, only_group, rate, count,
+        str(time.time_ns() // 1_000_000) if again else None, dry_run,
+    )  # fmt: skip
+    brokers = cluster(order.name_servers)
+    spans = brokers.run(lambda client: _spans(order, client))
+    result = RedriveResult(group=group, dry_run=dry_run, total=sum(span.end - span.begin for span in spans))
+    stopped = False
+    with run.progress.stage(f"dead letters of {group}", result.total) as stage:
+        for piece in slices_of([QueueRange(span.queue, span.begin, span.end) for span in spans], _slice_letters(rate)):
+            left = None if count is None else count - result.redriven
+            if left == 0:
+                break
+            if run.stop.requested:
+                stopped = True
+                break
+            before = result.looked_at
+            with job_errors(f"redriving dead letters of group {group!r}"):
+                parts = _settled(spark, replace(order, max_count=left), name_server, piece)
+            places = together(result, parts)
+            ends = places if count is not None else {one.queue: one.end for one in piece}
+            brokers.run(lambda client, ends=ends: _commit(order, client, ends))  # type: ignore[misc]
+            stage.advance(result.looked_at - before)
+    return Summary(
+        pipeline="redrive",
+        rows_read=result.looked_at,
+        rows_written=0 if dry_run else result.redriven,
+        rows_skipped=result.looked_at - (0 if dry_run else result.redriven),
+        seconds=time.monotonic() - began,
+        stopped=stopped,
+        failed=bool(result.refused),
+        details=_details(result),
+    )
+
+
+async def _spans(order: Order, client: Client) -> list[Span]:
+    return await order.redrive(client).spans()
+
+
+async def _commit(order: Order, client: Client, places: Mapping[Any, int]) -> None:
+    whole = order.redrive(client)
+    for queue, place in places.items():
+        await whole.commit(queue, place)
+
+
+def _slice_letters(rate: float | None) -> int:
+    """With a rate few enough that a stop request is heard soon."""
+    if rate is None:
+        return REDRIVE_SLICE_LETTERS
+    return max(1, min(REDRIVE_SLICE_LETTERS, int(rate * REPLAY_SLICE_MS / 1_000)))
+
+
+def _settled(spark: SparkSession, order: Order, name_server: str, piece: Sequence[QueueRange]) -> list[Account]:
+    def settle(batches: Iterator[Any]) -> Iterator[Any]:
+        return settle_batches(order, batches)
+
+    rows = read_ranges(spark, piece, {"nameServer": name_server, "failOnDataLoss": "false"}, LETTER_SCHEMA)
+    divided = _divided(rows, 1 if order.rate is not None or order.max_count is not None else REDRIVE_TASKS)
+    found = divided.mapInArrow(settle, ACCOUNT_SCHEMA).collect()
+    return [msgspec.json.decode(row["account"], type=Account) for row in found]
+
+
+def _divided(rows: DataFrame, tasks: int) -> DataFrame:
+    """Letters with the same ordering key in one task and in their order."""
+    from pyspark.sql import functions as F
+
+    place = [F.col("brokerName"), F.col("queueId"), F.col("queueOffset")]
+    ordering = F.element_at("properties", F.lit(str(Property.SHARDING_KEY)))
+    return rows.repartition(tasks, F.coalesce(ordering, F.concat_ws("/", *place))).sortWithinPartitions(*place)
+
+
+def _details(result: RedriveResult) -> dict[str, int | float | str | bool]:
+    details: dict[str, int | float | str | bool] = {
+        "group": result.group,
+        "total": result.total,
+        "passed_over": result.passed_over,
+        "refused": result.refused,
+        "dry_run": result.dry_run,
+    }
+    what = "would go to" if result.dry_run else "went to"
+    details.update({f"{what} {topic}": count for topic, count in sorted(result.topics.items())})
+    for refusal in result.refusals[:REFUSALS_TOLD]:
+        queue = refusal.queue
+        details[f"not sent {queue.broker_name}/{queue.queue_id}@{refusal.queue_offset}"] = refusal.why
+    return details

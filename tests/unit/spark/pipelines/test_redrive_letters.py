@@ -1,0 +1,139 @@
+"""A task of a redrive without Spark: rows become letters, letters are settled on an embedded broker, accounts are added up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
+
+from orbitmq.client.redrive import DeadLetters, RedriveResult, Refusal, once_of  # noqa: E402
+from orbitmq.errors import ClientError  # noqa: E402
+from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX  # noqa: E402
+from orbitmq.protocol.remoting.bodies import MessageQueue  # noqa: E402
+from orbitmq.spark.pipelines.redriving.letters import Account, Order, letters, settle_batches, together  # noqa: E402
+from orbitmq.testing.blocking import SyncEmbeddedBroker  # noqa: E402
+from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
+
+QUEUE = MessageQueue("%DLQ%g", "broker-a", 0)
+
+
+def batch(count: int, first: int = 0, **properties: str) -> Any:
+    given = {"RETRY_TOPIC": "bills", "TAGS": "due", "city": "Genf", "RECONSUME_TIME": "16", **properties}
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": ["%DLQ%g"] * count,
+            "flag": pa.array([7] * count, pa.int32()),
+            "body": pa.array([b"bill %d" % number for number in numbers], pa.binary()),
+            "properties": pa.array(
+                [[*given.items(), ("UNIQ_KEY", f"U{number}")] for number in numbers], pa.map_(pa.string(), pa.string())
+            ),
+            "brokerName": ["broker-a"] * count,
+            "queueId": pa.array([0] * count, pa.int32()),
+            "queueOffset": pa.array(numbers, pa.int64()),
+            "storeHost": ["127.0.0.1:10911"] * count,
+            "commitLogOffset": pa.array([1_000 + number for number in numbers], pa.int64()),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def broker() -> Any:
+    with EmbeddedBroker.sync() as started:
+        with started.connect() as client:
+            client.admin.create_topic("bills", queues_count=4)
+        yield started
+
+
+def settle(broker: SyncEmbeddedBroker | str, group: str, *batches: Any, **options: Any) -> Account:
+    given: dict[str, Any] = {
+        "selection": DeadLetters(), "to_topic": None, "only_group": False, "rate": None, "max_count": None, "run_id": None,
+        "dry_run": False, **options,
+    }  # fmt: skip
+    address = broker if isinstance(broker, str) else broker.address
+    [found] = settle_batches(Order((address,), group, **given), batches)
+    return msgspec.json.decode(found["account"][0].as_py(), type=Account)
+
+
+def stored(broker: SyncEmbeddedBroker) -> Counter[bytes]:
+    return Counter(bytes(message.body) for message in broker.messages("bills"))
+
+
+def test_a_row_is_the_letter_that_it_was() -> None:
+    [letter] = letters(batch(1, first=4, KEYS="k1 k2", __SHARDINGKEY="s"))
+    assert (letter.queue, letter.queue_offset, letter.flag, letter.body) == (QUEUE, 4, 7, b"bill 4")
+    assert (letter.tag, letter.keys, letter.ordering_key, letter.message_id) == ("due", ("k1", "k2"), "s", "U4")
+    assert once_of("g", letter, "bills", None).key == "broker-a/0/4/U4>bills"
+    row = batch(1).to_pylist()[0]
+    [nameless] = letters(
+        pa.RecordBatch.from_pylist([{**row, "properties": [], "storeHost": "[::1]:10911"}], batch(1).schema)
+    )
+    assert nameless.message_id == "00000000000000000000000000000001" + "00002A9F" + f"{1_000:016X}"
+
+
+def test_a_task_that_runs_again_sends_nothing_twice(broker: SyncEmbeddedBroker) -> None:
+    before = stored(broker)
+    for _ in range(2):
+        account = settle(broker, "g1", batch(30), batch(20, first=30))
+        assert (account.result.redriven, account.result.topics, account.places) == (50, {"bills": 50}, [(QUEUE, 50)])
+    assert stored(broker) - before == Counter(b"bill %d" % number for number in range(50))
+
+
+def test_a_count_ends_it_at_a_place_that_is_told(broker: SyncEmbeddedBroker) -> None:
+    before = stored(broker)
+    account = settle(broker, "g2", batch(10), max_count=4)
+    assert (account.result.redriven, account.places) == (4, [(QUEUE, 4)])
+    assert (stored(broker) - before).total() == 4
+
+
+def test_a_dry_run_sends_nothing(broker: SyncEmbeddedBroker) -> None:
+    before = stored(broker)
+    account = settle(broker, "g3", batch(10), dry_run=True)
+    assert (account.result.redriven, account.result.dry_run) == (10, True)
+    assert stored(broker) == before
+
+
+def test_letters_that_cannot_be_sent_are_named(broker: SyncEmbeddedBroker) -> None:
+    account = settle(
+        broker, "g4", batch(3), batch(1, first=3, RETRY_TOPIC="%RETRY%g4"), batch(1, first=4, RETRY_TOPIC="gone")
+    )
+    assert (account.result.redriven, account.result.refused, account.result.looked_at) == (3, 2, 5)
+    assert [(one.queue_offset, one.message_id) for one in account.result.refusals] == [(3, "U3"), (4, "U4")]
+    assert "does not say which topic" in account.result.refusals[0].why
+    assert "there is no topic 'gone' any more" in account.result.refusals[1].why
+
+
+def test_a_broker_that_is_gone_ends_the_task() -> None:
+    with EmbeddedBroker.sync() as gone:
+        with gone.connect() as client:
+            client.admin.create_topic("bills", queues_count=4)
+        address = gone.address
+        settle(address, "g5", batch(1))
+    with pytest.raises(ClientError, match=address):
+        settle(address, "g5", batch(5, first=1))
+
+
+def test_accounts_are_added_up() -> None:
+    refusals = [Refusal(QUEUE, number, "U", "why") for number in range(REDRIVE_REFUSALS_KEPT_MAX)]
+    one = RedriveResult(
+        group="g",
+        dry_run=False,
+        looked_at=5,
+        redriven=2,
+        passed_over=1,
+        refused=2,
+        topics={"a": 2},
+        refusals=refusals[:2],
+    )
+    two = RedriveResult(
+        group="g", dry_run=False, looked_at=900, redriven=3, passed_over=0, refused=897, topics={"a": 1, "b": 2}, refusals=refusals,
+    )  # fmt: skip
+    whole = RedriveResult(group="g", dry_run=False)
+    assert together(whole, [Account(one, [(QUEUE, 7)]), Account(two, [(QUEUE, 5)])]) == {QUEUE: 7}
+    assert (whole.looked_at, whole.redriven, whole.passed_over, whole.refused) == (905, 5, 1, 899)
+    assert whole.topics == {"a": 3, "b": 2}
+    assert len(whole.refusals) == REDRIVE_REFUSALS_KEPT_MAX
