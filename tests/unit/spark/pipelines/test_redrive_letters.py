@@ -10,6 +10,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
+from orbitmq.client._async.administration.redrive import Redrive  # noqa: E402
 from orbitmq.client.redrive import DeadLetters, RedriveResult, Refusal, once_of  # noqa: E402
 from orbitmq.errors import ClientError  # noqa: E402
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX  # noqa: E402
@@ -49,13 +50,12 @@ def broker() -> Any:
         yield started
 
 
-def settle(broker: SyncEmbeddedBroker | str, group: str, *batches: Any, **options: Any) -> Account:
+def settle(broker: SyncEmbeddedBroker, group: str, *batches: Any, **options: Any) -> Account:
     given: dict[str, Any] = {
         "selection": DeadLetters(), "to_topic": None, "only_group": False, "rate": None, "max_count": None, "run_id": None,
         "dry_run": False, **options,
     }  # fmt: skip
-    address = broker if isinstance(broker, str) else broker.address
-    [found] = settle_batches(Order((address,), group, **given), batches)
+    [found] = settle_batches(Order((broker.address,), group, **given), batches)
     return msgspec.json.decode(found["account"][0].as_py(), type=Account)
 
 
@@ -107,14 +107,19 @@ def test_letters_that_cannot_be_sent_are_named(broker: SyncEmbeddedBroker) -> No
     assert "there is no topic 'gone' any more" in account.result.refusals[1].why
 
 
-def test_a_broker_that_is_gone_ends_the_task() -> None:
-    with EmbeddedBroker.sync() as gone:
-        with gone.connect() as client:
-            client.admin.create_topic("bills", queues_count=4)
-        address = gone.address
-        settle(address, "g5", batch(1))
-    with pytest.raises(ClientError, match=address):
-        settle(address, "g5", batch(5, first=1))
+def test_a_letter_that_fails_otherwise_ends_the_task(
+    broker: SyncEmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = Redrive.settle
+
+    async def settle_some(self: Redrive, message: Any, producer: Any) -> None:
+        if message.queue_offset == 3:
+            raise ClientError("the broker went away")
+        await settled(self, message, producer)
+
+    monkeypatch.setattr(Redrive, "settle", settle_some)
+    with pytest.raises(ClientError, match="the broker went away"):
+        settle(broker, "g5", batch(500))
 
 
 def test_accounts_are_added_up() -> None:
