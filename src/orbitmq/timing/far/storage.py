@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,6 +19,14 @@ from orbitmq.timing.far.tier import FarFileDamagedError, FarUnreachableError
 
 TEMPORARY: Final = ".tmp"
 _WHOLE_OBJECTS: Final = frozenset({"s3", "gcs", "abfs"})
+
+
+class StoredFile(NamedTuple):
+    """written_at_ms: by the clock of the file system; 0 where it does not say."""
+
+    name: str
+    size_bytes: int
+    written_at_ms: int
 
 
 class Storage:
@@ -132,9 +140,17 @@ class Storage:
 
     def names(self, directory: str) -> list[str]:
         """Files in a directory and those below it, sorted; none when it does not exist."""
+        return [file.name for file in self.files(directory)]
+
+    def files(self, directory: str) -> list[StoredFile]:
+        """The same with their sizes, and when they were written."""
         try:
             found = self._fs.get_file_info(fs.FileSelector(self._path(directory), recursive=True, allow_not_found=True))
         except OSError as error:
             raise FarUnreachableError(f"{self._path(directory)} cannot be listed: {error}") from error
         start = len(self._root) + 1
-        return sorted(info.path[start:] for info in found if info.type == fs.FileType.File)
+        return sorted(
+            StoredFile(info.path[start:], info.size, (info.mtime_ns or 0) // 1_000_000)
+            for info in found
+            if info.type == fs.FileType.File
+        )

@@ -1,0 +1,69 @@
+"""Running a job of Spark whose tasks report to the driver, with a look at the stop request and at how far it is.
+
+Rules of this file
+1. A job is given up on a stop request only where the caller says that nothing of it counts yet.
+2. Works in any session: jobs are tagged, and a tag is interrupted; no SparkContext is touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from orbitmq.spark.pipelines.failed_jobs import job_errors
+from orbitmq.spark.pipelines.run import StopRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOOK_EVERY_MS: Final = 1_000
+
+
+def collected(
+    spark: SparkSession,
+    frame: DataFrame,
+    doing: str,
+    *,
+    stop: StopRequest | None = None,
+    look: Callable[[], None] | None = None,
+) -> Sequence[Any] | None:
+    """All rows of a small result. None when the stop request came first; without `stop` the job goes on to its end.
+
+    look: called about every second. SparkJobError says `doing`.
+    """
+    ended = threading.Event()
+    rows: list[Any] = []
+    failures: list[BaseException] = []
+    tag = f"orbitmq-{uuid4().hex}"
+
+    def run() -> None:
+        try:
+            spark.addTag(tag)
+            rows.extend(frame.collect())
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=run, name=doing, daemon=True)
+    thread.start()
+    try:
+        while not ended.wait(LOOK_EVERY_MS / 1000):
+            if look is not None:
+                look()
+            if stop is not None and stop.requested:
+                spark.interruptTag(tag)
+                ended.wait()
+                return None
+    except BaseException:
+        spark.interruptTag(tag)
+        raise
+    thread.join()
+    if failures:
+        if stop is not None and stop.requested:
+            return None
+        with job_errors(doing):
+            raise failures[0]
+    return rows

@@ -1,0 +1,117 @@
+"""What the tasks of a job tell the driver: rows of one small table, whatever the job.
+
+Rules of this file
+1. A task tells what it did after it is done; an attempt that failed has told nothing.
+2. What tasks tell is bounded, because the driver holds all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from orbitmq.protocol.far_table import TableFile
+
+REPORT_COLUMNS: Final = (
+    "kind string, part bigint, text string, rows bigint, size_bytes bigint, min_due_ms bigint, max_due_ms bigint"
+)
+"""The schema, as Spark takes it."""
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("part", pa.int64()),
+        ("text", pa.string()),
+        ("rows", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("min_due_ms", pa.int64()),
+        ("max_due_ms", pa.int64()),
+    ]
+)
+
+
+class Kind(StrEnum):
+    FILE = "file"
+    """A file was written. text: its name."""
+    READ = "read"
+    """rows: that many rows came in."""
+    NEAR = "near"
+    """rows: that many are due too soon for a file."""
+    SENT = "sent"
+    """rows: that many are stored by a broker."""
+    DROPPED = "dropped"
+    """rows: that many were recalled."""
+    TOPIC = "topic"
+    """text: a topic of some rows. rows: how many."""
+    BROKEN = "broken"
+    """text: why row number `rows` of the part cannot be scheduled, and what it holds, as `BrokenRow`."""
+
+
+class Line(NamedTuple):
+    kind: Kind
+    part: int
+    text: str = ""
+    rows: int = 0
+    size_bytes: int = 0
+    min_due_ms: int = 0
+    max_due_ms: int = 0
+
+
+class BrokenRow(NamedTuple):
+    """A row that cannot be scheduled. values: those of its columns that fit, as text."""
+
+    part: int
+    row: int
+    reason: str
+    values: dict[str, str]
+
+
+@dataclass
+class Report:
+    """Everything that the tasks of a job told."""
+
+    files: list[TableFile] = field(default_factory=list)
+    counts: dict[Kind, int] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    broken: list[BrokenRow] = field(default_factory=list)
+
+    def count(self, kind: Kind) -> int:
+        return self.counts.get(kind, 0)
+
+
+def batches_of(lines: Iterable[Line]) -> Iterator[pa.RecordBatch]:
+    found = list(lines)
+    if found:
+        columns = zip(*((str(line.kind), *line[1:]) for line in found), strict=True)
+        arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def broken_line(row: BrokenRow) -> Line:
+    return Line(Kind.BROKEN, row.part, json.dumps([row.reason, row.values]), row.row)
+
+
+def report_of(rows: Iterable[Any]) -> Report:
+    """From the rows that Spark collected."""
+    report = Report()
+    for row in rows:
+        match kind := Kind(row["kind"]):
+            case Kind.FILE:
+                report.files.append(
+                    TableFile(row["text"], row["rows"], row["size_bytes"], row["min_due_ms"], row["max_due_ms"])
+                )
+            case Kind.TOPIC:
+                report.topics[row["text"]] = report.topics.get(row["text"], 0) + row["rows"]
+            case Kind.BROKEN:
+                reason, values = json.loads(row["text"])
+                report.broken.append(BrokenRow(row["part"], row["rows"], reason, values))
+            case _:
+                report.counts[kind] = report.counts.get(kind, 0) + row["rows"]
+    report.files.sort(key=lambda file: file.name)
+    report.broken.sort(key=lambda broken: broken[:2])
+    return report

@@ -1,0 +1,1 @@
+"""`schedule`: rows of any data frame become timer messages."""

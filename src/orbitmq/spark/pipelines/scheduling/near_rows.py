@@ -1,0 +1,95 @@
+"""A task that sends near rows to the brokers: the existing writer of messages, with the parts of a job as its partitions.
+
+A row is in the part that its row key decides, or, without one, what it says. So a job that is started again divides its rows in the
+same way, whatever its plan, and each part is recognised by the brokers as the one that they know.
+
+Rules of this file
+1. Part number and job name are the scope: they have to be the same in every run of a job.
+2. Broken rows are left out here; they are reported only where nobody looked at the rows before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from orbitmq.errors import MessageIllegalError
+from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
+from orbitmq.spark.pipelines.far_table.reports import BrokenRow, Kind, Line, batches_of, broken_line
+from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
+from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
+from orbitmq.spark.writing.scopes import job_writer
+from orbitmq.spark.writing.sent import Sent
+from orbitmq.spark.writing.tasks import end_job, run_task
+from orbitmq.spark.writing_options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIME = pa.timestamp("ms", tz="UTC")
+
+
+class NearTask(NamedTuple):
+    """What every task of a job is given. brief: nobody will start the job again under this name."""
+
+    options: WriteOptions
+    layout: Layout
+    job: str
+    brief: bool
+    fails: bool
+    """The first broken row ends the task, before it is sent; otherwise broken rows are reported."""
+    reports_broken: bool
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        yield from batches_of(send_near_rows(self, batches, 0 if context is None else context.partitionId()))
+
+
+def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[Line]:
+    """Send the rows of one part; every one is stored when the lines come. MessageIllegalError for a broken row that `fails`."""
+    checks = RowChecks(task.layout, part)
+    broken: list[BrokenRow] = []
+    read = 0
+
+    def messages() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for batch in batches:
+            good, wrong = checks.divide(batch, read)
+            read += batch.num_rows
+            if wrong and task.fails:
+                raise MessageIllegalError(wrong[0].reason)
+            broken.extend(wrong)
+            if len(broken) > SPARK_BROKEN_ROWS_MAX:
+                raise MessageIllegalError(
+                    f"more than {SPARK_BROKEN_ROWS_MAX} rows of part {part} cannot be scheduled; the last: {broken[-1].reason}",
+                    remedy="correct the rows: so many are no exceptions",
+                )
+            if good.num_rows:
+                yield _with_due_time(good, task.layout)
+
+    writer = job_writer(task.job, part, brief=task.brief)
+    places = {**task.layout.places, DUE: task.layout.due}
+    rows, marks = run_task(task.options, places, writer, part, messages())
+    if task.options.row_key is not None and marks:
+        end_job(task.options, writer, [Sent(rows, marks)])
+    if task.reports_broken:
+        yield from (broken_line(row) for row in broken)
+    yield Line(Kind.READ, part, rows=read)
+    yield Line(Kind.SENT, part, rows=rows)
+
+
+def _with_due_time(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+    return batch.set_column(layout.due, DUE, batch.column(layout.due).cast(TIME))
+
+
+def in_parts(frame: DataFrame, parts: int, *, by_key: str | None) -> DataFrame:
+    """The rows divided by what names them. The same rows are in the same part in every run with as many parts."""
+    columns = [by_key] if by_key is not None else [name for name in frame.columns if name in _NAMING]
+    return frame.repartition(parts, *columns)
+
+
+_NAMING = (DUE_MS, "topic", "body", "keys", "tags")
