@@ -26,19 +26,27 @@ from orbitmq.broker.admission import (
     topic_too_long,
 )
 from orbitmq.broker.message_properties import NEEDS_THOUGHT, TIMERS, is_true, waits_for_flush
-from orbitmq.broker.once.identity import ONCE_NAMES, Once, is_copy, read_once, sort_out
+from orbitmq.broker.once.identity import ONCE_NAMES, Once, SendReader, is_copy, sort_out
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
-from orbitmq.broker.timers.intake import PLACE_NAMES, waiting_bytes, waiting_values
+from orbitmq.broker.timers.intake import (
+    PLACE_NAMES,
+    TIME_NAMES,
+    TimerIntake,
+    place_bytes,
+    real_place,
+    waiting_bytes,
+    waiting_values,
+)
 from orbitmq.errors import RecordError
 from orbitmq.limits.wire import BATCH_MESSAGES_MAX, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from orbitmq.protocol.batches import BatchRow, batch_rows
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.store.message import NewMessage
-from orbitmq.timing.timer_times import TimerTime
+from orbitmq.timing.timer_times import TimerKind, TimerTime, is_stated, slot_time
 
 IDENTITIES = frozenset({Property.UNIQ_KEY, Property.ONCE_KEY})
 """What a batch does not share with its messages."""
@@ -81,32 +89,35 @@ class BatchAdmission:
         shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         own, shared_names = admission.own.encoded, shared.keys()
         times = self._times_of(rows, shared, now_ms, may_differ)
-        no_thought = NEEDS_THOUGHT if times is None or not TIMERS.isdisjoint(shared) else PLAINLY_TIMED
+        waiting = None if times is None else Waiting(admission.timers, topic, queue_id, times, now_ms)
+        no_thought = NEEDS_THOUGHT if waiting is None or not TIMERS.isdisjoint(shared) else PLAINLY_TIMED
+        reader = SendReader(topic)
         messages: list[NewMessage] = []
         sends: list[Once] = []
+        deliver_ms = None
+        stored_topic, stored_queue = topic, queue_id
         for number, (flag, body, properties, values) in enumerate(rows):
             unique_key, once = None, None
-            time = None if times is None else times[number]
-            stored_topic, stored_queue = (
-                (topic, queue_id) if time is None else (admission.timers.topic_for(time, now_ms), 0)
-            )
+            if waiting is not None:
+                deliver_ms = waiting.times[number]
+                stored_topic, stored_queue = (topic, queue_id) if deliver_ms is None else (waiting.topic(deliver_ms), 0)
             if values is not None and no_thought.isdisjoint(values) and shared_names <= values.keys():
                 unique_key = values.get(Property.UNIQ_KEY)
                 if not ONCE_NAMES.isdisjoint(values):
                     if is_copy(topic, values):
                         unique_key = None
                     else:
-                        once = read_once(topic, values)
+                        once = reader.read(values)
             if values is not None and unique_key is not None:
                 properties += own if properties.endswith(b"\x02") else b"\x02" + own
-                if time is not None:
-                    properties += waiting_bytes(values, topic, queue_id, time, stored_topic)
+                if waiting is not None and deliver_ms is not None:
+                    properties += waiting.bytes_for(values, deliver_ms, stored_topic)
             else:
                 values, once = self._complete(topic, properties, shared)
                 unique_key = values[Property.UNIQ_KEY]
                 values = admission.own.complete(values)
-                if time is not None:
-                    waiting_values(values, topic, queue_id, time, stored_topic)
+                if waiting is not None and deliver_ms is not None:
+                    waiting_values(values, topic, queue_id, waiting.time(deliver_ms), stored_topic)
                 properties = _encoded(values)
             if once is not None:
                 sends.append(once)
@@ -142,30 +153,32 @@ class BatchAdmission:
 
     def _times_of(
         self, rows: Sequence[BatchRow], shared: dict[str, str], now_ms: int, may_differ: bool
-    ) -> list[TimerTime | None] | None:
+    ) -> list[int | None] | None:
         """When each message falls due, None for one that does not wait; None when all of them have no time. Raises `Refusal`."""
         if TIMERS.isdisjoint(shared) and not any(_may_be_timed(row) for row in rows):
             return None
         timers = self._admission.timers
-        times: list[TimerTime | None] = []
+        inherits = not TIME_NAMES.isdisjoint(shared)
+        times: list[int | None] = []
         slots: dict[int, tuple[TimerTime, int]] = {}
         for _, _, properties, values in rows:
-            own = decode_properties(properties) if values is None else values
-            said = shared | own if shared else own
-            time = timers.judge(said, now_ms) if timers.has_slot_limit else timers.time_of(said, now_ms)
-            if time is not None:
+            said = decode_properties(properties) if values is None else values
+            if inherits:
+                said = shared | said
+            deliver_ms = timers.stated_later(said, now_ms)
+            if deliver_ms is None and (time := timers.judge(said, now_ms)) is not None:
                 if time.is_cancel:
                     raise _illegal(f"a cancellation ({Property.TIMER_DEL_UNIQKEY}) cannot stand in a batch")
+                deliver_ms = time.deliver_ms
                 slots[time.slot_ms] = time, slots.get(time.slot_ms, (time, 0))[1] + 1
-            times.append(time)
-            if not may_differ and time != times[0]:
+            times.append(deliver_ms)
+            if not may_differ and deliver_ms != times[0]:
                 raise _illegal(
                     "the messages of the batch fall due at different times: a batch has one due time, in all of its messages "
                     f"or in its own properties, or none; with {Property.OWN_TIMES}=true in its own properties each may have its own"
                 )
-        if timers.has_slot_limit:
-            for time, count in slots.values():
-                timers.make_room(time, count)
+        for time, count in slots.values():
+            timers.make_room(time, count)  # with a limit on slots no time is usual, and all of them stand here
         return times
 
     def _complete(self, topic: str, properties: bytes, shared: dict[str, str]) -> tuple[dict[str, str], Once | None]:
@@ -176,6 +189,38 @@ class BatchAdmission:
         if not values.get(Property.UNIQ_KEY):
             values = values | {Property.UNIQ_KEY: self._admission.next_unique_key()}
         return values, once
+
+
+class Waiting:
+    """Where the messages of a timed batch wait, and what stands in their last properties meanwhile."""
+
+    __slots__ = ("_now_ms", "_place", "_precision_ms", "_queue_id", "_some_far", "_timers", "_topic", "times")
+
+    def __init__(
+        self, timers: TimerIntake, topic: str, queue_id: int, times: Sequence[int | None], now_ms: int
+    ) -> None:
+        """times: by message, None for one that does not wait."""
+        self.times = times
+        self._timers = timers
+        self._topic, self._queue_id = topic, queue_id
+        self._place = real_place(topic, queue_id)
+        self._precision_ms = timers.rules.precision_ms
+        self._now_ms = now_ms
+        last_ms = max((time for time in times if time is not None), default=0)
+        self._some_far = timers.is_far(last_ms, now_ms)
+
+    def topic(self, deliver_ms: int) -> str:
+        """The topic in which a message waits until then."""
+        return self._timers.topic_for(self.time(deliver_ms), self._now_ms) if self._some_far else TIMER_TOPIC
+
+    def time(self, deliver_ms: int) -> TimerTime:
+        return TimerTime(TimerKind.LATER, deliver_ms, slot_time(deliver_ms, self._precision_ms))
+
+    def bytes_for(self, values: dict[str, str], deliver_ms: int, stored_topic: str) -> bytes:
+        """`waiting_bytes` of a message with these properties."""
+        if stored_topic == TIMER_TOPIC and is_stated(values, deliver_ms):
+            return place_bytes(slot_time(deliver_ms, self._precision_ms), self._place)
+        return waiting_bytes(values, self._topic, self._queue_id, self.time(deliver_ms), stored_topic)
 
 
 def _check_sends(sends: Sequence[Once], message_count: int) -> None:

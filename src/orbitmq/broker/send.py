@@ -196,8 +196,7 @@ class SendProcessor:
         """A repeat of these sends is one from now on, unless `_forget` hears that the write at the end of the turn failed."""
         memory = self._admission.idempotence
         if memory is not None:
-            for once, record in zip(sends, records, strict=True):
-                memory.sent(once, record, queue_id)
+            memory.sent_all(sends, records, queue_id)
 
     def _forget(self, status: PutStatus, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
         memory = self._admission.idempotence

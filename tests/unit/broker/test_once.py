@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orbitmq.broker.once.identity import Once, digest_of, once_in_log, sort_out
+from orbitmq.broker.once.identity import Once, SendReader, digest_of, once_in_log, read_once, sort_out
+from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.store.dispatch import Dispatched
 
@@ -68,3 +69,41 @@ def test_only_copies_lose_their_names() -> None:
 
 def test_text_that_is_no_unicode_has_a_digest_too() -> None:
     assert 0 <= digest_of("T", "\ud800") < 1 << 128
+
+
+# --- many sends to one topic
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {},
+        {"ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "UNIQ_KEY": "u"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "01", "ORBITMQ_ONCE_KEY": "k\u00e9\ud800"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "2", "ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "x", "ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_SCOPE": "other", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "k"},
+        {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "k" * 10_000},
+    ],
+)
+def test_a_reader_of_many_sends_reads_each_as_if_it_were_alone(says: dict[str, str]) -> None:
+    def alone() -> object:
+        try:
+            return read_once("topic", says)
+        except Refusal as refusal:
+            return refusal.remark
+
+    reader = SendReader("topic")
+    before = {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "before"}
+    for values in ({}, before):
+        assert reader.read(values) == read_once("topic", values)
+        try:
+            found: object = reader.read(says)
+        except Refusal as refusal:
+            found = refusal.remark
+        assert found == alone()

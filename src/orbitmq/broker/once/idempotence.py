@@ -108,7 +108,7 @@ class Idempotence:
         """
         memory = self.memory
         try:
-            found = [memory.find(once) for once in sends]
+            found = memory.find_all(sends)
             new = found.count(None)
             if new and not memory.has_room(sends[0], new):
                 memory.make_room(sends[0], new, now_ms, self._steady_ms())
@@ -143,6 +143,15 @@ class Idempotence:
         place = pack(record.physical_offset, record.queue_offset, queue_id)
         keys = self.memory.keep(once, place, record.store_timestamp, self._steady_ms())
         if keys is not None:
+            self._sent[record.physical_offset] = (keys, entry_of(once.digest, place))
+
+    def sent_all(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+        """`sent` for the new sends of one request, all of one scope and epoch, that `admit` has just let in."""
+        places = [pack(record.physical_offset, record.queue_offset, queue_id) for record in records]
+        keys = self.memory.keep_new(sends, places, records[0].store_timestamp, self._steady_ms())
+        if keys is None:
+            return
+        for once, record, place in zip(sends, records, places, strict=True):
             self._sent[record.physical_offset] = (keys, entry_of(once.digest, place))
 
     def failed(self, once: Once, record: Dispatched, queue_id: int) -> None:

@@ -99,6 +99,35 @@ def read_once(topic: str, values: dict[str, str]) -> Once | None:
     return Once(scope, int(epoch), digest_of(topic, key))
 
 
+class SendReader:
+    """`read_once` for many sends to one topic, which nearly always have one scope and one epoch: what was read of these is
+    believed when the next send says the same. Cost: about 0.7 us."""
+
+    __slots__ = ("_beginning", "_epoch", "_epoch_text", "_scope", "_topic")
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._scope, self._epoch_text, self._epoch = "\x02", "", 0  # what no property can say
+        self._beginning = blake2b(f"{topic}\0".encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES)
+
+    def read(self, values: dict[str, str]) -> Once | None:
+        """What the properties of a send say; see `read_once`."""
+        key = values.get(Property.ONCE_KEY)
+        if (
+            not key
+            or len(key) > ONCE_KEY_BYTES_MAX
+            or values.get(Property.ONCE_SCOPE) != self._scope
+            or values.get(Property.ONCE_EPOCH) != self._epoch_text
+        ):
+            once = read_once(self._topic, values)
+            if once is not None:
+                self._scope, self._epoch_text, self._epoch = once.scope, values[Property.ONCE_EPOCH], once.epoch
+            return once
+        digest = self._beginning.copy()
+        digest.update(key.encode("utf-8", "surrogatepass"))
+        return Once(self._scope, self._epoch, int.from_bytes(digest.digest()))
+
+
 def sort_out(topic: str, values: dict[str, str]) -> tuple[dict[str, str], Once | None]:
     """Properties to store and the identity of the send. A copy loses its names and has no identity. Raises `Refusal`."""
     if ONCE_NAMES.isdisjoint(values):

@@ -14,7 +14,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -181,15 +181,26 @@ class OnceMemory:
 
         Cost: about 0.4 us, 1 us among a million keys.
         """
+        keys = self._keys_for(once)
+        return None if keys is None else keys.get(once.digest)
+
+    def find_all(self, sends: Sequence[Once]) -> list[int | None]:
+        """`find` for sends of one scope and epoch, at least one. Cost: about 0.15 us each."""
+        keys = self._keys_for(sends[0])
+        if keys is None:
+            return [None] * len(sends)
+        get = keys.get if len(keys.tables) > 1 else keys.tables[0].get
+        return [get(once.digest) for once in sends]
+
+    def _keys_for(self, once: Once) -> EpochKeys | None:
+        """The keys among which a send is looked for; None when nothing of its epoch is remembered. Raises `Refusal` for a stale one."""
         scope = self._table(once.scope).get(once.scope)
         if scope is None or once.epoch > scope.current.epoch:
             return None
         keys = scope.keys_of(once.epoch)
-        if keys is not None:
-            return keys.get(once.digest)
-        if once.scope.startswith(TRANSIENT_PREFIX):
-            return None
-        raise _stale(once, scope)
+        if keys is None and not once.scope.startswith(TRANSIENT_PREFIX):
+            raise _stale(once, scope)
+        return keys
 
     def has_room(self, once: Once, count: int) -> bool:
         """Whether a known scope may have `count` more keys in its current epoch. False says only: look with `make_room`."""
@@ -246,6 +257,17 @@ class OnceMemory:
             return None
         keys.put(once.digest, place)
         self.key_count += 1
+        return keys
+
+    def keep_new(self, sends: Sequence[Once], places: Sequence[int], wall_ms: int, steady_ms: int) -> EpochKeys | None:
+        """Remember sends of one scope and epoch of which `find_all` has just said that none is known, and no two of which are the
+        same. The keys they were put among; None when their epoch is stale. Cost: about 0.4 us each."""
+        first = sends[0]
+        keys = self._enter(first.scope, first.epoch, wall_ms, steady_ms)
+        if keys is not None:
+            for once, place in zip(sends, places, strict=True):
+                keys.put(once.digest, place)
+            self.key_count += len(sends)
         return keys
 
     def keep_all(self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int) -> None:

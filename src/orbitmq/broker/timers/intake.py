@@ -49,9 +49,10 @@ USUAL_DIGITS: Final = 13
 TOPIC_NAMES_MAX: Final = 10_000
 """Topics whose bytes are remembered; beyond it they are made anew."""
 
-_UNUSUAL: Final = frozenset(
-    {*PRECEDENCE, Property.DELAY, Property.TIMER_OUT_MS, Property.TIMER_DEL_UNIQKEY} - {Property.TIMER_DELIVER_MS}
-)
+TIME_NAMES: Final = frozenset({*PRECEDENCE, Property.DELAY, Property.TIMER_OUT_MS, Property.TIMER_DEL_UNIQKEY})
+"""What a message may say of its time; without any of these it says nothing."""
+
+_UNUSUAL: Final = TIME_NAMES - {Property.TIMER_DELIVER_MS}
 """Beside it each of these changes what the time means."""
 
 CODES: Final = {
@@ -122,6 +123,16 @@ class TimerIntake:
     def time_of(self, values: dict[str, str], now_ms: int) -> TimerTime | None:
         """When a message with these properties (and no delay level) falls due; None when it is to be stored where it goes.
         Raises `Refusal`."""
+        deliver_ms = self.stated_later(values, now_ms)
+        if deliver_ms is not None:
+            return TimerTime(TimerKind.LATER, deliver_ms, slot_time(deliver_ms, self._precision_ms))
+        time = self.judge(values, now_ms)
+        if time is not None and self.has_slot_limit:
+            self.make_room(time, 1)
+        return time
+
+    def stated_later(self, values: dict[str, str], now_ms: int) -> int | None:
+        """The due time of a message that states one in the usual way and waits for it; None where that takes more thought."""
         text = values.get(Property.TIMER_DELIVER_MS, "")
         if (
             len(text) == USUAL_DIGITS
@@ -132,11 +143,8 @@ class TimerIntake:
         ):
             deliver_ms = int(text)
             if deliver_ms > now_ms:
-                return TimerTime(TimerKind.LATER, deliver_ms, slot_time(deliver_ms, self.rules.precision_ms))
-        time = self.judge(values, now_ms)
-        if time is not None and self.has_slot_limit:
-            self.make_room(time, 1)
-        return time
+                return deliver_ms
+        return None
 
     def wait_until(
         self, text: str, topic: str, queue_id: int, unique_key: str, now_ms: int
@@ -188,10 +196,12 @@ class TimerIntake:
 
     def topic_for(self, time: TimerTime, now_ms: int) -> str:
         """The topic in which a message waits until then. A cancellation is for the wheel: RocketMQ brokers read it there."""
+        return TIMER_TOPIC if time.is_cancel or not self.is_far(time.deliver_ms, now_ms) else FAR_TIMER_TOPIC
+
+    def is_far(self, deliver_ms: int, now_ms: int) -> bool:
+        """Whether a message waits in the far tier until then. What is not far makes nothing far that is due earlier."""
         far = self.far
-        if far is not None and not time.is_cancel and far.accepts(time.deliver_ms, now_ms):
-            return FAR_TIMER_TOPIC
-        return TIMER_TOPIC
+        return far is not None and far.accepts(deliver_ms, now_ms)
 
     def handle_of(self, topic: str, slot_ms: int, unique_key: str) -> str:
         """What recalls the message with this unique key, which waits for `topic`."""
@@ -217,7 +227,17 @@ def waiting_values(values: dict[str, str], topic: str, queue_id: int, time: Time
 
 def waiting_bytes(values: dict[str, str], topic: str, queue_id: int, time: TimerTime, stored_topic: str) -> bytes:
     """The same as stored bytes, to be put behind the properties `values`, which have none of these names."""
-    place = b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (time.slot_ms, topic.encode(), queue_id)
+    place = place_bytes(time.slot_ms, real_place(topic, queue_id))
     if stored_topic != FAR_TIMER_TOPIC and is_stated(values, time.deliver_ms):
         return place
     return place + b"ORBITMQ_DUE_MS\x01%d\x02" % time.deliver_ms
+
+
+def real_place(topic: str, queue_id: int) -> bytes:
+    """Where a message goes, as the middle of its `waiting_bytes`: the same for all of a batch."""
+    return b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (topic.encode(), queue_id)
+
+
+def place_bytes(slot_ms: int, place: bytes) -> bytes:
+    """`waiting_bytes` of a message in the wheel whose sender stated its due time; `place` is its `real_place`."""
+    return b"TIMER_OUT_MS\x01%d\x02%b" % (slot_ms, place)
