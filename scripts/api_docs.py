@@ -75,6 +75,24 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "The far table",
+        "`Client.far_table` is a `FarTable`; how to use it: [far-table.md](../howto/far-table.md).",
+        (
+            "FarTable",
+            "TableStatus",
+            "ShareState",
+            "ListedFile",
+            "TableFile",
+            "JobOpened",
+            "FilesChanged",
+            "TableVerdict",
+            "RecalledRow",
+            "RowVerdict",
+            "Recall",
+            "ShareReleased",
+        ),
+    ),
+    Section(
         "Recurring messages",
         "`Client.recurring` is a `Recurring`; how to use it: [send-every-morning.md](../howto/send-every-morning.md).",
         (

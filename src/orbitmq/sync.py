@@ -22,6 +22,7 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.timers.far_table import FarTable
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.consuming.allocation import (
@@ -64,6 +65,19 @@ from orbitmq.errors import (
     StaleEpochError,
     TimersMissingError,
 )
+from orbitmq.protocol.far_table import (
+    FilesChanged,
+    JobOpened,
+    ListedFile,
+    Recall,
+    RecalledRow,
+    RowVerdict,
+    ShareReleased,
+    ShareState,
+    TableFile,
+    TableStatus,
+    TableVerdict,
+)
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 
@@ -87,6 +101,10 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "FarTable",
+    "FilesChanged",
+    "JobOpened",
+    "ListedFile",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -104,6 +122,8 @@ __all__ = [
     "Pulled",
     "PulledBytes",
     "RandomQueue",
+    "Recall",
+    "RecalledRow",
     "ReceivedMessage",
     "Recurring",
     "RecurringChange",
@@ -115,14 +135,20 @@ __all__ = [
     "RequestTimeoutError",
     "RoundRobin",
     "RouteNotFoundError",
+    "RowVerdict",
     "Selector",
     "SendFailedError",
     "SendReceipt",
     "SendStatus",
     "SentTrace",
     "Settlement",
+    "ShareReleased",
+    "ShareState",
     "StaleEpochError",
     "StoredMessage",
+    "TableFile",
+    "TableStatus",
+    "TableVerdict",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",

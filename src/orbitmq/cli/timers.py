@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from orbitmq.cli import far_tier, timer_moves
+from orbitmq.cli import far_table, far_tier, timer_moves
 from orbitmq.cli.cluster_access import TopicOption, run
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.instants import instant, parse_due_ms, parse_span_ms, span
@@ -56,6 +56,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(far_tier.app, name="far")
+app.add_typer(far_table.app, name="table")
 app.command("export", cls=ClusterCommand)(timer_moves.export_timers)
 app.command("import", cls=ClusterCommand)(timer_moves.import_timers)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer, Pulled, PulledBytes
     from orbitmq.client._async.sending.producer import Producer
     from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.timers.far_table import FarTable
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.allocation import (
@@ -45,6 +46,19 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
     )
+    from orbitmq.protocol.far_table import (
+        FilesChanged,
+        JobOpened,
+        ListedFile,
+        Recall,
+        RecalledRow,
+        RowVerdict,
+        ShareReleased,
+        ShareState,
+        TableFile,
+        TableStatus,
+        TableVerdict,
+    )
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 
@@ -65,6 +79,10 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "FarTable",
+    "FilesChanged",
+    "JobOpened",
+    "ListedFile",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -79,6 +97,8 @@ __all__ = [
     "Pulled",
     "PulledBytes",
     "RandomQueue",
+    "Recall",
+    "RecalledRow",
     "ReceivedMessage",
     "Recurring",
     "RecurringChange",
@@ -87,12 +107,18 @@ __all__ = [
     "RecurringRun",
     "Reply",
     "RoundRobin",
+    "RowVerdict",
     "Selector",
     "SendReceipt",
     "SendStatus",
     "SentTrace",
     "Settlement",
+    "ShareReleased",
+    "ShareState",
     "StoredMessage",
+    "TableFile",
+    "TableStatus",
+    "TableVerdict",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -122,6 +148,10 @@ _HOMES = {
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consuming.consumer",
     "ConsumerOptions": "orbitmq.client.options",
+    "FarTable": "orbitmq.client._async.timers.far_table",
+    "FilesChanged": "orbitmq.protocol.far_table",
+    "JobOpened": "orbitmq.protocol.far_table",
+    "ListedFile": "orbitmq.protocol.far_table",
     "LiteConsumer": "orbitmq.client._async.pulling.lite_pull",
     "LiteConsumerOptions": "orbitmq.client.pulling.lite_options",
     "MachineRoom": "orbitmq.client.sending.queue_choice",
@@ -136,6 +166,8 @@ _HOMES = {
     "Pulled": "orbitmq.client._async.pulling.pull_consumer",
     "PulledBytes": "orbitmq.client._async.pulling.pull_consumer",
     "RandomQueue": "orbitmq.client.sending.queue_choice",
+    "Recall": "orbitmq.protocol.far_table",
+    "RecalledRow": "orbitmq.protocol.far_table",
     "ReceivedMessage": "orbitmq.client._async.consuming.delivery",
     "Recurring": "orbitmq.client._async.timers.recurring",
     "RecurringChange": "orbitmq.client.recurring",
@@ -144,12 +176,18 @@ _HOMES = {
     "RecurringRun": "orbitmq.client.recurring",
     "Reply": "orbitmq.client.sending.reply",
     "RoundRobin": "orbitmq.client.sending.queue_choice",
+    "RowVerdict": "orbitmq.protocol.far_table",
     "Selector": "orbitmq.client.sending.queue_choice",
     "SendReceipt": "orbitmq.client._async.sending.receipt",
     "SendStatus": "orbitmq.client.message",
     "SentTrace": "orbitmq.client.sending.trace",
     "Settlement": "orbitmq.client._async.consuming.delivery",
+    "ShareReleased": "orbitmq.protocol.far_table",
+    "ShareState": "orbitmq.protocol.far_table",
     "StoredMessage": "orbitmq.client.stored",
+    "TableFile": "orbitmq.protocol.far_table",
+    "TableStatus": "orbitmq.protocol.far_table",
+    "TableVerdict": "orbitmq.protocol.far_table",
     "TimerBucket": "orbitmq.client.timers",
     "TimerCounts": "orbitmq.client.timers",
     "TimerMatch": "orbitmq.client.timers",

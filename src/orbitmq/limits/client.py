@@ -126,3 +126,10 @@ BULK_PULLS_MAX: Final = 128
 BULK_REQUEST_BYTES_MAX: Final = 49_152
 """Bytes of the requests of one wave: they fit into the buffers of the kernel, so that writing them cannot wait for a server that
 waits for its answers to be read."""
+
+# --- the far table ---------------------------------------------------------------------------------------------------
+FAR_TABLE_PATIENCE_MS: Final = 60_000
+"""A request about the far table is repeated for this long while its owner is away: a restart, or a move to another machine."""
+
+FAR_TABLE_RETRY_MS: Final = 500
+"""Pause between two attempts."""

@@ -110,7 +110,7 @@ FAR_TABLE_AHEAD_MAX: Final = 2
 FAR_TABLE_SNAPSHOT_RECORDS: Final = 1_000
 """Records of the far table's catalog behind its saved state, beyond which it is saved anew: 30 ms of a start."""
 
-FAR_TABLE_SNAPSHOT_MS: Final = 30_000
+FAR_TABLE_SNAPSHOT_MS: Final = 10_000
 """The catalog is saved, and its copy put beside the table's files, within this after a change."""
 
 FAR_TABLE_CLAIM_MS_MIN: Final = 200

@@ -36,8 +36,11 @@ def converse(perform: Perform, source: BinaryIO, target: BinaryIO) -> None:
             head, blob = read_frame(read_exactly)
         except EOFError:
             return
-        target.write(answered(perform, head, blob))
-        target.flush()
+        try:
+            target.write(answered(perform, head, blob))
+            target.flush()
+        except BrokenPipeError:  # nobody waits for the answer: the broker was killed
+            return
 
 
 def answered(perform: Perform, head: bytes, blob: bytes) -> bytes:

@@ -460,7 +460,7 @@ class Promotion:
             self.owner_trouble = problem
         else:
             self.trouble = problem
-        logger.error("promotion from the far table waits, trying again in %d ms: %s", self._pause_ms, problem)
+        logger.warning("promotion from the far table waits, trying again in %d ms: %s", self._pause_ms, problem)
 
 
 def _report_failure(result: object) -> None:

@@ -1,0 +1,120 @@
+"""Three brokers with one far table on a shared directory: every row is delivered once, in time, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the far table's files are written with pyarrow")
+
+from far_table_rig import (
+    BUCKET_MS,
+    QUEUES,
+    TOPIC,
+    Job,
+    Serve,
+    delivered,
+    manifest,
+    now_ms,
+    rows_between,
+    serve_other,
+    serve_owner,
+    status,
+    timer_records,
+)
+from server_process import ServedProcess, until
+
+from orbitmq.protocol.far_table import RowVerdict, TableVerdict
+
+FILES = 3
+ROWS = 12_000
+"""Of each file: some thousand in a bucket, so that a broker is in the middle of one when it is killed."""
+SPAN_MS = 10_000
+RECALLED = [f"part0-{number}" for number in range(100, ROWS, 1_500)]
+
+
+def compacted(job: Job, olds: list[str], rows: list[dict[str, object]], from_ms: int) -> None:
+    """Two files become one, without what was recalled, for rows due from `from_ms` on."""
+    opened = job.open()
+    gone = {recall for recall in RECALLED if opened.recalls_below > 0}
+    kept = [row for row in rows if int(str(row["deliverTimestamp"])) >= from_ms and row["msgId"] not in gone]
+    file = job.write("buckets/dueDay=any/compacted.parquet", kept)
+    assert job.replace(opened, olds, [file], from_ms).verdict is TableVerdict.OK
+
+
+def kill_one_in_the_middle(others: dict[str, ServedProcess]) -> str:
+    """Kill a broker that is storing rows; its name."""
+    killed: list[str] = []
+    before = {name: timer_records(server) for name, server in others.items() if server.running}
+
+    def storing() -> bool:
+        for name, count in before.items():
+            if timer_records(others[name]) > count + 1_000:
+                others[name].kill()
+                killed.append(name)
+                return True
+        return False
+
+    until(storing, limit_s=30, what="a broker that is storing rows")
+    return killed[0]
+
+
+def test_every_row_once_and_in_time_whoever_is_killed(serve: Serve, tmp_path: Path) -> None:
+    url = tmp_path / "table"
+    owner = serve_owner(serve, url)
+    others = {name: serve_other(serve, name, owner, url) for name in ("east", "west")}
+    for server in (owner, *others.values()):
+        server.create_topic(TOPIC, QUEUES)
+
+    job = Job(owner, url, "load")
+    opened = job.open()
+    start_ms = opened.split_ms + 2 * BUCKET_MS  # time to write the files
+    parts = [rows_between(start_ms + part, start_ms + SPAN_MS, ROWS, f"part{part}") for part in range(FILES)]
+    files = [job.write(f"landing/load-{number}.parquet", rows) for number, rows in enumerate(parts)]
+    assert job.add(opened, files).verdict is TableVerdict.OK
+    assert job.add(opened, files).verdict is TableVerdict.REPEATED
+    for message_id in RECALLED:
+        due_ms = next(int(str(row["deliverTimestamp"])) for row in parts[0] if row["msgId"] == message_id)
+        (row,) = job.recall(message_id, due_ms).rows
+        assert row.verdict is RowVerdict.RECALLED
+    assert [row.verdict for row in job.recall(RECALLED[0]).rows] == [RowVerdict.ALREADY_RECALLED]
+    assert [row.verdict for row in job.recall("nobody").rows] == [RowVerdict.NOT_FOUND]
+    from_ms = (start_ms + SPAN_MS // 2) // BUCKET_MS * BUCKET_MS
+    compacted(Job(owner, url, "compaction"), [files[0].name, files[1].name], parts[0] + parts[1], from_ms)
+
+    name = kill_one_in_the_middle(others)
+    others[name] = serve_other(serve, name, owner, url)
+    ports = owner.name_port, owner.port
+    owner.kill()
+    owner = serve_owner(serve, url, ports)
+    kill_one_in_the_middle(others)
+    for name, server in list(others.items()):
+        if not server.running:
+            others[name] = serve_other(serve, name, owner, url)
+
+    last_ms = max(int(str(row["deliverTimestamp"])) for rows in parts for row in rows)
+    until(
+        lambda: status(owner).share_count == 0 and status(owner).file_count == 0, limit_s=60, what="no row in the table"
+    )
+    until(lambda: now_ms() > last_ms + 500, limit_s=60, what="the time of the last row")
+
+    expected = {str(row["msgId"]) for rows in parts for row in rows} - set(RECALLED)
+    found: dict[str, list[tuple[int, int]]] = {}
+    takers = []
+    until(
+        lambda: sum(map(len, (delivered(server) for server in (owner, *others.values())))) >= len(expected), limit_s=60
+    )
+    for server in (owner, *others.values()):
+        here = delivered(server)
+        takers.append(len(here))
+        for body, times in here.items():
+            found.setdefault(body, []).extend(times)
+    assert set(found) == expected
+    assert {body: times for body, times in found.items() if len(times) > 1} == {}
+    assert [times for times in found.values() if times[0][1] < times[0][0]] == []
+    assert sum(count > 0 for count in takers) >= 2, takers
+    until(lambda: not list(url.rglob("*.parquet")), limit_s=90, what="no file that nobody needs")
+    assert manifest(url)["files"] == []
+    for server in (owner, *others.values()):
+        server.stop()
