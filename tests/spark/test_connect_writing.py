@@ -1,0 +1,68 @@
+"""Writing through Spark Connect: a batch job, a stream, and pipelines, all from a client that has no Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from server_process import ServedProcess
+from stored_messages import bodies
+
+from orbitmq.sync import connect
+
+PROGRAM = """
+import sys
+from orbitmq.spark import session
+from orbitmq.spark.pipelines import redrive, replay
+remote, name_server, topic, folder = sys.argv[1:]
+spark = session(remote=remote)
+
+def write(start):
+    return start.format("orbitmq").option("nameServer", name_server).option("topic", topic)
+
+rows = spark.range(0, 1000, 1, 2).selectExpr("concat('batch ', id) AS body")
+for _ in range(2):  # the second one is a repeat
+    write(rows.write).option("idempotencyKey", topic + " night").mode("append").save()
+
+spark.range(0, 500, 1, 2).selectExpr("concat('stream ', id) AS value").write.text(folder + "/source")
+stream = spark.readStream.text(folder + "/source").selectExpr("value AS body")
+for _ in range(2):  # the second one finds nothing new
+    query = write(stream.writeStream).option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+
+done = replay(spark, topic=[topic], to=topic + "-again", name_server=name_server, where="body LIKE 'batch %'", queues="keep", rate=100000)
+print("replayed", done.rows_read, done.rows_written)
+done = redrive(spark, group=topic, to=topic + "-again", name_server=name_server)
+print("redriven", done.rows_read, done.rows_written)
+try:
+    replay(spark, topic=[topic], to=topic + "-again", name_server=name_server, where="price > 3")
+except Exception as error:
+    print(type(error).__name__, "price" in str(error))
+"""
+
+
+def test_a_client_writes_in_batches_in_a_stream_and_by_pipelines(
+    connect_server: str, server: ServedProcess, name_server: str, topic: str, tmp_path: Path
+) -> None:
+    server.create_topic(f"{topic}-again", 4)
+    server.create_topic(f"%DLQ%{topic}", 1)
+    with connect(name_server) as client, client.producer("senders") as producer:
+        for number in range(3):
+            producer.send(f"%DLQ%{topic}", f"letter {number}".encode())
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, connect_server, name_server, topic, str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["replayed 1500 1000", "redriven 3 3", "ConfigurationError True"]
+    batch = Counter(f"batch {number}".encode() for number in range(1_000))
+    assert bodies(name_server, topic) == batch + Counter(f"stream {number}".encode() for number in range(500))
+    assert bodies(name_server, f"{topic}-again") == batch + Counter(f"letter {number}".encode() for number in range(3))
