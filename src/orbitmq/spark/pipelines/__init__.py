@@ -22,9 +22,11 @@ from orbitmq.spark.pipelines.run import ALONE, Run, StopRequest, Summary
 
 PIPELINES: Final[dict[str, str]] = {
     "archive": "orbitmq.spark.pipelines.archiving.archive:archive",
+    "compact": "orbitmq.spark.pipelines.compacting.job:compact",
     "redrive": "orbitmq.spark.pipelines.redriving.redrive:redrive",
     "replay": "orbitmq.spark.pipelines.replaying.replay:replay",
     "report": "orbitmq.spark.pipelines.reporting.report:report",
+    "schedule": "orbitmq.spark.pipelines.scheduling.job:schedule",
 }
 """Where each pipeline is, by its name: `module:function`."""
 

@@ -240,6 +240,9 @@ class _Compaction:
 
         self._epoch = max(self._epoch + 1, self._table.catalog.status().now_ms)
         opened = self._table.catalog.open_job(JOB, self._epoch)
+        while opened.verdict is TableVerdict.REPEATED:  # a round of the same millisecond
+            self._epoch += 1
+            opened = self._table.catalog.open_job(JOB, self._epoch)
         if opened.verdict is not TableVerdict.OK:
             raise refused("another round of a compaction", opened.verdict, opened.reason)
         return opened

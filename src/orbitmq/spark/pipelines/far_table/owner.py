@@ -16,4 +16,8 @@ def owner_of(stack: ExitStack, catalog: Catalog | None, name_server: str | None)
     """The catalog that was given, or that of the cluster. ConfigurationError when nothing says where it is."""
     if catalog is not None:
         return catalog
-    raise ConfigurationError("nothing says who keeps the catalog of the far table", remedy="give name_server")
+    if name_server is None:
+        raise ConfigurationError("nothing says who keeps the catalog of the far table", remedy="give name_server")
+    import orbitmq.sync
+
+    return stack.enter_context(orbitmq.sync.connect(name_server)).far_table
