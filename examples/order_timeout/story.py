@@ -12,15 +12,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -29,6 +23,7 @@ from rich.table import Table
 
 import orbitmq
 from examples.order_timeout.orders import LEVEL_DELAYS_MS, Order, State, expected_states, read_orders, table_path
+from examples.order_timeout.server import own_server
 
 TOPIC = "order-timeouts"
 GROUP = "order-timeout-checker"
@@ -176,39 +171,6 @@ def report(shop: Shop, seconds: float, console: Console) -> bool:
     verdict = "; ".join(problems) or "every state as computed, nothing early, lost or doubled"
     console.print(f"{len(shop.orders):,} orders in {seconds:.1f} s: {verdict}")
     return not problems
-
-
-@contextmanager
-def own_server(console: Console) -> Iterator[str]:
-    """A server of our own on free ports, in a directory that goes when the story ends; gives its name server's address."""
-    with tempfile.TemporaryDirectory(prefix="orbitmq-demo-") as directory:
-        nameserver_port, broker_port = free_ports()
-        command = [sys.executable, "-m", "orbitmq", "serve", "--data", str(Path(directory) / "store")]
-        command += ["--nameserver-port", str(nameserver_port), "--broker-port", str(broker_port)]
-        began = time.monotonic()
-        log = Path(directory) / "server.log"
-        with log.open("w") as errors:
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            assert server.stdout is not None
-            line = server.stdout.readline().strip()
-            if not line:
-                raise SystemExit(f"the server did not start:\n{log.read_text()}")
-            console.print(f"{line} (up after {(time.monotonic() - began) * 1000:.0f} ms)")
-            yield f"127.0.0.1:{nameserver_port}"
-        finally:
-            server.terminate()
-            code = server.wait(30)
-            if code:
-                console.print(f"[red]the server ended with exit code {code}[/red]\n{log.read_text()}")
-
-
-def free_ports() -> tuple[int, int]:
-    """Two ports that nobody listens on; the broker also takes the one two below its own."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
 
 
 def main() -> int:
