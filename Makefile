@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 ARGS ?=
+SCALE ?= 20000
+PAGE ?= .cache/demo
 
 .DEFAULT_GOAL := help
 FUZZ_COUNT ?= 1000000
@@ -14,10 +16,10 @@ SEED ?= 0
 SOAK_SECONDS ?= 3600
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
-GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs
+GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo test check lint types contracts generated generate fuzz crash-campaign timers-campaign campaign overload soak chaos leaf clean format
+.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign timers-campaign campaign overload soak chaos leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,7 +42,10 @@ $(STAMP): $(VENV)/bin/python pyproject.toml
 
 # --- for everybody ----------------------------------------------------------------------------------------------------
 
-demo: $(STAMP) ## Start a server and play the order-timeout story with 20,000 orders
+demo: $(STAMP) ## The order-timeout story through Spark: 20,000 orders, or SCALE=500, SCALE=full; KEEP=directory keeps everything
+	@$(BIN)/python -m examples.order_timeout_spark.story --orders $(SCALE) --page $(PAGE) $(if $(KEEP),--keep $(KEEP)) $(ARGS)
+
+demo-quick: $(STAMP) ## The same story without Spark: a server, and a client that sends and receives
 	@$(BIN)/python -m examples.order_timeout.story $(ARGS)
 
 test: $(STAMP) ## Run the test suite; what cannot run here says why and is counted

@@ -32,6 +32,10 @@ COMMANDS: Final = {
     "tail": Entry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": Entry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
     "recurring": Entry("orbitmq.cli.recurring", "Recurring messages: put, list, show, pause, resume, delete, preview."),
+    "pipeline": Entry(
+        "orbitmq.cli.pipelines",
+        "Bulk jobs on Spark: archive, replay, schedule, redrive, compact, report, or the steps of a file.",
+    ),
     "store": Entry("orbitmq.cli.stores", "Store directories: check, dump, stat."),
     "protocol": Entry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": Entry("orbitmq.cli.completion", "Print a shell's completion script."),

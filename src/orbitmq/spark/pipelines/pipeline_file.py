@@ -1,0 +1,144 @@
+"""Files of pipelines: several of them, one after the other in one session, with settings they share.
+
+    [spark]
+    master = "local[4]"
+    driver.memory = "4g"                     # spark.driver.memory
+
+    [defaults]                               # for every step that has the setting
+    name-server = "localhost:9876"
+
+    [[step]]
+    pipeline = "archive"
+    to = "/data/archive"
+    topic = ["orders", "payments"]
+
+    [[step]]
+    pipeline = "report"
+    archive = "/data/archive"
+    to = "/data/report"
+
+Settings have their names of the command line. Times and spans are written as there, or as dates of TOML.
+
+Rules of this file
+1. The whole file is understood before the first step begins; an unknown name is an error that lists the known ones.
+2. A step that failed or was stopped is the last one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from orbitmq.clock import SystemClock
+from orbitmq.errors import ConfigurationError
+from orbitmq.spark.pipelines import pipeline_named
+from orbitmq.spark.pipelines.run import ALONE, Run, Summary
+from orbitmq.spark.pipelines.settings import from_values, settings_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PARTS: Final = ("spark", "defaults", "step")
+_NAME: Final = "pipeline"
+_WHERE: Final = ("master", "remote")
+
+
+class Step(NamedTuple):
+    """One pipeline with its arguments."""
+
+    pipeline: str
+    function: Callable[..., Summary]
+    arguments: Mapping[str, Any]
+
+
+class PipelineFile(NamedTuple):
+    """What a file says. `conf` are settings of Spark by their full names."""
+
+    master: str | None
+    remote: str | None
+    conf: Mapping[str, str | bool | int | float]
+    steps: tuple[Step, ...]
+
+
+def read_file(path: str | Path) -> PipelineFile:
+    """Raises ConfigurationError that names the file, the step and what is wrong with it."""
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from error
+    for name in content:
+        if name not in _PARTS:
+            raise ConfigurationError(f"{path}: there is no part {name!r}", remedy=f"the parts are {', '.join(_PARTS)}")
+    spark, defaults = (_table(content, part, path) for part in ("spark", "defaults"))
+    steps = content.get("step", [])
+    if not isinstance(steps, list) or not steps or not all(isinstance(step, dict) for step in steps):
+        raise ConfigurationError(f"{path} has no step", remedy='begin each one with [[step]] and pipeline = "..."')
+    now_ms = SystemClock().now_ms()
+    used: set[str] = set()
+    found = []
+    for number, step in enumerate(steps, 1):
+        try:
+            found.append(_step(step, defaults, now_ms, used))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}, step {number}: {error.args[0]}", remedy=error.remedy) from error
+    unused = sorted(defaults.keys() - used)
+    if unused:
+        raise ConfigurationError(f"{path}: no step has the setting {unused[0]} that stands under [defaults]")
+    conf = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in _flat(spark, path)}
+    where = {name: conf.pop(f"spark.{name}", None) for name in _WHERE}
+    for name, value in where.items():
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{path}: {name} under [spark] is {value!r}, not a text")
+    master, remote = (None if value is None else str(value) for value in where.values())
+    return PipelineFile(master, remote, conf, tuple(found))
+
+
+def run_file(spark: SparkSession, path: str | Path, *, run: Run = ALONE) -> list[Summary]:
+    """The steps of a file in a session that runs: its part [spark] is left to who starts one. The summaries of the steps that ran."""
+    return list(run_steps(spark, read_file(path).steps, run))
+
+
+def run_steps(spark: SparkSession, steps: tuple[Step, ...], run: Run) -> Iterator[Summary]:
+    """Each summary when its step is done."""
+    for step in steps:
+        summary = step.function(spark, **step.arguments, run=run)
+        yield summary
+        if summary.failed or run.stop.requested:
+            return
+
+
+def _step(step: Mapping[str, Any], defaults: Mapping[str, Any], now_ms: int, used: set[str]) -> Step:
+    name = step.get(_NAME)
+    if not isinstance(name, str):
+        raise ConfigurationError("it does not say which pipeline it is", remedy='write pipeline = "archive"')
+    function = pipeline_named(name)
+    settings = settings_of(function)
+    known = {setting.name for setting in settings}
+    given = {key: value for key, value in step.items() if key != _NAME}
+    taken = {key: value for key, value in defaults.items() if key in known and key not in given}
+    used.update(defaults.keys() & known)
+    if any(setting.setting.replaces_cluster and setting.name in given for setting in settings):
+        taken.pop("name-server", None)
+    return Step(name, function, from_values(settings, {**taken, **given}, now_ms))
+
+
+def _table(content: Mapping[str, Any], part: str, path: str | Path) -> Mapping[str, Any]:
+    found = content.get(part, {})
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{path}: {part} is no table", remedy=f"write it below [{part}]")
+    return found
+
+
+def _flat(table: Mapping[str, Any], path: str | Path, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings of Spark by their names; a dot in a name without quotes makes a table in TOML."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, path, f"{before}{name}.")
+        elif isinstance(value, str | bool | int | float):
+            yield before + name, value
+        else:
+            raise ConfigurationError(f"{path}: {before}{name} under [spark] is {value!r}, not one value")
