@@ -1,9 +1,7 @@
 """Orders written, read and timed with Spark, step by step; each `# %%` is a cell for editors that know notebooks.
 
-    orbitmq serve --data /tmp/orbitmq &
-    python examples/spark/first_steps.py [name-server] [sc://connect-server]
-
-Without a second argument Spark runs in this process; with one it runs where a Spark Connect server is.
+orbitmq serve --data /tmp/orbitmq &
+python examples/spark/first_steps.py [name-server]
 """
 
 # %% A session. Spark finds the format "orbitmq" by itself.
@@ -16,9 +14,8 @@ from pyspark.sql import functions as f
 import orbitmq.spark
 
 NAME_SERVER = sys.argv[1] if len(sys.argv) > 1 else "localhost:9876"
-REMOTE = sys.argv[2] if len(sys.argv) > 2 else None
 
-spark = orbitmq.spark.session(remote=REMOTE, app_name="first-steps")
+spark = orbitmq.spark.session(app_name="first-steps")
 orders = spark.range(1_000).select(
     f.concat(f.lit("order-"), "id").alias("order"),
     f.when(f.col("id") % 4 == 0, "express").otherwise("normal").alias("shipping"),

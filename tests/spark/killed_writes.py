@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,9 @@ FILES = 24
 LIMIT_S = 1_500
 QUIET_S = 20
 """When nothing came for so long and everything is due, nothing will come any more."""
+
+TASK_SHARE = 0.8
+"""Of the workers that are killed; the others plan for the driver, and their end is mostly the query's."""
 
 LOOK_S = 0.02
 KINDS = tuple(Kind)
@@ -190,8 +194,9 @@ class Run:
                 end_process(pid)
             driver.wait()
             return True
-        workers = python_workers(driver.pid)
-        return bool(workers) and end_process(self._draw.choice(workers))
+        tasks, planners = python_workers(driver.pid)
+        chosen = tasks if tasks and self._draw.random() < TASK_SHARE else planners
+        return bool(chosen) and end_process(self._draw.choice(chosen))
 
 
 def run(folder: Path, seed: int, kills: Kills, kind: Kind, plant: Plant | None = None, files: int = FILES) -> Outcome:
@@ -223,6 +228,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kind", choices=KINDS, help="one kind of writes instead of all in turn")
     parser.add_argument("--plant", choices=tuple(Plant), help="let this go wrong")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended by the run
     kills = Kills(given.drivers, given.workers, given.brokers)
     killed, lost, twice, rows, failed = Kills(0, 0, 0), 0, 0, 0, 0
     for seed in range(given.seed, given.seed + given.runs):

@@ -38,15 +38,27 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def python_workers(pid: int) -> list[int]:
-    """Forked children of worker daemons below a driver; the daemons themselves are left alone, Spark starts others only when they are
-    needed."""
-    return [found for found in descendants(pid) if is_worker(found)]
+def python_workers(pid: int) -> tuple[list[int], list[int]]:
+    """Forked children of worker daemons below a driver: those that run tasks, and those that plan for Spark's driver.
+
+    The daemons themselves are left alone: Spark starts others only when they are needed.
+    """
+    workers = [found for found in descendants(pid) if is_worker(found)]
+    tasks = [found for found in workers if b"pyspark.sql.worker" not in command_line(found)]
+    return tasks, [found for found in workers if found not in tasks]
 
 
 def is_worker(pid: int) -> bool:
     try:
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        return all(b"pyspark.daemon" in Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent))
     except OSError:
         return False
+    return all(b"pyspark.daemon" in command_line(one) for one in (pid, parent))
+
+
+def command_line(pid: int) -> bytes:
+    """Empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

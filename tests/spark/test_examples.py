@@ -1,17 +1,40 @@
-"""The examples for Spark run as a newcomer runs them, and print what they are meant to show."""
+"""The examples for Spark show what they are meant to show.
+
+Rules of this file
+1. An example runs in the session that is there and against the shared server; what it printed and the names it left are looked at.
+2. Who needs a process of its own, a client of Spark Connect, gets one.
+"""
 
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from server_process import ServedProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
+
+Example = Callable[..., tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def example(
+    spark: object, name_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Example:
+    """`example(name)`: runs it as a program; what it printed, and its names."""
+
+    def run(name: str) -> tuple[str, dict[str, Any]]:
+        monkeypatch.setattr(sys, "argv", [name, name_server])
+        names = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out, names
+
+    return run
+
 
 FIRST_STEPS = (
     r"\+-+\+-+\+-+\+\n\|\s*tags\|orders\|amount\|\n\+-+\+-+\+-+\+\n"
@@ -20,14 +43,39 @@ FIRST_STEPS = (
 )
 
 
-@pytest.mark.parametrize("place", ["here", "connect"])
-def test_first_steps(
-    serve: Callable[..., ServedProcess], request: pytest.FixtureRequest, tmp_path: Path, place: str
-) -> None:
-    address = [] if place == "here" else [request.getfixturevalue("connect_server")]
-    server = serve()
+def test_first_steps(example: Example) -> None:
+    printed, _ = example("first_steps.py")
+    assert re.fullmatch(FIRST_STEPS, printed), printed
+
+
+def test_event_time_windows(example: Example) -> None:
+    printed, names = example("event_time_windows.py")
+    assert "[100, 100] due in the windows that are closed\n" in printed
+    assert names["counts"] == [100, 100, 100]
+    assert names["dropped"] > 0
+    assert printed.endswith("10 reminders came more than five minutes late\n")
+
+
+def test_lateness_report(example: Example) -> None:
+    printed, names = example("lateness_report.py")
+    assert "500 messages, 0 early" in printed
+    whole = names["lateness"].query("topic == '' and slot.isnull()").iloc[0]
+    assert (whole.timed + whole.overdue, whole.early) == (500, 0)  # overdue: by the time a slow machine sent them
+    assert dict(names["pending"].itertuples(index=False))[names["TOPIC"]] == 100
+    assert "<svg" in (names["folder"] / "report.html").read_text()
+
+
+MEANS = (
+    r"\s*sensor\s+readings\s+mean\n"
+    r"\s+s0\s+50\s+17.0\n\s+s1\s+50\s+17.5\n\s+s2\s+50\s+17.0\n\s+s3\s+50\s+17.5\n"
+    r"200 readings went through the stream\n"
+)
+
+
+def test_connect_client(name_server: str, connect_server: str, tmp_path: Path) -> None:
+    name = "connect_client.py"
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "first_steps.py", f"127.0.0.1:{server.name_port}", *address],
+        [sys.executable, EXAMPLES / name, connect_server, name_server],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -35,8 +83,10 @@ def test_first_steps(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert re.fullmatch(FIRST_STEPS, done.stdout), done.stdout
+    assert re.fullmatch(MEANS, done.stdout), done.stdout
 
 
-def test_every_example_is_run() -> None:
-    assert [path.name for path in EXAMPLES.glob("*.py")] == ["first_steps.py"]
+def test_every_example_has_a_test() -> None:
+    tests = Path(__file__).read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f'"{path.name}"' in tests, f"{path.name} is run by no test"
