@@ -14,12 +14,13 @@ import pytest
 from memory_catalog import DAY_MS, HOUR_MS, MemoryCatalog
 
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError, MessageIllegalError, RouteNotFoundError, SparkJobError
+from orbitmq.errors import ClientError, ConfigurationError, MessageIllegalError, SparkJobError
 from orbitmq.spark.pipelines.run import Run, Summary
 from orbitmq.spark.pipelines.scheduling.job import schedule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from server_process import ServedProcess
 
 FAR_COUNT = 300
 PAST_COUNT = 40
@@ -250,13 +251,16 @@ def test_broken_rows_go_to_the_quarantine_file_and_are_counted(
 
 
 def test_a_topic_that_is_not_there_ends_the_job_before_anything_counts(
-    spark: SparkSession, catalog: MemoryCatalog, run_schedule: Callable[..., Summary], now_ms: int
+    spark: SparkSession,
+    catalog: MemoryCatalog,
+    run_schedule: Callable[..., Summary],
+    now_ms: int,
+    serve: Callable[..., ServedProcess],
 ) -> None:
-    frame = spark.range(3).selectExpr(
-        f"{now_ms} + {9 * DAY_MS} as deliverTimestamp", "'b' as body", "'no-such' as topic"
-    )
-    with pytest.raises(RouteNotFoundError, match="no-such"):
-        run_schedule(frame, topic=None)
+    strict = serve("strict", settings={"autoCreateTopicEnable": False})
+    columns = f"{now_ms} + {9 * DAY_MS} as deliverTimestamp", "'b' as body", "'no-such' as topic"
+    with pytest.raises(ClientError, match="no-such"):
+        run_schedule(spark.range(3).selectExpr(*columns), topic=None, name_server=f"127.0.0.1:{strict.name_port}")
     assert catalog.names() == []
 
 
