@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, InputPartition, LessThan, StringContains
 
 from orbitmq.client import Message, MessageQueue
-from orbitmq.errors import ConfigurationError, DataLostError, RouteNotFoundError
-from orbitmq.spark.reading.batch_reader import PushdownReader
+from orbitmq.errors import ClientError, ConfigurationError, DataLostError, RouteNotFoundError
+from orbitmq.spark.reading.batch_reader import BatchReader, PushdownReader
 from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.sync import Client
 from orbitmq.testing import SyncEmbeddedBroker
@@ -149,6 +149,22 @@ def test_a_reader_that_is_given_up_leaves_no_answers_behind(mq: Client, reading:
 def test_a_topic_that_does_not_exist(reading: Reading) -> None:
     with pytest.raises(RouteNotFoundError, match="know no topic 'nope'"):
         reading.table(topic="nope")
+
+
+def test_servers_that_stay_away_are_named_with_what_was_to_be_read(
+    mq: Client, broker: SyncEmbeddedBroker, reading: Reading
+) -> None:
+    address = broker.address
+    reader = reading.source(topic="orders", retryTimeoutMs="100").reader(schema("body"))
+    assert isinstance(reader, BatchReader)
+    broker.close()
+    try:
+        with pytest.raises(
+            ClientError, match=rf"gave up planning a read of .*orders.* \(name server {address}\) after"
+        ):
+            reader.partitions()
+    finally:
+        broker.start()
 
 
 def test_a_pattern_that_matches_nothing(mq: Client, reading: Reading) -> None:

@@ -217,3 +217,35 @@ def test_a_topic_that_is_not_there_is_named(rig):
         with pytest.raises(ClientError, match="no-such-topic"):
             other.write(table(body=["x"]), writer=stream_writer(QUERY, 3), retryTimeoutMs=100)
         other.cluster.close()
+
+
+def test_a_cluster_that_goes_away_in_the_middle_is_named(rig):
+    def until_it_is_gone():
+        yield table(body=ROWS[:100])
+        rig.broker.close()
+        yield table(body=ROWS[100:])
+
+    address = rig.broker.address
+    with pytest.raises(
+        SendFailedError,
+        match=rf"writing partition 0 to topic 'orders' failed, \d+ attempts in .*{address.split(':')[0]}",
+    ):
+        rig.attempt(until_it_is_gone(), {"body": 0}, stream_writer(QUERY, 3), 0, rig.options_for(address))
+    rig.broker.start()
+    rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3))  # the repeat of the task
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_a_due_time_that_the_broker_refuses_is_named(rig):
+    """The whole request is refused, and nothing of it is stored."""
+    with EmbeddedBroker.sync(settings={"timerMaxDelaySec": "60"}) as broker:
+        with broker.connect() as client:
+            client.admin.create_topic("orders", queues_count=1)
+        other = type(rig)(broker, "orders")
+        now_ms = int(broker.now.timestamp() * 1000)
+        due = pa.array([(now_ms + 3_600_000) * 1000] * 3, pa.timestamp("us", tz="UTC"))
+        with pytest.raises(ClientError, match=r"sending rows 0 and following of partition 0 to topic 'orders'"):
+            other.write(table(body=ROWS[:3], deliverTimestamp=due), writer=stream_writer(QUERY, 3))
+        broker.advance(timedelta(hours=2))
+        assert not other.bodies()
+        other.cluster.close()
