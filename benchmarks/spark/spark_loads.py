@@ -47,6 +47,8 @@ class Place(NamedTuple):
     partitions: int
     store: str = ""
     """The store directory of the broker, where there is one to be read."""
+    far_table: str = ""
+    """The far table of which that broker is the owner."""
 
 
 class Load:
@@ -220,10 +222,33 @@ class OrbitmqLoad(Load):
         self._written(self.frame(count).drop("id"), f"{self.place.topic}-written", dedup="none")
         return {"rows": count}
 
+    def archive(self, count: int) -> Figures:
+        """The log of the broker, which goes on meanwhile, into a new archive."""
+        from orbitmq.spark.pipelines.archiving.archive import archive
+
+        target = self.place.folder / "archive"
+        shutil.rmtree(target, ignore_errors=True)
+        columns = [name for name in field_names(EIGHT) if name != "topic"]
+        archive(self.spark, to=str(target), store=[self.place.store], topic=[self.place.topic], columns=columns)
+        return {"rows": parquet_rows(target)}
+
     def wheel(self, count: int) -> Figures:
-        """Timers that are due within two days, from an hour on."""
-        self._written(self._timers(count, HOUR_S, 2 * DAY_S), f"{self.place.topic}-timers")
-        return {"rows": count}
+        """Timers that are due within a day, from an hour on, into the broker."""
+        return self._scheduled(self._timers(count, HOUR_S, DAY_S), {})
+
+    def far(self, count: int) -> Figures:
+        """Timers that are due within a year, from a month on, into the far table."""
+        return self._scheduled(self._timers(count, 30 * DAY_S, 365 * DAY_S), {"far_table": self.place.far_table})
+
+    def _scheduled(self, rows: DataFrame, settings: dict[str, Any]) -> Figures:
+        from orbitmq.spark.pipelines.scheduling.job import schedule
+
+        topic = f"{self.place.topic}-timers"
+        summary = schedule(self.spark, rows, name_server=self.place.address, topic=topic, **settings)
+        return {
+            "rows": summary.rows_written,
+            **{name: float(n) for name, n in summary.details.items() if isinstance(n, int)},
+        }
 
     def floor(self, count: int) -> Figures:
         """Latency of a source that has its rows in memory, at the rate at which others are sent messages."""
@@ -252,6 +277,10 @@ def load_of(load: Load, name: str) -> Callable[[int], Figures]:
     """The work of that name. Raises AttributeError for one that this side does not do."""
     found: Callable[[int], Figures] = getattr(load, name)
     return found
+
+
+def field_names(schema: str) -> list[str]:
+    return [field.split()[0] for field in schema.replace("map<string,string>", "map").split(", ")]
 
 
 def parquet_rows(folder: Path) -> int:
