@@ -36,8 +36,10 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-SLOW_START: Final = "Timed out while waiting for the Python worker to connect back"
-SLOW_START_TRIES: Final = 4
+SLOW_START: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
+"""What Spark says then."""
+
+SLOW_START_TRIES: Final = 6
 
 Result = TypeVar("Result")
 
@@ -81,7 +83,7 @@ def standard_error_to(path: Path) -> Iterator[None]:
 
 
 def is_slow_start(error: BaseException | None) -> bool:
-    return error is not None and SLOW_START in str(error)
+    return error is not None and any(words in str(error) for words in SLOW_START)
 
 
 def patiently(job: Callable[[], Result], tell: Callable[[str], None]) -> Result:

@@ -147,12 +147,12 @@ def schedule_all(
 
 @contextmanager
 def followed(mq: orbitmq.sync.Client, topic: str, stage: OneStage) -> Iterator[None]:
-    """While a job runs here, show from another thread how many timer messages of its topic the broker holds."""
+    """While a job runs here, show from another thread how many timer messages of its topic the broker has taken."""
     ended = threading.Event()
 
     def show() -> None:
         while not ended.wait(FOLLOW_EVERY_S):
-            stage.reach(mq.timers.counts(topic=topic).by_topic.get(topic, 0))
+            stage.reach(taken(mq, topic))
 
     with ThreadPoolExecutor(1) as thread:
         shown = thread.submit(show)
@@ -161,7 +161,7 @@ def followed(mq: orbitmq.sync.Client, topic: str, stage: OneStage) -> Iterator[N
         finally:
             ended.set()
         shown.result()
-    stage.reach(max(stage.done, mq.timers.counts(topic=topic).by_topic.get(topic, 0)))
+    stage.reach(taken(mq, topic))
 
 
 def stream_all(
@@ -218,6 +218,12 @@ def running_totals(spark: SparkSession) -> dict[str, Total]:
     if not spark.catalog.tableExists("totals"):
         return {}
     return {row.decision: Total(row.orders, row.cents) for row in spark.table("totals").collect()}
+
+
+def taken(mq: orbitmq.sync.Client, topic: str) -> int:
+    """Timer messages of a topic that wait, and those that are due already if the job is that late."""
+    due = messages_in(mq, topic)
+    return due + mq.timers.counts(topic=topic).by_topic.get(topic, 0)
 
 
 def messages_in(mq: orbitmq.sync.Client, topic: str) -> int:
