@@ -1,0 +1,171 @@
+"""One declaration of a setting: what command lines, files and callers in Python make of it."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pytest
+
+from orbitmq.cli.pipelines import SPARK
+from orbitmq.cli.shared_options import cluster_options, output_options
+from orbitmq.errors import ConfigurationError
+from orbitmq.spark.pipelines import PIPELINES, pipeline_named
+from orbitmq.spark.pipelines.settings import Kind, Setting, from_texts, from_values, pipeline, settings_of
+
+NOW = 1_700_000_000_000
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@pipeline
+def paint(
+    spark: object,
+    *,
+    to: Annotated[str, Setting("Where.")],
+    topic: Annotated[Sequence[str], Setting("Which.")] = (),
+    since_ms: Annotated[int | None, Setting("Since when.", kind=Kind.INSTANT)] = None,
+    until_ms: Annotated[int | None, Setting("Until when.", kind=Kind.DUE)] = None,
+    every_ms: Annotated[int, Setting("How often.", kind=Kind.SPAN)] = 60_000,
+    rate: Annotated[float | None, Setting("How fast.", minimum=0.5)] = None,
+    count: Annotated[int, Setting("How many.", minimum=1, maximum=10)] = 1,
+    colour: Annotated[Colour, Setting("Of what colour.")] = Colour.RED,
+    dry: Annotated[bool, Setting("Whether it dries.")] = False,
+    label: Annotated[Mapping[str, str], Setting("What it says.")] = {},
+    run: object = None,
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+def test_words_of_a_command_line() -> None:
+    found = from_texts(
+        settings_of(paint),
+        {
+            "to": ["here"],
+            "topic": ["a", "b"],
+            "since": ["10m"],
+            "until": ["10m"],
+            "every": ["5s"],
+            "rate": ["2.5"],
+            "count": ["3"],
+            "colour": ["blue"],
+            "dry": ["true"],
+            "label": ["x=1", "y=a=b"],
+        },
+        NOW,
+    )
+    assert found == {
+        "to": "here",
+        "topic": ("a", "b"),
+        "since_ms": NOW - 600_000,
+        "until_ms": NOW + 600_000,
+        "every_ms": 5_000,
+        "rate": 2.5,
+        "count": 3,
+        "colour": Colour.BLUE,
+        "dry": True,
+        "label": {"x": "1", "y": "a=b"},
+    }
+
+
+def test_values_of_a_file() -> None:
+    found = from_values(
+        settings_of(paint),
+        {
+            "to": "here",
+            "topic": "a",
+            "since": datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC),
+            "every": 250,
+            "rate": 2,
+            "dry": True,
+            "label": {"x": "1"},
+        },
+        NOW,
+    )
+    assert found["topic"] == ("a",)
+    assert found["since_ms"] == NOW
+    assert (found["every_ms"], found["rate"], found["dry"], found["label"]) == (250, 2, True, {"x": "1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "--to is missing"),
+        ({"to": ["x"], "colur": ["red"]}, r"no option --colur \(did you mean colour\? known are: to, topic, "),
+        ({"to": ["x"], "colour": ["green"]}, r"--colour is 'green' \(it is one of red, blue\)"),
+        ({"to": ["x"], "count": ["many"]}, "--count 'many' is no whole number"),
+        ({"to": ["x"], "count": ["11"]}, "--count is 11; it has to be 1 to 10"),
+        ({"to": ["x"], "rate": ["0"]}, "--rate is 0.0; it has to be 0.5 or more"),
+        ({"to": ["x", "y"]}, "--to is given 2 times"),
+        ({"to": ["x"], "since": ["soon"]}, "--since 'soon' is no instant"),
+        ({"to": ["x"], "every": ["5"]}, "--every '5' is no span of time"),
+        ({"to": ["x"], "label": ["x"]}, "--label 'x' is not of the form NAME=TEXT"),
+        ({"to": ["x"], "dry": ["perhaps"]}, "--dry 'perhaps' is neither true nor false"),
+    ],
+)
+def test_mistakes_on_a_command_line(given: dict[str, list[str]], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        from_texts(settings_of(paint), given, NOW)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"to": 5}, "to is 5, which is no text"),
+        ({"to": "x", "count": True}, "count is True, which is no whole number"),
+        ({"to": "x", "topic": {"a": 1}}, "topic is .*, not several values"),
+        ({"to": "x", "label": "a"}, "label is 'a', not names with values"),
+        ({"to": "x", "dry": "true"}, "dry is 'true', which is no truth value"),
+        ({"to": "x", "since_ms": 5}, "no setting since_ms"),
+    ],
+)
+def test_mistakes_in_a_file(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        from_values(settings_of(paint), given, NOW)
+
+
+def test_callers_in_python_are_checked_too() -> None:
+    found = paint(None, to="x", topic="orders", colour="blue")  # type: ignore[arg-type]
+    assert (found["topic"], found["colour"]) == (("orders",), Colour.BLUE)
+    with pytest.raises(ConfigurationError, match="count is 0; it has to be 1 to 10"):
+        paint(None, to="x", count=0)
+
+
+def test_a_parameter_without_a_word_is_refused() -> None:
+    def silent(spark: object, *, to: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"silent: to is not Annotated"):
+        settings_of(silent)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_no_setting_takes_the_name_of_another_option(name: str) -> None:
+    taken = {word for option in (*cluster_options(), *output_options()) for word in option.opts}
+    taken |= {f"--{word}" for word in SPARK}
+    settings = settings_of(pipeline_named(name))
+    assert {f"--{setting.name}" for setting in settings} & taken <= {"--name-server"}
+    assert len({setting.name for setting in settings}) == len(settings)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_module_of_a_pipeline_does_not_hide_its_function(name: str) -> None:
+    module, _, function = PIPELINES[name].partition(":")
+    assert function == name
+    assert module.removeprefix("orbitmq.spark.pipelines.").split(".")[0] != name
+
+
+def test_settings_are_known_without_spark() -> None:
+    program = (
+        "import sys; from orbitmq.spark.pipelines import PIPELINES, pipeline_named\n"
+        "from orbitmq.spark.pipelines.settings import settings_of\n"
+        "for name in PIPELINES: settings_of(pipeline_named(name))\n"
+        "assert 'pyspark' not in sys.modules, 'pyspark'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
