@@ -226,6 +226,7 @@ class BrokerRole:
             self.registrar,
             (self.listener, self.second),
             opened_in_ns=self._opened_in_ns,
+            far_table=self.far_table.promotion,
         )
 
     def _settings_changed(self, settings: ServerSettings) -> None:

@@ -32,6 +32,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.telemetry.broker_metrics import BrokerMetrics
 from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.far_metrics import FarMetrics
+from orbitmq.telemetry.far_table_metrics import FarTableMetrics
 from orbitmq.telemetry.logs import BoundedHandler
 from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
 from orbitmq.telemetry.recurring_metrics import RecurringMetrics
@@ -39,6 +40,7 @@ from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
 from orbitmq.telemetry.timer_metrics import TimerMetrics
+from orbitmq.timing.far_table.promoting import Promotion
 from orbitmq.timing.levels.release import LevelRelease
 
 logger = logging.getLogger("orbitmq.server")
@@ -107,8 +109,9 @@ class WatchRole:
         listeners: tuple[Listener, Listener],
         *,
         opened_in_ns: int,
+        far_table: Promotion | None,
     ) -> None:
-        """A broker is being started; `opened_in_ns` is how long opening its store took."""
+        """A broker is being started; `opened_in_ns` is how long opening its store took. `far_table`: its part in one."""
         store, clock, registry = broker.store, self._clock, self.watching.registry
         times = StoreTimes(store)
         stored = StoreMetrics(
@@ -123,6 +126,8 @@ class WatchRole:
             registry.add(TimerMetrics(broker.timers, store, clock))
             if broker.timers.far is not None:
                 registry.add(FarMetrics(broker.timers.far, clock))
+        if far_table is not None:
+            registry.add(FarTableMetrics(far_table, broker.table_owner, clock))
         if broker.recurrences is not None:
             registry.add(RecurringMetrics(broker.recurrences))
         failed = broker.statistics

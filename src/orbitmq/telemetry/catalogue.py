@@ -227,6 +227,36 @@ FAR_TROUBLE: Final = _gauge(
     "1 while the far tier cannot be reached and is tried again, else 0; `orbitmq timer far status` says why.",
 )
 FAR_FAILURES: Final = _counter("orbitmq_far_failures_total", "Steps of the far tier that failed and were tried again.")
+FAR_TABLE_PROMOTED: Final = _counter(
+    "orbitmq_far_table_promoted_total", "Rows of the cluster's far table that came into this broker's log."
+)
+FAR_TABLE_RECALLED: Final = _counter(
+    "orbitmq_far_table_recalled_total",
+    "Rows of the far table that this broker left out because they had been recalled.",
+)
+FAR_TABLE_SHARES: Final = _gauge(
+    "orbitmq_far_table_shares", "Shares of buckets of the far table that this broker has claimed and not finished."
+)
+FAR_TABLE_LATE: Final = _gauge(
+    "orbitmq_far_table_late_seconds",
+    "How long ago the earliest bucket that this broker has not wholly stored began; above 0 its messages may be late.",
+)
+FAR_TABLE_FILES: Final = _gauge(
+    "orbitmq_far_table_files", "Files that the catalog of the far table lists; at its owner only."
+)
+FAR_TABLE_OPEN_SHARES: Final = _gauge(
+    "orbitmq_far_table_open_shares", "Shares of all brokers that are not finished; at the owner of the far table only."
+)
+FAR_TABLE_DECISIONS: Final = _counter(
+    "orbitmq_far_table_decisions_total", "Changes of the far table's catalog that its owner wrote."
+)
+FAR_TABLE_TROUBLE: Final = _gauge(
+    "orbitmq_far_table_trouble",
+    "1 while the far table's storage or owner cannot be reached and is tried again, else 0.",
+)
+FAR_TABLE_FAILURES: Final = _counter(
+    "orbitmq_far_table_failures_total", "Steps of the far table that failed and were tried again."
+)
 
 # --- the store --------------------------------------------------------------------------------------------------------
 STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")
