@@ -148,6 +148,7 @@ def main(kind: Kind, name_server: str, count: int, began_ms: int, folder: Path, 
     from orbitmq.spark import session
 
     settings = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a life is too short for better code
         "spark.ui.showConsoleProgress": False,
         "spark.sql.shuffle.partitions": 2,
         "spark.task.maxFailures": 20,

@@ -11,11 +11,13 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from server_process import ServedProcess
+
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
 
@@ -26,10 +28,10 @@ Example = Callable[..., tuple[str, dict[str, Any]]]
 def example(
     spark: object, name_server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Example:
-    """`example(name)`: runs it as a program; what it printed, and its names."""
+    """`example(name, *arguments)`: runs it as a program, without arguments with the shared server; what it printed, and its names."""
 
-    def run(name: str) -> tuple[str, dict[str, Any]]:
-        monkeypatch.setattr(sys, "argv", [name, name_server])
+    def run(name: str, *arguments: str) -> tuple[str, dict[str, Any]]:
+        monkeypatch.setattr(sys, "argv", [name, *(arguments or [name_server])])
         names = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         return capsys.readouterr().out, names
 
@@ -54,6 +56,51 @@ def test_event_time_windows(example: Example) -> None:
     assert names["counts"] == [100, 100, 100]
     assert names["dropped"] > 0
     assert printed.endswith("10 reminders came more than five minutes late\n")
+
+
+def test_archive_and_query(example: Example) -> None:
+    printed, names = example("archive_and_query.py")
+    assert (names["first"].rows_written, names["second"].rows_written) == (1_000, 200)
+    assert [(row[1], row[2]) for row in names["sales"].fetchall()] == [("express", 300), ("normal", 900)]
+    assert sum(row[3] for row in names["sales"].fetchall()) == sum(number % 90 + 10 for number in range(1_200))
+    assert "1200 orders, 1200 different" in printed
+
+
+def test_replay_with_shifted_times(example: Example) -> None:
+    printed, _ = example("replay_with_shifted_times.py")
+    assert printed == "50 archived\n50 replayed\nall moved by the same time, 0 early\n"
+
+
+def test_redrive_dead_letters(example: Example) -> None:
+    printed, _ = example("redrive_dead_letters.py")
+    assert printed.splitlines() == [
+        "30 dead letters",
+        "{'would go to CardPayments': 20}",
+        "20 sent again, 10 passed over",
+        "0 sent again the second time",
+    ]
+
+
+@pytest.fixture(scope="module")
+def far_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A server with a far table, and the table's directory."""
+    folder, table = tmp_path_factory.mktemp("far-server"), tmp_path_factory.mktemp("far-table")
+    server = ServedProcess(folder, settings={"farTableOwner": "broker-a", "farTableUrl": table})
+    yield f"127.0.0.1:{server.name_port}", str(table)
+    server.kill()
+
+
+def test_schedule_a_table(example: Example, far_table: tuple[str, str]) -> None:
+    printed, names = example("schedule_a_table.py", *far_table)
+    assert printed.startswith("20 at the broker, 980 in the far table\nscheduled before\n20 were due: {")
+    assert len(names["found"]) == len(set(names["found"])) == 20
+
+
+def test_compact_the_far_table(example: Example, far_table: tuple[str, str]) -> None:
+    printed, names = example("compact_the_far_table.py", *far_table)
+    assert "1 row was recalled" in printed
+    assert printed.endswith("1499 appointments\n")
+    assert sorted(row["count"] for row in names["days"].collect()) == [299, 300, 300, 300, 300]
 
 
 def test_lateness_report(example: Example) -> None:
