@@ -75,7 +75,9 @@ def opened(text: str, source: Source, fixed: Mapping[str, str], *, owner: str) -
     place = place_at(text)
     make_directory(place.under(OWN))
     with _locked(place) if is_local(place) else nullcontext():
-        state = _stored(place) or ArchiveState(source=source, owner=owner, fixed=dict(fixed))
+        state = _stored(place)
+        if state is None or not state.batch:  # nothing is in it that another choice would not go with
+            state = ArchiveState(source=source, owner=owner, fixed=dict(fixed))
         check_same(state, source, fixed, place.path)
         give_names(place, state.files)
         _remove_staged(place)
