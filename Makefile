@@ -19,7 +19,7 @@ CHAOS_SEED ?= 1
 GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign timers-campaign campaign overload soak chaos leaf clean format
+.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign timers-campaign far-campaign campaign overload soak chaos leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ campaign: $(STAMP) ## Spark writes while drivers, workers and brokers are killed
 
 timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and clocks that are set (SEEDS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.timers_campaign --seeds $(SEEDS) --seed $(SEED)
+
+far-campaign: $(STAMP) ## Many lives of a simulated cluster with a far table (SEEDS=..., SEED=the first, PLANT=a bug to catch, or all)
+	@$(BIN)/python -m tests.simulation.far_table_campaign --seeds $(SEEDS) --seed $(SEED) $(if $(PLANT),--plant $(PLANT))
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
