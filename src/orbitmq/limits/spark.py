@@ -136,14 +136,16 @@ COMPACT_RANGE_BYTES: Final = 192 * 1024 * 1024
 COMPACT_ROUND_BYTES: Final = 16 * 1024**3
 """Files, as they are stored, that one round of a compaction replaces. What is lost when the race for them is lost."""
 
-COMPACT_DAY_ROWS_MIN: Final = 2_000
-"""Rows below which a day gets no file of its own; files of fewer kilobytes than hundred cost more than they help."""
+COMPACT_DAY_ROWS_MIN: Final = 50_000
+"""Rows of a range below which a day gets no file of its own: files of fewer megabytes than four cost more than they help, and a table of
+ten years would have thousands of them after every round."""
 
 COMPACT_DAY_FILES_MAX: Final = 8
 """Small files of one day beyond which they become one."""
 
-COMPACT_LANDING_FILES_MIN: Final = 2
-"""Landing files that are worth a compaction; one alone was perhaps written by the last one."""
+COMPACT_ROUND_FILES: Final = 64
+"""Files of one round. A range of COMPACT_RANGE_BYTES then takes three megabytes of each, where a row group has about five: row groups are
+read two or three times. With ten times as many files they were read twenty times."""
 
 COMPACT_ROUNDS_MAX: Final = 1_000
 """Rounds of one run: at 16 GiB each, more than a table holds."""

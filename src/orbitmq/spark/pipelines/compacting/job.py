@@ -126,8 +126,6 @@ class _Compaction:
         self._round_bytes = round_bytes
         self._day_rows = day_rows
         self._epoch = 0
-        self._fresh: set[str] = set()
-        """Names of files that this run wrote."""
 
     def execute(self, apply_recalls: bool) -> _Done:
         from orbitmq.spark.pipelines.compacting.plan import next_round
@@ -142,8 +140,6 @@ class _Compaction:
                 files = self._table.catalog.files()
                 recalls = self._recalls(files) if apply_recalls else []
                 chosen = next_round(files, size_bytes=self._round_bytes, recalls=recalls)
-                if done.rounds and all(file.name in self._fresh for file in chosen):
-                    break  # what this run wrote is as good as it can make it
                 if not chosen:
                     break
                 outcome = self._round(chosen)
@@ -226,7 +222,6 @@ class _Compaction:
             JOB, self._epoch, opened.attempt, [file.name for file in chosen], report.files, from_ms
         )
         if answer.verdict in (TableVerdict.OK, TableVerdict.REPEATED) and answer.attempt == opened.attempt:
-            self._fresh.update(names)
             return True, report
         self._table.remove(names)  # refused: none of them counts
         if answer.verdict is TableVerdict.FILE_GONE:

@@ -5,7 +5,8 @@ what every file of the round has there, and writes files of days. No row goes th
 
 Rules of this file
 1. Pure: lists of files and the bounds of their row groups in, work out.
-2. Landing files come first, oldest due time first, then days with many small files, then files with many recalled rows.
+2. A row group is read by every task whose range it touches, so a round has few files: then a range takes about a row group of each.
+   Many files take several rounds, and their rows reach their day in steps.
 3. A range is cut where rows are estimated to be enough, anywhere in a day: a crowded day has several files.
 """
 
@@ -17,8 +18,8 @@ from typing import Final, NamedTuple
 
 from orbitmq.limits.spark import (
     COMPACT_DAY_FILES_MAX,
-    COMPACT_LANDING_FILES_MIN,
     COMPACT_RANGE_BYTES,
+    COMPACT_ROUND_FILES,
 )
 from orbitmq.protocol.far_table import ListedFile, Recall
 
@@ -69,31 +70,72 @@ def next_round(
     *,
     size_bytes: int,
     recalls: Iterable[Recall] = (),
-    landing_files_min: int = COMPACT_LANDING_FILES_MIN,
+    files_max: int = COMPACT_ROUND_FILES,
     day_files_max: int = COMPACT_DAY_FILES_MAX,
     small_bytes: int = COMPACT_RANGE_BYTES // 4,
 ) -> list[ListedFile]:
-    """The files of the next round, at most about `size_bytes`; empty when it is not worth one. recalls: of rows that are to go now."""
+    """The files of the next round, at most about `size_bytes`; empty when none is worth it. recalls: of rows that are to go now."""
     known = [file for file in files if file.until_ms is None]
-    landing = sorted((file for file in known if is_landing(file.name)), key=lambda file: (lowest_ms(file), file.name))
-    groups: list[list[ListedFile]] = [landing] if len(landing) >= landing_files_min else []
+    landing = [file for file in known if is_landing(file.name)]
     by_day: dict[str, list[ListedFile]] = {}
     for file in known:
         if not is_landing(file.name) and file.size_bytes <= small_bytes:
             by_day.setdefault(file.name.rpartition("/")[0], []).append(file)
-    groups += [group for _, group in sorted(by_day.items()) if len(group) > day_files_max]
-    groups.append(_with_recalled(known, recalls))
-    taken: dict[str, ListedFile] = {}
-    room = size_bytes
-    for group in groups:
-        for file in group:
-            if file.name in taken:
-                continue
-            if file.size_bytes > room and taken:
-                return list(taken.values())
-            room -= file.size_bytes
-            taken[file.name] = file
-    return list(taken.values())
+    crowded = [group for _, group in sorted(by_day.items()) if len(group) > day_files_max]
+    for group in (
+        _widest(landing),
+        _many_small(landing, small_bytes, day_files_max),
+        *crowded,
+        _with_recalled(known, recalls),
+    ):
+        if group:
+            return _bounded(group, size_bytes, files_max)
+    return []
+
+
+def _widest(landing: Sequence[ListedFile]) -> list[ListedFile]:
+    """Of the landing files those that cover the longest times, in a run of which each overlaps one before it.
+
+    A round cuts long times into short ones. Files of about the same length are put together, so that a row is written anew about once
+    for every factor of thirty between the time that its first file covered and a day, however many files there are.
+    """
+    by_length: dict[int, list[ListedFile]] = {}
+    for file in landing:
+        by_length.setdefault(max(file.max_due_ms - lowest_ms(file), DAY_MS).bit_length(), []).append(file)
+    for _, group in sorted(by_length.items(), reverse=True):
+        run: list[ListedFile] = []
+        end_ms = 0
+        for file in _in_order(group):
+            if run and lowest_ms(file) > end_ms:
+                if len(run) > 1:
+                    break
+                run = []
+            run.append(file)
+            end_ms = max(end_ms, file.max_due_ms)
+        if len(run) > 1:
+            return run
+    return []
+
+
+def _many_small(landing: Sequence[ListedFile], small_bytes: int, count_max: int) -> list[ListedFile]:
+    """Small landing files that do not overlap, when there are many of them."""
+    small = _in_order(file for file in landing if file.size_bytes <= small_bytes // 8)
+    return small if len(small) > count_max else []
+
+
+def _in_order(files: Iterable[ListedFile]) -> list[ListedFile]:
+    return sorted(files, key=lambda file: (lowest_ms(file), file.name))
+
+
+def _bounded(group: Sequence[ListedFile], size_bytes: int, files_max: int) -> list[ListedFile]:
+    """The first of these files that are taken together; two at least, because one alone may become what it was."""
+    taken: list[ListedFile] = []
+    for file in group[:files_max]:
+        if len(taken) > 1 and file.size_bytes > size_bytes:
+            break
+        size_bytes -= file.size_bytes
+        taken.append(file)
+    return taken
 
 
 def _with_recalled(files: Iterable[ListedFile], recalls: Iterable[Recall]) -> list[ListedFile]:

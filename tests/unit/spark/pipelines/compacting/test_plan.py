@@ -28,10 +28,49 @@ def names(files: list[ListedFile]) -> list[str]:
     return [file.name for file in files]
 
 
-def test_landing_files_are_taken_when_there_are_several_oldest_rows_first() -> None:
-    files = [listed("landing/b", 50), listed("landing/a", 70), listed("buckets/d/1")]
+def test_landing_files_that_overlap_are_taken_together_and_others_stay() -> None:
+    files = [
+        listed("landing/b", 50, 90),
+        listed("landing/a", 70, 110),
+        listed("landing/c", 200, 260),
+        listed("buckets/d/1"),
+    ]
     assert names(next_round(files, size_bytes=1000)) == ["landing/b", "landing/a"]
     assert next_round(files[1:], size_bytes=1000) == []
+
+
+def test_files_that_cover_long_times_come_first() -> None:
+    long = [listed(f"landing/long{number}", number, 400 * DAY_MS) for number in range(3)]
+    short = [listed(f"landing/short{number}", number, 10 * DAY_MS) for number in range(3)]
+    assert names(next_round([*short, *long], size_bytes=1000)) == names(long)
+    assert names(next_round([*short, long[0]], size_bytes=1000)) == names(short)
+
+
+def test_many_small_landing_files_are_put_together_though_none_overlaps() -> None:
+    files = [listed(f"landing/{number}", number * 1000, number * 1000 + 9) for number in range(9)]
+    assert names(next_round(files, size_bytes=1000)) == names(files)
+    assert next_round(files[1:], size_bytes=1000) == []
+
+
+def test_rounds_end_and_leave_no_two_files_of_about_the_same_length_that_overlap() -> None:
+    """A round is played: its rows are cut into as many files as there are ranges, which lie one behind the other."""
+    files = [listed(f"landing/{number:04d}", number, 1_000 * DAY_MS + number, size=20) for number in range(300)]
+    rounds = 0
+    while chosen := next_round(files, size_bytes=10_000, small_bytes=64):
+        rounds += 1
+        assert rounds < 100
+        gone = set(names(chosen))
+        files = [file for file in files if file.name not in gone]
+        begin, end = min(file.min_due_ms for file in chosen), max(file.max_due_ms for file in chosen)
+        size = sum(file.size_bytes for file in chosen)
+        count = max(1, size // 50)
+        step = (end + 1 - begin) // count
+        files += [
+            listed(f"landing/r{rounds:04d}-{n}", begin + n * step, begin + (n + 1) * step - 1, size=size // count)
+            for n in range(count)
+        ]
+    assert len(files) < 150
+    assert rounds > 5
 
 
 def test_small_files_of_a_crowded_day_are_taken_and_large_ones_left() -> None:
@@ -41,10 +80,11 @@ def test_small_files_of_a_crowded_day_are_taken_and_large_ones_left() -> None:
     assert names(next_round([*day, *other, large], size_bytes=1000, small_bytes=100)) == names(day)
 
 
-def test_a_round_is_bounded_and_takes_at_least_one_file() -> None:
+def test_a_round_is_bounded_and_takes_two_files_at_least() -> None:
     files = [listed(f"landing/{number}", number, size=400) for number in range(4)]
     assert names(next_round(files, size_bytes=1000)) == ["landing/0", "landing/1"]
-    assert names(next_round(files, size_bytes=10)) == ["landing/0"]
+    assert names(next_round(files, size_bytes=10)) == ["landing/0", "landing/1"]
+    assert names(next_round(files, size_bytes=10_000, files_max=3)) == ["landing/0", "landing/1", "landing/2"]
 
 
 def test_files_that_are_being_replaced_are_left_alone() -> None:
