@@ -7,7 +7,7 @@
 The same as `orbitmq pipeline schedule --input FILE --format csv --topic Renewals --due-column renews_at ...`. Each `# %%` is a cell.
 """
 
-# %% A table: some renewals are due at once, some tomorrow, most in the years to come. What is due within the hour is near.
+# %% A table: some renewals are due at once, some tomorrow, most in the years to come. What is due within some hours is near.
 from __future__ import annotations
 
 import sys

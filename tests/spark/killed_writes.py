@@ -40,7 +40,7 @@ LIMIT_S = 1_500
 QUIET_S = 20
 """When nothing came for so long and everything is due, nothing will come any more."""
 
-TASK_SHARE = 0.8
+TASK_SHARE = 0.9
 """Of the workers that are killed; the others plan for the driver, and their end is mostly the query's."""
 
 LOOK_S = 0.02

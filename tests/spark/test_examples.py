@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from server_process import ServedProcess
 
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
 
 Example = Callable[..., tuple[str, dict[str, Any]]]
