@@ -210,20 +210,23 @@ class Promotion:
             return
         now_ns = self._clock.monotonic_ns()
         self._note_durable(store)
-        if now_ns < self._retry_ns:
+        is_pausing = now_ns < self._retry_ns
+        if is_pausing:
             self._wake((self._retry_ns - now_ns) // NS_PER_MS + 1)
-        elif not store.writes_accepted:
-            self._wake(FAR_RETRY_MS)
-        elif self._promoter is None:
-            if not self._busy:
+        promoter = self._promoter
+        if promoter is None:
+            if not is_pausing and not self._busy:
                 self._call(self._files.look, self._seen)
-        else:
+            return
+        self._take_answer(promoter)
+        self._ask_for_shares(promoter, now_ns)  # also in a pause: what was claimed has to be asked for again and again
+        if not store.writes_accepted:
+            self._wake(FAR_RETRY_MS)
+        elif not is_pausing:
             if self._is_aside:
                 self._is_aside = False
-                self._promoter.try_again()
-            self._take_answer(self._promoter)
-            self._ask_for_shares(self._promoter, now_ns)
-            self._begin_step(store, self._promoter)
+                promoter.try_again()
+            self._begin_step(store, promoter)
         self._rest(now_ns)
 
     def _seen(self, seen: Seen) -> None:
