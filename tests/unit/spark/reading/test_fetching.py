@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq.errors import ClientError, DataLostError, RemoteError
+from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.patience import Waiting
@@ -163,6 +164,35 @@ def test_a_damaged_record_is_named(where: int) -> None:
         pytest.raises(ClientError, match=r"orders broker-a/0: the message at offset \d cannot be read"),
     ):
         read(broker)
+
+
+@pytest.mark.parametrize("how", ["magic", "body"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_damaged_records_are_told_and_the_others_follow(how: str, backwards: bool) -> None:
+    """A magic code that is none, or a body that says it is compressed and is not."""
+    broken = bytearray(record(33))
+    broken[4 if how == "magic" else 39] ^= 0xFF if how == "magic" else 1
+    told: list[tuple[MessageQueue, int, str, bytes]] = []
+
+    def answer(broker: ScriptedBroker, command: Command) -> Command:
+        begin = command.integer("queueOffset")
+        data = b"".join(bytes(broken) if offset == 33 else record(offset) for offset in range(begin, 64))
+        return broker.answer(command, 0, 64, data)
+
+    with ScriptedBroker(96, told={1: answer}) as broker:
+        broker.backwards = backwards
+        fetch = Fetch(
+            name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties="none", expression="*",
+            pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
+        )  # fmt: skip
+        batches = list(
+            fetch_ranges(fetch, (QueueRange(QUEUE, 0, 96),), Passing(), tell=lambda *damage: told.append(damage))
+        )
+    found = [offset for batch in batches for offset in batch.column(0).to_pylist()]
+    assert found == [offset for offset in range(96) if offset != 33]
+    [(queue, offset, why, content)] = told
+    assert (queue, offset, content) == (QUEUE, 33, bytes(broken))
+    assert why
 
 
 def test_answers_without_sense_are_refused() -> None:

@@ -1,0 +1,60 @@
+"""One task of an archive against a broker that sends a broken message."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
+
+from scripted_broker import QUEUE, ScriptedBroker, record
+
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.spark.pipelines.archiving.landing import FileForm
+from orbitmq.spark.pipelines.archiving.tasks import QueueWork, archive_work
+from orbitmq.spark.reading.fetching import Fetch
+from orbitmq.spark.reading.plan import QueueRange
+
+NAMES = ("body", "queueOffset", "storeTimestamp")
+
+
+def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path) -> None:
+    broken = bytearray(record(3))
+    broken[4] ^= 0xFF
+
+    def answer(broker: ScriptedBroker, command: Command) -> Command:
+        records = [record(0), record(1), record(2), bytes(broken), record(4)]
+        return broker.answer(command, 0, 5, b"".join(records))
+
+    with ScriptedBroker(5, told={0: answer}) as broker:
+        fetch = Fetch(
+            name_servers=(broker.address,), group="g", names=NAMES, properties="none", expression="*", pull_count=100,
+            pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
+        )  # fmt: skip
+        work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 5),))
+        form = FileForm(columns=("body", "queueOffset"), compression="zstd", rows_per_file=100)
+        done = archive_work(str(tmp_path), "staged", form, work)
+    assert (done.rows, done.quarantined, done.missing) == (4, 1, 0)
+    rows, damage = done.files
+    assert rows.path == "topic=orders/day=2023-11-14/queue-broker-a-0-00000000000000000000.parquet"
+    assert pq.read_table(tmp_path / rows.staged)["queueOffset"].to_pylist() == [0, 1, 2, 4]
+    assert damage.path == "_quarantine/orders-queue-broker-a-0-00000000000000000000.jsonl"
+    line = json.loads((tmp_path / damage.staged).read_text())
+    assert (line["topic"], line["brokerName"], line["queueId"], line["queueOffset"]) == ("orders", "broker-a", 0, 3)
+    assert line["reason"]
+
+
+def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
+    with ScriptedBroker(10, low=4) as broker:
+        fetch = Fetch(
+            name_servers=(broker.address,), group="g", names=NAMES, properties="none", expression="*", pull_count=100,
+            pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=False,
+        )  # fmt: skip
+        work = QueueWork(fetch=fetch, ranges=(QueueRange(QUEUE, 0, 10),))
+        form = FileForm(columns=("queueOffset",), compression="zstd", rows_per_file=100)
+        done = archive_work(str(tmp_path), "staged", form, work)
+    assert (done.rows, done.missing) == (6, 4)
+    assert [file.path[-12:-8] for file in done.files] == ["0004"]
