@@ -103,6 +103,7 @@ def main() -> int:
             figures["compacted_rows"] = compacted.rows_read
             figures["day_files"] = int(compacted.details["files_after"])
             figures["day_bytes_a_row"] = round(int(compacted.details["size_bytes"]) / compacted.rows_written, 1)
+            print(json.dumps(figures), file=sys.stderr)
             figures.update(promotion(spark, server, Path(folder), arguments.promoted_rows, arguments.body, given))
             spark.stop()
         finally:
@@ -118,7 +119,7 @@ def promotion(
     """Rows of one bucket, which the broker takes a bucket's width before the first is due: its CPU from idle to taken."""
     clock = SystemClock()
     bucket_ms = BUCKET_S * 1_000
-    begin_ms = (clock.now_ms() // bucket_ms + 6) * bucket_ms
+    begin_ms = (clock.now_ms() // bucket_ms + 5) * bucket_ms
     rows = source(spark, folder / "soon", count, body, begin_ms, bucket_ms - 1)
     meter = FamilyMeter(os.getsid(server.process.pid))
     with orbitmq.sync.connect(str(given["name_server"])) as mq:

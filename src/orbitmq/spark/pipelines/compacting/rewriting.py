@@ -59,7 +59,7 @@ class RangeTask(NamedTuple):
 def _rows_of(storage: Storage, name: str, part: Range, from_ms: int) -> list[pa.Table]:
     try:
         with storage.open(name) as source:
-            parquet = pq.ParquetFile(source, page_checksum_verification=True)
+            parquet = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
             return [table for _, table in rows_between(parquet, max(part.from_ms, from_ms), part.until_ms)]
     except (pa.ArrowException, RecordError, OSError) as error:
         raise StoreDamagedError(f"file {name} of the far table cannot be read: {error}") from error

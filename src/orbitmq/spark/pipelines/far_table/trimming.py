@@ -33,7 +33,7 @@ class TrimTask(NamedTuple):
 
     def trim(self, number: int) -> Iterator[Line]:
         with Storage.at(self.url).open(self.names[number]) as source:
-            table = pq.ParquetFile(source, page_checksum_verification=True).read()
+            table = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True).read()
         kept = rows_due(table, self.from_ms)
         yield from FileWriter(self.url, self.prefix, number).write(kept)
         yield Line(Kind.NEAR, number, rows=table.num_rows - kept.num_rows)
