@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -65,10 +64,12 @@ TOLERANCE_MS: Final = 5_000
 """How much later than others a message may come and still count; more when the schedule itself was late."""
 
 FOLLOW_EVERY_S: Final = 0.3
-LOOK_EVERY_S: Final = 0.5
+LOOK_EVERY_S: Final = 1.0
 
-PATIENCE_S: Final = 180
-"""How long the streams may take to start, and to end after closing time, on a machine that has other things to do."""
+ANSWER_LIMIT_MS: Final = 30_000
+PATIENCE_S: Final = 300
+"""How long an answer of the server may take, and the streams to start and to end after closing time: seconds on a machine that has
+nothing else to do."""
 
 PAGE_SPAN_MS: Final = 5_000
 
@@ -102,7 +103,10 @@ def now_ms() -> int:
 
 def play(spark: SparkSession, name_server: str, table: Path, directory: Path, stages: Stages) -> Played:
     """Everything that happens: schedule, stream, archive. `directory` gets the checkpoints and the archive."""
-    with orbitmq.sync.connect(name_server) as mq:
+    patient = orbitmq.sync.ClientOptions(
+        connect_timeout_ms=ANSWER_LIMIT_MS, request_timeout_ms=ANSWER_LIMIT_MS, admin_timeout_ms=ANSWER_LIMIT_MS
+    )
+    with orbitmq.sync.connect(name_server, options=patient) as mq:
         for topic in TOPICS:
             mq.admin.create_topic(topic, queues_count=QUEUES)
         order_count, timetable, late_ms = schedule_all(spark, mq, name_server, table, stages)
@@ -179,7 +183,7 @@ def stream_all(
     closing_ms = timetable.ends_ms + LONGEST_ALLOWED_MS + tolerance_ms + 1_000
     for topic in (TIMEOUTS, PAYMENTS):
         body = msgspec.json.encode({"order": f"{CLOSING} of {topic}", "cents": 0})
-        mq.send(topic, body, tag=CLOSING, at=datetime.fromtimestamp(closing_ms / 1000, UTC))
+        mq.send(topic, body, tag=CLOSING, at=closing_ms, timeout_ms=ANSWER_LIMIT_MS)
     watch = Watch()
     spark.streams.addListener(watch)
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ORDERS = 500
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(autouse=True)
