@@ -32,7 +32,8 @@ def run_for_command(
     from orbitmq.spark.spark_session import session
 
     name = f"orbitmq {' '.join(step.pipeline for step in steps)}"
-    spark = session(master, remote=remote, app_name=name, **{**QUIET, **(conf or {})})
+    quiet = QUIET if remote is None else {}  # they are settings of the other side's Java
+    spark = session(master, remote=remote, app_name=name, **{**quiet, **(conf or {})})
     stop = StopRequest()
     done = True
     try:
