@@ -13,12 +13,12 @@ Rules of this file
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ClientError, ConfigurationError, StoreDamagedError
 from orbitmq.limits.spark import (
     COMPACT_DAY_ROWS_MIN,
@@ -80,7 +80,8 @@ def compact(
     from orbitmq.spark.pipelines.far_table.owner import owner_of
     from orbitmq.spark.pipelines.far_table.table import FarTable
 
-    began = time.monotonic()
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
     with ExitStack() as stack:
         table = FarTable(far_table, owner_of(stack, catalog, name_server))
         job = _Compaction(spark, table, run, round_bytes, day_rows)
@@ -100,7 +101,7 @@ def compact(
         rows_read=done.rows_read,
         rows_written=done.rows_written,
         rows_skipped=done.rows_read - done.rows_written,
-        seconds=time.monotonic() - began,
+        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=done.stopped,
         details=details,
     )

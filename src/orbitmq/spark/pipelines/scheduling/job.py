@@ -14,7 +14,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, MessageIllegalError
 from orbitmq.limits.spark import SCHEDULE_FILE_BYTES, SCHEDULE_NEAR_PARTS
 from orbitmq.spark.pipelines.far_table.catalog import Catalog
@@ -137,7 +137,8 @@ def schedule(
     A row due in the past is delivered at once. Errors: ConfigurationError for columns and settings, MessageIllegalError for a row that
     cannot be scheduled, ClientError for what the cluster refuses, SparkJobError for what fails in a task.
     """
-    began = time.monotonic()
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
     frame = _source(spark, rows, input, format, option or {}, where, partitions)
     if on_error is OnError.QUARANTINE and quarantine is None:
         raise ConfigurationError("on_error is quarantine, and nothing says where", remedy="give the setting quarantine")
@@ -177,7 +178,7 @@ def schedule(
         rows_written=done.far + done.near,
         rows_quarantined=len(done.broken),
         rows_skipped=done.skipped,
-        seconds=time.monotonic() - began,
+        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=done.stopped,
         details=done.details(),
     )
