@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,9 +27,13 @@ from far_table_rig import (
     status,
     timer_records,
 )
-from server_process import ServedProcess, until
+from server_process import ServedProcess, clean_environment, until
 
-from orbitmq.protocol.far_table import RowVerdict, TableVerdict
+import orbitmq
+import orbitmq.sync
+from orbitmq.errors import NotFoundError
+from orbitmq.protocol.far_table import RowVerdict, StatusQuery, TableVerdict
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
 FILES = 3
 ROWS = 12_000
@@ -118,3 +126,51 @@ def test_every_row_once_and_in_time_whoever_is_killed(serve: Serve, tmp_path: Pa
     assert manifest(url)["files"] == []
     for server in (owner, *others.values()):
         server.stop()
+
+
+def test_programs_and_commands_find_the_owner_from_any_broker(serve: Serve, tmp_path: Path) -> None:
+    url = tmp_path / "table"
+    owner = serve_owner(serve, url)
+    other = serve_other(serve, "east", owner, url)
+    servers = f"127.0.0.1:{owner.name_port}"
+
+    async def asked() -> tuple[str, list[str]]:
+        async with orbitmq.connect(servers) as mq:
+            status = await mq.far_table.status()
+            rows = await mq.far_table.recall(TOPIC, message_id="nobody")
+            return status.table, [row.verdict.value for row in rows]
+
+    table, verdicts = asyncio.run(asked())
+    assert (table, verdicts) == (str(json.loads((url / "table.json").read_bytes())["table"]), ["not_found"])
+    with orbitmq.sync.connect(servers) as mq:
+        assert mq.far_table.open_job("job", 3).verdict is TableVerdict.OK
+        assert mq.far_table.open_job("job", 2).verdict is TableVerdict.STALE_EPOCH
+        assert mq.far_table.files() == []
+        assert mq.far_table.recalls(0, now_ms()) == []
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "orbitmq.cli.main", "timer", "table", *words, "--json"],
+            capture_output=True, text=True, timeout=60, check=False,
+            env={**clean_environment(), "ORBITMQ_NAMESRV": servers},
+        )  # fmt: skip
+
+    assert json.loads(command("status").stdout)["table"] == table
+    assert command("files").returncode == 0
+    assert command("recall", "--topic", TOPIC, "--id", "nobody").returncode == 1
+    assert command("recall", "--topic", TOPIC).returncode == 2
+    with other.client() as client:
+        answer = client.call(RequestCode.FAR_TABLE_STATUS, {}, StatusQuery().encode())
+    assert (answer.code, answer.fields["owner"]) == (ResponseCode.NOT_TABLE_OWNER, "owner")
+    for server in (owner, other):
+        server.stop()
+
+
+def test_a_broker_without_a_table_says_so(serve: Serve) -> None:
+    server = serve("alone")
+    with (
+        orbitmq.sync.connect(f"127.0.0.1:{server.name_port}") as mq,
+        pytest.raises(NotFoundError, match="no broker of this cluster has a far table"),
+    ):
+        mq.far_table.status()
+    server.stop()
