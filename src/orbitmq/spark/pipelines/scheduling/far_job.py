@@ -8,6 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +26,15 @@ from orbitmq.spark.pipelines.run import Run, Stage
 from orbitmq.spark.pipelines.scheduling.due_rows import DueRows
 from orbitmq.spark.pipelines.scheduling.far_rows import FarTask
 from orbitmq.spark.pipelines.scheduling.row_checks import Layout
+from orbitmq.timing.far.tier import FarUnreachableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("orbitmq.spark")
+
+LIST_EVERY_LOOKS: Final = 10
+"""A listing of the landing files every ten seconds: an object store takes a request for each thousand of them."""
 
 EPOCH: Final = 0
 """A job of `schedule` is one piece of work."""
@@ -150,8 +157,18 @@ class _Seen:
         self._stem = stem
         self._stage = stage
         self._size_bytes = 0
+        self._looks = 0
 
     def look(self) -> None:
+        self._looks += 1
+        if self._looks % LIST_EVERY_LOOKS:
+            return
+        try:
+            self._list()
+        except FarUnreachableError as error:  # the tasks say so themselves if it lasts
+            log.warning("how far the job is cannot be seen now: %s", error)
+
+    def _list(self) -> None:
         files = [file for file in self._table.storage.files(LANDING) if file.name.startswith(self._stem)]
         size_bytes = sum(file.size_bytes for file in files)
         if size_bytes > self._size_bytes:
