@@ -7,7 +7,8 @@ Rules of this file
 1. Without `-n` nothing here does anything.
 2. A test that runs alone waits for the other lane's present test, and the other lane waits for it. Waiting comes before a test's
    time limit begins.
-3. Suites whose tests share servers, a broker or a Spark session stay on one lane. Everything else goes file by file.
+3. Suites whose tests share servers, a broker or a Spark session stay on one lane, but for files that share nothing. Everything
+   else goes file by file.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from xdist.workermanage import WorkerController
 
 TESTS: Final = Path(__file__).resolve().parent
 SHARING: Final = frozenset({"chaos", "interop", "spark", "system"})
+APART: Final = frozenset({"tests/spark/test_killed_writes.py"})
+"""Files of these suites that start everything themselves, and take long."""
+
 ORDER: Final = {"interop": 0, "crash": 1, "property": 2, "system": 4, "spark": 5, "chaos": 6}
 """What waits beside what computes, and the longest first, so that the lanes end together. Suites that are not named come third."""
 
@@ -43,7 +47,7 @@ class Scheduler(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         suite = suite_of(self.config.rootpath / file)
-        return suite if suite in SHARING else file
+        return suite if suite in SHARING and file not in APART else file
 
 
 class Lanes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -137,6 +139,21 @@ def test_without_the_rule_they_would_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suite", ["spark", "interop"])
 def test_suites_that_share_something_stay_on_one_lane(runs: list[Ran], suite: str) -> None:
     assert len({run.lane for run in runs if run.suite == suite}) == 1
+
+
+def test_files_that_share_nothing_do_not_wait_for_their_suite() -> None:
+    """And they are there."""
+    spec = importlib.util.spec_from_file_location("lanes_here", TESTS / "lanes.py")
+    assert spec is not None
+    assert spec.loader is not None
+    lanes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(lanes)
+    scheduler = object.__new__(lanes.Scheduler)
+    scheduler.config = SimpleNamespace(rootpath=TESTS.parent)
+    assert scheduler._split_scope("tests/spark/test_reading.py::test_a") == "spark"
+    for file in lanes.APART:
+        assert (TESTS.parent / file).is_file()
+        assert scheduler._split_scope(f"{file}::test_a") == file
 
 
 def test_a_file_is_run_in_its_order(runs: list[Ran]) -> None:
