@@ -176,12 +176,13 @@ class Machine:
         self.world.after(length_ms, happen)
 
     def stumble(self) -> None:
-        """A moment at which dying or pausing is as bad as it can be."""
+        """A moment at which dying or pausing is as bad as it can be, the more so while the log has something to lose."""
         world = self.world
-        if not world.chance(world.nerves):
+        has_tail = self.log.durable_count < len(self.log.records)
+        if not world.chance(world.nerves * (4 if has_tail else 1)):
             return
         if world.chance(0.5):
-            self.crash(power=world.chance(0.6))
+            self.crash(power=has_tail or world.chance(0.3))
             world.after(world.between(100, 30_000), self.revive)
         else:
             self.pause(world.between(500, 40_000))
