@@ -50,12 +50,15 @@ class RecordUnits:
     def links_of(
         self, entries: Sequence[Dispatched], every: Sequence[TimerFacts | None], write_ms: int
     ) -> tuple[Sequence[Link | tuple[int, ...]], bool]:
-        """The units of many records, and whether all of them can be linked in their own slots, and no cancel record among them has
-        an effect to come. 0.3 us each then."""
+        """The units of many records, and whether all of them say what they are, and no cancel record among them has an effect to
+        come or a hop before it. 0.3 us each then, 0.6 us where some lie further ahead than the window."""
         usual = [facts for facts in every if facts is not None and not facts.cancel_key]
         last_ms = write_ms + self.window_slots * self._precision_ms
         if len(usual) < len(every) or max([facts.slot_ms for facts in usual], default=write_ms) >= last_ms:
-            return [self.link_of(entry, facts, write_ms) for entry, facts in zip(entries, every, strict=True)], False
+            are_messages = len(usual) == len(every) and not any(facts.is_cancel for facts in usual)
+            return [
+                self.link_of(entry, facts, write_ms) for entry, facts in zip(entries, every, strict=True)
+            ], are_messages
         hash_of = self.hash_of
         return [
             (

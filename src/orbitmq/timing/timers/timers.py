@@ -206,16 +206,17 @@ class Timers:
         return self._units.link_of(entry, facts, write_ms)
 
     def _place_all(self, links: Sequence[Link | tuple[int, ...]]) -> None:
-        """`_place` for messages that were linked in their own slots."""
+        """`_place` for messages that were linked in the slots that were meant for them."""
         self.linked_count += len(links)
         if self._slot_counts.is_asked:
             for link in links:
                 self._slot_counts.came(link[0])
         near, opening, before_ms = self._near, self._opening, -1
-        for slot_ms, _, physical_offset, _, topic_hash, deliver_ms in links:
+        for slot_ms, magic, physical_offset, _, topic_hash, deliver_ms in links:
             open_slot = near.get(slot_ms)
             if open_slot is not None:
-                near.link(open_slot, topic_hash, deliver_ms, physical_offset)
+                due_ms = slot_ms + self._precision_ms if magic & ROLL else deliver_ms
+                near.link(open_slot, topic_hash, due_ms, physical_offset)
             elif slot_ms != before_ms:
                 opening.linked(slot_ms)
                 before_ms = slot_ms

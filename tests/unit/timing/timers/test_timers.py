@@ -492,6 +492,21 @@ def test_a_message_beyond_the_window_hops_and_comes_in_its_millisecond(little: L
     assert little.store.max_offset(TIMER_TOPIC, 0) <= 8
 
 
+def test_messages_on_both_sides_of_the_window_that_come_together_wait_each_for_its_time(little: LittleStore) -> None:
+    start = little.clock.now_ms()
+    due = {b"far": 2 * 7_200_000 + 345, b"near": 1_234, b"further": 3 * 7_200_000 + 1}
+    for number, (body, after_ms) in enumerate(due.items()):
+        little.append(body=body, after_ms=after_ms, UNIQ_KEY=f"u{number}")
+    little.turn()
+    assert little.timers.pending_count == len(due)
+    while little.timers.pending_count:
+        due_ms = little.timers.next_due_ms
+        assert due_ms is not None
+        little.clock.advance(max(due_ms - little.clock.now_ms(), 1))
+        settle(little)
+    assert {bytes(record.body): record.store_timestamp - start for record in little.records()} == due
+
+
 def test_a_foreign_cancel_record_follows_its_message_beyond_the_window(little: LittleStore) -> None:
     far_ms = 2 * 7_200_000 + 500
     little.send(body=b"far", after_ms=far_ms, UNIQ_KEY="u1")
