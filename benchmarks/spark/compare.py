@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -326,6 +327,7 @@ def scale_of(options: argparse.Namespace) -> Scale:
 
 def main() -> int:
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and sessions end with this
     scale = scale_of(options)
     keys = set(filter(None, options.rows.split(","))) or set(BY_KEY)
     keys |= {"latency"} if "floor" in keys else set()
