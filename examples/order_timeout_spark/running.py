@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SLOW_START: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
 """What Spark says then."""
 
-SLOW_START_TRIES: Final = 6
+SLOW_START_TRIES: Final = 10
 
 Result = TypeVar("Result")
 
