@@ -91,11 +91,11 @@ class OneStage:
         self.reach(self.done + rows)
 
     def reach(self, done: int, note: str | None = None) -> None:
-        self.done = done
+        self.done = done if self._total is None else min(done, self._total)
         if note is not None:
             self._note = note
         if self._bars is not None and self._task is not None:
-            self._bars.update(self._task, completed=done, note=self._note)
+            self._bars.update(self._task, completed=self.done, note=self._note)
         elif time.monotonic() - self._printed >= LINE_EVERY_S:
             self._print("")
 

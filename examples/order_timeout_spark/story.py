@@ -225,9 +225,9 @@ def running_totals(spark: SparkSession) -> dict[str, Total]:
 
 
 def taken(mq: orbitmq.sync.Client, topic: str) -> int:
-    """Timer messages of a topic that wait, and those that are due already if the job is that late."""
-    due = messages_in(mq, topic)
-    return due + mq.timers.counts(topic=topic).by_topic.get(topic, 0)
+    """Timer messages of a topic that wait, and those that are due already if the job is that late. One between the two counts twice."""
+    waiting = mq.timers.counts(topic=topic).by_topic.get(topic, 0)
+    return waiting + messages_in(mq, topic)
 
 
 def messages_in(mq: orbitmq.sync.Client, topic: str) -> int:
