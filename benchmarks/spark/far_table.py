@@ -121,7 +121,7 @@ def promotion(
     bucket_ms = BUCKET_S * 1_000
     begin_ms = (clock.now_ms() // bucket_ms + 5) * bucket_ms
     rows = source(spark, folder / "soon", count, body, begin_ms, bucket_ms - 1)
-    meter = FamilyMeter(os.getsid(server.process.pid))
+    meter = FamilyMeter(os.getsid(server.pid))
     with orbitmq.sync.connect(str(given["name_server"])) as mq:
         summary = schedule(spark, rows, idempotency_key="promoted", **given)  # type: ignore[arg-type]
         far = int(summary.details["far"])
