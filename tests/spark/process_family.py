@@ -48,6 +48,11 @@ def python_workers(pid: int) -> tuple[list[int], list[int]]:
     return tasks, [found for found in workers if found not in tasks]
 
 
+def source_processes(pid: int) -> list[int]:
+    """The processes that look for new offsets, one for each stream from a source in Python."""
+    return [found for found in descendants(pid) if b"python_streaming_source_runner" in command_line(found)]
+
+
 def is_worker(pid: int) -> bool:
     try:
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
