@@ -32,6 +32,7 @@ ALLOWED = {
     "LittleFar": "for tests of several rooms",
     "find_again": "of the small far tier, whose users are tests",
     "LittleStore": "for tests of several rooms",
+    "LittleTable": "for tests of several rooms",
     "RecurringStore": "for tests of several rooms",
 }
 
