@@ -11,6 +11,8 @@ import pytest
 from stored_messages import bodies, stored
 
 from orbitmq.errors import ConfigurationError, RouteNotFoundError, SparkJobError
+from orbitmq.spark.pipelines import archive
+from orbitmq.spark.pipelines.archiving.archive import ArchivedProperties
 from orbitmq.spark.pipelines.replaying import plan
 from orbitmq.spark.pipelines.replaying.folder import ReplayFolder
 from orbitmq.spark.pipelines.replaying.replay import replay
@@ -127,15 +129,18 @@ def test_a_run_that_was_killed_goes_on_from_its_folder(
         replay(spark, **settings, where="flag = 1")
 
 
-def test_at_a_pace_over_all_slices(
-    spark: SparkSession, name_server: str, topic: str, again: str, monkeypatch: pytest.MonkeyPatch
+def test_an_archive_at_a_pace_over_all_slices(
+    spark: SparkSession, name_server: str, topic: str, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(name_server, topic, 60)
+    place = str(tmp_path / "archive")
+    archive(spark, to=place, name_server=name_server, topic=[topic], properties=ArchivedProperties.JSON)
     monkeypatch.setattr(plan, "REPLAY_SLICE_MS", 1_000)
     began = time.monotonic()
-    assert replay(spark, topic=[topic], to=again, name_server=name_server, rate=20).rows_written == 60
+    assert replay(spark, archive=place, to=again, name_server=name_server, rate=20).rows_written == 60
     assert time.monotonic() - began >= 3
     assert bodies(name_server, again) == bodies(name_server, topic)
+    assert all(message.user_properties["colour"] == "x" for message in stored(name_server, again))
     times = sorted(message.store_timestamp for message in stored(name_server, again))
     for begin in range(30):  # any 30 messages take as long as 29 pauses, but for what one burst of two has on top
         assert times[begin + 29] - times[begin] >= 1_300
@@ -163,6 +168,11 @@ def test_mistakes_are_named(
 ) -> None:
     fill(name_server, topic, 4)
     server.create_topic(f"{topic}-narrow", 1)
+    poor, other = str(tmp_path / "poor"), str(tmp_path / "other")
+    spark.sql("SELECT 'orders' AS topic, '2026-05-01' AS day, 'x' AS body").write.partitionBy("topic", "day").parquet(
+        poor
+    )
+    archived(spark, name_server, topic, Path(other))
     given: dict[str, Any] = {"topic": [topic], "to": f"{topic}-narrow", "name_server": name_server}
     for more, kind, words in (
         ({"topic": []}, ConfigurationError, "nothing says what to replay"),
@@ -171,6 +181,12 @@ def test_mistakes_are_named(
         ({"to": "no-such-topic"}, RouteNotFoundError, "know no topic 'no-such-topic'"),
         ({"topic": ["no-such-topic"]}, RouteNotFoundError, "know no topic 'no-such-topic'"),
         ({"archive": str(tmp_path / "none")}, SparkJobError, "reading archive .*none failed: .*PATH_NOT_FOUND"),
+        ({"archive": poor}, ConfigurationError, "archive .*poor has no column flag, properties"),
+        (
+            {"archive": other, "topic": ["orders"]},
+            ConfigurationError,
+            "archive .*other has no messages of topic orders",
+        ),
         ({"due_times": "drop", "shift_due_ms": 5}, ConfigurationError, "dropped and shifted"),
         ({"due_times": "maybe"}, ConfigurationError, "one of keep, drop"),
         (

@@ -30,6 +30,13 @@ PATIENCE_MS: Final = 60_000
 """With servers that are away, as the data source has it."""
 
 
+NEEDED: Final = (
+    "topic", "day", "body", "flag", "properties", "brokerName", "queueId", "queueOffset", "storeTimestamp", "tags", "keys",
+    "deliverTimestamp",
+)  # fmt: skip
+"""Columns without which an archive cannot be replayed; the first two are in the names of its directories."""
+
+
 class Source(Protocol):
     def stretches(self, since_ms: int | None, until_ms: int | None) -> Sequence[Stretch]: ...
 
@@ -46,9 +53,19 @@ class ArchiveSource:
         from pyspark.sql import functions as F
 
         self._place = place
-        schema = f"{whole_schema(PropertiesForm.MAP)}, day string"
+        reader = spark.read.option("pathGlobFilter", "*.parquet")
         with job_errors(f"reading archive {place}"):
-            frame = spark.read.schema(schema).option("pathGlobFilter", "*.parquet").parquet(place)
+            kinds = {field.name: field.dataType.simpleString() for field in reader.parquet(place).schema.fields}
+        missing = [name for name in NEEDED if name not in kinds]
+        if missing:
+            raise ConfigurationError(
+                f"archive {place} has no column {', '.join(missing)}", remedy=f"a replay needs {', '.join(NEEDED)}"
+            )
+        as_json = kinds["properties"] == "string"
+        form = PropertiesForm.JSON if as_json else PropertiesForm.MAP
+        frame = reader.schema(f"{whole_schema(form)}, day string").parquet(place)
+        if as_json:
+            frame = frame.withColumn("properties", F.from_json("properties", "map<string,string>"))
         self._topics = sorted(set(topics))
         self._frame = frame.where(F.col("topic").isin(self._topics)) if topics else frame
 
