@@ -61,7 +61,14 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     assert "orbitmq.protocol.planted -> orbitmq.broker" in done.stdout
 
 
-GENERATORS = ["configuration_docs.py", "cli_docs.py", "api_docs.py", "reference_docs.py", "spark_docs.py", "pipeline_docs.py"]
+GENERATORS = [
+    "configuration_docs.py",
+    "cli_docs.py",
+    "api_docs.py",
+    "reference_docs.py",
+    "spark_docs.py",
+    "pipeline_docs.py",
+]
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -211,15 +211,14 @@ class Timers:
         if self._slot_counts.is_asked:
             for link in links:
                 self._slot_counts.came(link[0])
-        near, opening, before_ms = self._near, self._opening, -1
+        near, opening, precision_ms, before_ms = self._near, self._opening, self._precision_ms, -1
         for slot_ms, magic, physical_offset, _, topic_hash, deliver_ms in links:
             open_slot = near.get(slot_ms)
             if open_slot is not None:
-                due_ms = slot_ms + self._precision_ms if magic & ROLL else deliver_ms
-                near.link(open_slot, topic_hash, due_ms, physical_offset)
+                place_ms = slot_ms + precision_ms if magic & ROLL else deliver_ms
+                near.link(open_slot, topic_hash, place_ms, physical_offset)
             elif slot_ms != before_ms:
-                opening.linked(slot_ms)
-                before_ms = slot_ms
+                opening.linked(before_ms := slot_ms)
 
     def _place(self, link: Link, slot_ms: int, facts: TimerFacts | None) -> None:
         """A unit was linked into a slot: see that it is found there in its time."""

@@ -12,7 +12,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -22,6 +21,7 @@ import msgspec
 from orbitmq.client._async.client import Client
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.redrive import DeadLetters, RedriveResult, Span
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import (
     REDRIVE_SLICE_LETTERS,
@@ -88,7 +88,8 @@ def redrive(
     """
     from orbitmq.spark.writing.sending import cluster
 
-    began = time.monotonic()
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
     if name_server is None:
         raise ConfigurationError("nothing says which cluster is meant", remedy="give its name servers: name_server")
     selection = DeadLetters(
@@ -97,7 +98,7 @@ def redrive(
     )  # fmt: skip
     order = Order(
         parse_addresses(name_server), group, selection, to, only_group, rate, count,
-        str(time.time_ns() // 1_000_000) if again else None, dry_run,
+        str(clock.now_ms()) if again else None, dry_run,
     )  # fmt: skip
     brokers = cluster(order.name_servers)
     spans = brokers.run(lambda client: _spans(order, client))
@@ -123,7 +124,7 @@ def redrive(
         rows_read=result.looked_at,
         rows_written=0 if dry_run else result.redriven,
         rows_skipped=result.looked_at - (0 if dry_run else result.redriven),
-        seconds=time.monotonic() - began,
+        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         failed=bool(result.refused),
         details=_details(result),

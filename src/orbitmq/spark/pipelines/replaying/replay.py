@@ -13,12 +13,12 @@ Rules of this file
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
+from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_TASK_ROWS_PER_SECOND_MAX, SPARK_TASK_ROWS_PER_SECOND_MIN
 from orbitmq.spark.options import PropertiesForm
@@ -103,7 +103,8 @@ def replay(
     What is replayed is fixed at the start: later messages do not count. `rows_skipped` counts what was read and filtered out. A replay
     with a checkpoint that is complete does nothing when it is run again.
     """
-    began = time.monotonic()
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
     if name_server is None:
         raise ConfigurationError("nothing says which cluster to write to", remedy="give its name servers: name_server")
     if archive is None and not topic:
@@ -187,7 +188,7 @@ def replay(
         rows_read=rows_read,
         rows_written=rows_written,
         rows_skipped=rows_read - rows_written,
-        seconds=time.monotonic() - began,
+        seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         details={"topic": to, "rows_written_by_all_runs": done.rows_written},
     )
