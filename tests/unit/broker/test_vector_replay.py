@@ -24,8 +24,7 @@ import pytest
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import CheckClientBody, SubscriptionGroupConfig, TopicConfig
-from orbitmq.protocol.remoting.codes import UNUSED_CODES
-from orbitmq.protocol.remoting.codes import OWN_CODES_FROM
+from orbitmq.protocol.remoting.codes import OWN_CODES_FROM, UNUSED_CODES
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode
 
@@ -266,7 +265,9 @@ REFUSED = [exchange for exchange in exchanges() if exchange.request.code not in 
 
 
 def test_the_list_of_served_codes_is_that_of_the_broker(rig):
-    served = {code for code in rig.broker._handlers if code < OWN_CODES_FROM}  # our own compare with nothing of RocketMQ's
+    served = {
+        code for code in rig.broker._handlers if code < OWN_CODES_FROM
+    }  # our own compare with nothing of RocketMQ's
     assert served == SERVED
 
 
