@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
+from rig.brokers import BrokerUnderTest, Kind
 from rig.drivers import Event, store_reader
 from rig.ledger import SMALL_FILES, TOPICS, Ledger, read
 from rig.toolchain import BROKER_VERSION, java_build
@@ -21,10 +21,7 @@ from orbitmq.spark.pipelines import archive
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(Kind.JAVA not in KINDS_UNDER_TEST, reason="the Java broker is not among the brokers under test"),
-]
+pytestmark = pytest.mark.java
 
 COUNT, DELAYED_COUNT = 300, 20
 DELIVERY_LIMIT_S = 60

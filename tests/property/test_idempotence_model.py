@@ -130,7 +130,7 @@ SEND = ("send", "jobs", 1, "a", "Topic", 0)
     [
         (Idempotence, "_learn", [SEND, ("kill",), SEND]),
         (OnceMemory, "keep", [SEND, SEND]),
-        (OnceMemory, "find", [SEND, SEND]),
+        (OnceMemory, "_keys_for", [SEND, SEND]),
     ],
     ids=["nothing is collected from the log", "nothing is kept", "nothing is found"],
 )
