@@ -33,6 +33,8 @@ def collected(
 
     look: called about every second. SparkJobError says `doing`.
     """
+    if stop is not None and stop.requested:
+        return None
     ended = threading.Event()
     rows: list[Any] = []
     failures: list[BaseException] = []

@@ -21,6 +21,7 @@ class FarTable:
         """Raises ConfigurationError when the URL is no far table, or another one than the catalog's."""
         self.url = url
         self.catalog = catalog
+        self.status = catalog.status()  # first: it waits for an owner that is being started, and makes the table
         self.storage = Storage.at(url)
         content = self.storage.read(TABLE_FILE)
         if content is None:
@@ -29,7 +30,6 @@ class FarTable:
                 remedy="the broker that owns the table writes it when it starts; give the URL that stands in its configuration",
             )
         head = decode_head(content)
-        self.status = catalog.status()
         if head.table != self.status.table:
             raise ConfigurationError(
                 f"{url} is far table {head.table}, and the cluster keeps the catalog of {self.status.table} at {self.status.url}",
