@@ -29,7 +29,9 @@ from xdist.workermanage import WorkerController
 
 TESTS: Final = Path(__file__).resolve().parent
 SHARING: Final = frozenset({"chaos", "interop", "spark", "system"})
-APART: Final = frozenset({"tests/spark/test_killed_writes.py"})
+APART: Final = frozenset(
+    {"tests/spark/test_declarative.py", "tests/spark/test_killed_reads.py", "tests/spark/test_killed_writes.py"}
+)
 """Files of these suites that start everything themselves, and take long."""
 
 ORDER: Final = {"interop": 0, "crash": 1, "property": 2, "system": 4, "spark": 5, "chaos": 6}

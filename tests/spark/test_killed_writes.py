@@ -19,6 +19,13 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_forgets_what_was_sent_is_found_out(tmp_path: Path) -> None:
-    outcome = run(tmp_path, 3, Kills(drivers=0, workers=4, brokers=4), Kind.KEYED, Plant.FORGETFUL, files=4)
-    assert outcome.lost == {}
-    assert outcome.twice.total() > 0
+    """Where the kills fall is chance: not every run repeats a row that the broker has forgotten."""
+    for seed in range(3, 8):
+        wanted = Kills(drivers=0, workers=4, brokers=4)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        outcome = run(folder, seed, wanted, Kind.KEYED, Plant.FORGETFUL, files=4)
+        assert outcome.lost == {}
+        if outcome.twice.total():
+            return
+    pytest.fail("five runs with a forgetful broker looked sound")
