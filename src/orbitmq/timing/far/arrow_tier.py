@@ -15,7 +15,6 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -24,11 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orbitmq.errors import RecordError, StoreDamagedError
+from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR_ROW_GROUP_ROWS
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.columns import INDEX_COLUMNS, KEY_ORDER, ORDER, keys_of, records_of, table_of
+from orbitmq.timing.far.open_files import OpenFiles
 from orbitmq.timing.far.parquet_bytes import parquet_bytes
 from orbitmq.timing.far.plan import DAYS, KEYS, LANDING, day_directory, keys_name
 from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, in_index, rows_at
@@ -58,7 +58,7 @@ class ArrowTier:
         self._url = url
         self._given = storage
         self._storage: Storage | None = None
-        self._open: OrderedDict[str, pq.ParquetFile] = OrderedDict()
+        self._open = OpenFiles(lambda: self.storage, "the far tier", OPEN_FILES_MAX)
 
     @property
     def storage(self) -> Storage:
@@ -115,7 +115,7 @@ class ArrowTier:
         )
 
     def _replace(self, name: str, table: pa.Table) -> None:
-        self._open.pop(name, None)
+        self._open.forget(name)
         self.storage.write(name, _encoded(table))
 
     def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
@@ -133,39 +133,21 @@ class ArrowTier:
 
     def remove(self, names: list[str]) -> None:
         for name in names:
-            self._open.pop(name, None)
+            self._open.forget(name)
             self.storage.remove(name)
 
     def sweep(self, known: list[str]) -> list[str]:
         kept = set(known)
         unknown = [name for place in (LANDING, DAYS, KEYS) for name in self.storage.names(place) if name not in kept]
         for name in unknown:
-            self._open.pop(name, None)
+            self._open.forget(name)
             self.storage.remove(name)
         return unknown
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _reading(self, name: str, use: Callable[[pq.ParquetFile], R]) -> R:
-        """`use` on the open file. What it cannot understand is damage, unless the bytes themselves cannot be had."""
-        try:
-            return use(self._parquet(name))
-        except (OSError, pa.ArrowException, RecordError, KeyError, ValueError) as error:
-            self._open.pop(name, None)
-            if isinstance(error, OSError) and not self.storage.is_readable(name):
-                raise FarUnreachableError(f"{name} cannot be read: {error}") from error
-            raise FarFileDamagedError(f"the file {name} of the far tier is damaged: {error}", name) from error
-
-    def _parquet(self, name: str) -> pq.ParquetFile:
-        known = self._open.get(name)
-        if known is not None:
-            self._open.move_to_end(name)
-            return known
-        parquet = pq.ParquetFile(self.storage.open(name), page_checksum_verification=True)
-        self._open[name] = parquet
-        if len(self._open) > OPEN_FILES_MAX:
-            self._open.popitem(last=False)
-        return parquet
+        return self._open.guarded(name, lambda: use(self._open.get(name)))
 
     def rows(self, name: str, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
         return self._reading(name, lambda parquet: due_rows(parquet, start, until_ms, rows_max, bytes_max))

@@ -10,20 +10,18 @@ Rules of this file
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from orbitmq.errors import ProtocolError, RecordError, StoreDamagedError
+from orbitmq.errors import ProtocolError, StoreDamagedError
 from orbitmq.protocol.far_table import ListedFile
 from orbitmq.timing.far.helper_loop import run
+from orbitmq.timing.far.open_files import OpenFiles
 from orbitmq.timing.far.storage import Storage
-from orbitmq.timing.far.tier import FarFileDamagedError, FarUnreachableError
+from orbitmq.timing.far.tier import FarUnreachableError
 from orbitmq.timing.far_table.bucket_rows import BucketRows, FilePart
 from orbitmq.timing.far_table.catalog import MANIFEST_FILE, Catalog
 from orbitmq.timing.far_table.rows import FarName, named_rows, rows_between
@@ -60,7 +58,7 @@ class TableServer:
         self._url = url
         self._given = storage
         self._storage: Storage | None = None
-        self._open: OrderedDict[str, pq.ParquetFile] = OrderedDict()
+        self._open = OpenFiles(lambda: self.storage, "the far table", OPEN_FILES_MAX)
         self._bucket: tuple[OpenBucket, BucketRows] | None = None
 
     @property
@@ -122,44 +120,23 @@ class TableServer:
 
     def remove(self, names: list[str]) -> None:
         for name in names:
-            self._open.pop(name, None)
+            self._open.forget(name)
             self.storage.remove(name)
 
     # --- rows -----------------------------------------------------------------------------------------------------------
-
-    def _reading(self, name: str, use: Callable[[], R]) -> R:
-        """What `use` gives. What it cannot understand is damage of this file, unless its bytes cannot be had."""
-        try:
-            return use()
-        except (OSError, pa.ArrowException, RecordError, KeyError, ValueError) as error:
-            self._open.pop(name, None)
-            if isinstance(error, OSError) and not self.storage.is_readable(name):
-                raise FarUnreachableError(f"{name} cannot be read: {error}") from error
-            raise FarFileDamagedError(f"the file {name} of the far table is damaged: {error}", name) from error
-
-    def _parquet(self, name: str) -> pq.ParquetFile:
-        known = self._open.get(name)
-        if known is not None:
-            self._open.move_to_end(name)
-            return known
-        parquet = pq.ParquetFile(self.storage.open(name), page_checksum_verification=True)
-        self._open[name] = parquet
-        if len(self._open) > OPEN_FILES_MAX:
-            self._open.popitem(last=False)
-        return parquet
 
     def find(self, call: Find) -> list[FoundRow]:
         wanted = [FarName(call.topic, call.message_id or call.key or "", call.message_id is not None)]
         found: list[FoundRow] = []
         for file in call.files:
-            found += self._reading(file.name, partial(self._find_in, file, call, wanted))
+            found += self._open.guarded(file.name, partial(self._find_in, file, call, wanted))
         found.sort(key=lambda row: (row.due_ms, row.message_id))
         return found[: call.limit]
 
     def _find_in(self, file: ListedFile, call: Find, wanted: list[FarName]) -> list[FoundRow]:
         part = part_of(file, call.from_ms, call.until_ms)
         found: list[FoundRow] = []
-        for _, table in rows_between(self._parquet(file.name), part.from_ms, part.until_ms):
+        for _, table in rows_between(self._open.get(file.name), part.from_ms, part.until_ms):
             hits = table.filter(named_rows(table, wanted))
             times = hits.column("deliverTimestamp").cast(pa.int64()).to_pylist()
             found += map(FoundRow, times, hits.column("msgId").to_pylist())
@@ -169,9 +146,9 @@ class TableServer:
         self._bucket = None
         files = sorted(call.files, key=lambda file: file.name)
         rows = BucketRows(
-            lambda number: self._parquet(files[number].name),
+            lambda number: self._open.get(files[number].name),
             [part_of(file, call.bucket_ms, call.until_ms) for file in files],
-            guard=lambda number, use: self._reading(files[number].name, use),
+            guard=lambda number, use: self._open.guarded(files[number].name, use),
         )
         self._bucket = call, rows
         return BucketFacts(rows.count, dict(rows.topics))
