@@ -358,6 +358,25 @@ def test_a_log_that_lost_its_beginning_or_its_end(spark: SparkSession, tmp_path:
     assert archive(spark, to=str(place), store=[str(log.root)], fail_on_data_loss=False).rows_written > 0
 
 
+def test_a_run_that_goes_on_keeps_the_time_that_the_first_one_was_told(spark: SparkSession, tmp_path: Path) -> None:
+    """The first run stops while all it has seen is too old; what the next ones find behind it may be too old as well."""
+    log = little_log(tmp_path / "store", 90, file_bytes=2_048)
+    log.write()
+    place = tmp_path / "archive"
+    since_ms = FIRST_MS + DAY_MS
+    watch = StopAfter(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("orbitmq.spark.pipelines.archiving.logs.ARCHIVE_RANGE_BYTES", 2_048)
+        first = archive(
+            spark, to=str(place), store=[str(log.root)], since_ms=since_ms, tasks_per_batch=1,
+            run=Run(progress=watch, stop=watch.stop),
+        )  # fmt: skip
+        assert (first.stopped, first.rows_written) == (True, 0)
+        archive(spark, to=str(place), store=[str(log.root)])
+    wanted = (item for item in wanted_of(log, 90) if int(bytes(item[3]).split()[1]) >= 30)  # type: ignore[call-overload]
+    assert places(place) == Counter(wanted)
+
+
 def test_a_failing_task_says_why(spark: SparkSession, tmp_path: Path) -> None:
     log = little_log(tmp_path / "store", 10)
     log.write()

@@ -6,7 +6,8 @@ Every line says where (keys of the caller's), why, and the first QUARANTINED_BYT
 
 Rules of this file
 1. There is no file without a line: the first one makes it.
-2. A file is whole when it is closed, and removed when the work failed: whoever works again tells again.
+2. A file is whole when it is closed, and on disk where that is a local one: a place may be noted behind what it tells of.
+3. It is removed when the work failed: whoever works again tells again. The error of the work is the one that is raised.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Self
 from orbitmq.errors import StoreError
 from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
 from orbitmq.spark.log_files.places import Place
+from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 
 class Quarantine:
@@ -34,14 +36,11 @@ class Quarantine:
     def add(self, where: Mapping[str, int | str | None], reason: str, content: bytes = b"") -> None:
         line = {**where, "reason": reason, "bytes": base64.b64encode(content[:QUARANTINED_BYTES_MAX]).decode()}
         text = json.dumps(line).encode() + b"\n"
-        try:
+        with write_failures(self.place.path):
             if self._stream is None:
-                system = self.place.file_system
-                system.create_dir(self.place.above.path, recursive=True)
-                self._stream = system.open_output_stream(self.place.path, compression=None)
+                make_directory(self.place.above)
+                self._stream = self.place.file_system.open_output_stream(self.place.path, compression=None)
             self._stream.write(text)
-        except OSError as error:
-            raise StoreError(f"{self.place.path} cannot be written: {error}") from error
         self.count += 1
         self.size_bytes += len(text)
 
@@ -54,8 +53,13 @@ class Quarantine:
         if self._stream is None:
             return
         try:
-            self._stream.close()
-            if kind is not None:
-                self.place.file_system.delete_file(self.place.path)
-        except OSError as problem:
-            raise StoreError(f"{self.place.path} cannot be written: {problem}") from problem
+            with write_failures(self.place.path):
+                self._stream.close()
+                if kind is not None:
+                    self.place.file_system.delete_file(self.place.path)
+            if kind is None:
+                sync(self.place)
+        except StoreError as problem:
+            if error is None:
+                raise
+            error.add_note(f"beside that: {problem}")

@@ -39,3 +39,22 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be written"), Quarantine(place_at(f"{tmp_path}/file/x")) as quarantine:
         quarantine.add({}, "bad")
+
+
+def test_the_error_of_the_work_is_the_one_that_is_raised(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    with pytest.raises(ValueError, match="broken off") as caught, Quarantine(place_at(str(path))) as quarantine:  # noqa: PT012
+        quarantine.add({}, "bad")
+        path.unlink()
+        raise ValueError("broken off")
+    [note] = caught.value.__notes__
+    assert note.startswith(f"beside that: {path} cannot be written")
+
+
+def test_a_file_is_synced_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive notes offsets behind it: a power cut must not take what says which rows were left out."""
+    synced: list[str] = []
+    monkeypatch.setattr("orbitmq.spark.pipelines.quarantine.sync", lambda place: synced.append(place.path))
+    with Quarantine(place_at(str(tmp_path / "bad.jsonl"))) as quarantine:
+        quarantine.add({}, "bad")
+    assert synced == [str(tmp_path / "bad.jsonl")]

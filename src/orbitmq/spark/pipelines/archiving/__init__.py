@@ -7,7 +7,6 @@
     landing.py     one task's files: by topic and day, each named by the first offset in it
     state.py       how far an archive is; pure
     directory.py   the directory of an archive: one run at a time, and a batch is committed as a whole
-    durable.py     bytes that outlive a power cut, where the file system can promise it
 
 Rules of this package
 1. A batch is committed by replacing one small file. It names the files of the batch, which get their names only afterwards, so no

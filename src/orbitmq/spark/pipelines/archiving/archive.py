@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -236,7 +236,9 @@ class _Archiving:
     def take_new(self, *, following: bool) -> None:
         """Everything that is there now, unless a stop is requested before."""
         plan = self._source.plan(self._directory.state)
-        self._counts.missing += plan.missing
+        if plan.behind:  # noted at once: a queue that is empty has no piece of work, and would be counted again
+            self._directory.commit((), dict(plan.behind), {})
+            self._counts.missing += plan.missing
         self.left = len(plan.pieces)
         if not plan.pieces and following:
             return
@@ -245,7 +247,7 @@ class _Archiving:
                 if self._run.stop.requested:
                     return
                 pieces = plan.pieces[at : at + self._tasks_per_batch]
-                self._commit(pieces, self._do(pieces), stage)
+                self._commit(pieces, self._do(pieces), plan.since, stage)
                 self.left -= len(pieces)
 
     def _do(self, pieces: Sequence[Piece]) -> list[Done]:
@@ -258,14 +260,14 @@ class _Archiving:
             rows = numbers.mapInArrow(tasks, f"{RESULT} string").collect()
         return [msgspec.json.decode(row[RESULT], type=Done) for row in rows]
 
-    def _commit(self, pieces: Sequence[Piece], done: Sequence[Done], stage: Stage) -> None:
+    def _commit(self, pieces: Sequence[Piece], done: Sequence[Done], since: Mapping[str, int], stage: Stage) -> None:
         queues: Offsets = {}
         positions: dict[str, int] = {}
         for piece in pieces:
             queues.update(piece.queues)
             positions.update(piece.positions)
         files = [file for one in done for file in one.files]
-        self._directory.commit(files, queues, positions)
+        self._directory.commit(files, queues, positions, since)
         self._counts.add(done)
         stage.advance(
             sum(one.rows + one.quarantined + one.missing for one in done),

@@ -22,16 +22,16 @@ from typing import Final
 
 import pyarrow.fs as fs
 
-from orbitmq.errors import StoreLockedError
+from orbitmq.errors import StoreDamagedError, StoreLockedError
 from orbitmq.spark.log_files.places import Place, place_at
-from orbitmq.spark.pipelines.archiving.durable import (
+from orbitmq.spark.pipelines.archiving.state import EMPTY, ArchiveState, Landed, Source, check_same, decode, encode
+from orbitmq.spark.pipelines.durable import (
     is_local,
     make_directory,
     replace_content,
     sync,
     write_failures,
 )
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, Landed, Source, check_same, decode, encode
 from orbitmq.spark.reading.offsets import Offsets
 
 OWN: Final = "_archive"
@@ -53,14 +53,30 @@ class ArchiveDirectory:
         """Where the tasks of this run write, below the archive's directory."""
         return f"{STAGED}/{self.state.owner}"
 
-    def commit(self, files: Sequence[Landed], queues: Offsets, positions: Mapping[str, int]) -> None:
-        """One more batch is in the archive on return, whatever happens next. Raises StoreLockedError when another run took over."""
-        state = self.state.after(files, queues, positions)
+    def commit(
+        self,
+        files: Sequence[Landed],
+        queues: Offsets,
+        positions: Mapping[str, int],
+        since: Mapping[str, int] = EMPTY,
+    ) -> None:
+        """One more batch is in the archive on return, whatever happens next.
+
+        Raises StoreLockedError when another run took over, StoreDamagedError when a file of the batch is not where it was written.
+        """
+        state = self.state.after(files, queues, positions, since)
         said = _stored(self._place)
         if said is None or said.owner != state.owner:
             raise StoreLockedError(
                 f"another run archives into {self._place.path}", remedy="let one run at a time write an archive"
             )
+        for file in files:
+            if self._place.under(file.staged).kind() is not fs.FileType.File:
+                raise StoreDamagedError(
+                    f"{self._place.under(file.staged).path} is gone, which a task of this run wrote: nothing of the batch was committed",
+                    remedy="the workers may write to another place under the same name: give a directory or URL that all machines "
+                    "share; else look for who removes files there, and run the archive again",
+                )
         replace_content(self._place.under(STATE), encode(state))
         self.state = state
         give_names(self._place, files)
@@ -80,11 +96,12 @@ def opened(text: str, source: Source, fixed: Mapping[str, str], *, owner: str) -
             state = ArchiveState(source=source, owner=owner, fixed=dict(fixed))
         check_same(state, source, fixed, place.path)
         give_names(place, state.files)
-        _remove_staged(place)
+        _remove(place.under(STAGED))
         state = state.owned_by(owner)
         replace_content(place.under(STATE), encode(state))
-        yield ArchiveDirectory(place, state)
-        _remove_staged(place)
+        directory = ArchiveDirectory(place, state)
+        yield directory
+        _remove(place.under(directory.staged))  # no more: where nothing locks, another run may have begun
 
 
 def give_names(place: Place, files: Sequence[Landed]) -> None:
@@ -108,11 +125,10 @@ def _stored(place: Place) -> ArchiveState | None:
     return None if content is None else decode(content, state.path)
 
 
-def _remove_staged(place: Place) -> None:
-    staged = place.under(STAGED)
-    if staged.kind() is fs.FileType.Directory:
-        with write_failures(staged.path):
-            place.file_system.delete_dir(staged.path)
+def _remove(directory: Place) -> None:
+    if directory.kind() is fs.FileType.Directory:
+        with write_failures(directory.path):
+            directory.file_system.delete_dir(directory.path)
 
 
 @contextmanager

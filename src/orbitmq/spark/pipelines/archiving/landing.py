@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from orbitmq.limits.spark import ARCHIVE_BUFFERED_BYTES, ARCHIVE_OPEN_FILES_MAX, ARCHIVE_ROW_GROUP_BYTES
 from orbitmq.spark.log_files.places import Place
-from orbitmq.spark.pipelines.archiving.durable import make_directory, sync, write_failures
 from orbitmq.spark.pipelines.archiving.state import Landed
+from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 _DAY_US: Final = 86_400_000_000
 _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"

@@ -2,11 +2,13 @@
 
 Rules of this file
 1. A log is known by the name of its broker; a single one needs no name.
-2. What the archive has not and the log has no more is a loss: an error, or left out where that is allowed.
+2. What the archive has not and the log has no more is a loss: an error, or a warning where that is allowed. How many messages it was
+   nobody can say.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -22,6 +24,8 @@ from orbitmq.spark.log_files.selection import Selection
 from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
 from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
 from orbitmq.spark.pipelines.archiving.tasks import LogWork
+
+log = logging.getLogger("orbitmq.spark")
 
 _NAMED: Final = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
 
@@ -48,6 +52,11 @@ class Logs:
             problem = topic_name_problem(topic)
             if problem is not None:
                 raise ConfigurationError(f"topic: {problem}")
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigurationError(f"topic-pattern: {pattern!r} is no regular expression: {error}") from error
         self._topics = frozenset(topics)
         self._pattern = pattern
         self._since_ms = since_ms
@@ -59,15 +68,20 @@ class Logs:
     def plan(self, state: ArchiveState) -> Plan:
         """What is there now and not in the archive."""
         pieces = []
+        since: dict[str, int] = {}
         for name, path in self._stores.items():
             directory = look_at(path)
-            rules = self._rules(name, path, first_time=name not in state.positions)
-            at = self._begin(name, path, directory, state.positions.get(name))
+            begun = state.positions.get(name)
+            since_ms = state.since.get(name, self._since_ms if begun is None else None)
+            if since_ms is not None:
+                since[name] = since_ms
+            rules = self._rules(name, path, since_ms)
+            at = self._begin(path, directory, begun)
             ranges = cut(directory, at, None, ARCHIVE_RANGE_BYTES)
             pieces += [Piece(LogWork(rules=rules, part=part, name=name), {}, {name: part.end}) for part in ranges]
-        return Plan(pieces, rows=None)
+        return Plan(pieces, rows=None, since=since)
 
-    def _begin(self, name: str, path: str, directory: LogDirectory, at: int | None) -> int | None:
+    def _begin(self, path: str, directory: LogDirectory, at: int | None) -> int | None:
         if at is None:
             return None
         if at > directory.end:
@@ -76,15 +90,17 @@ class Logs:
                 remedy="it is another log, or lost its end: archive it into another directory",
             )
         if at < directory.start:
+            gone = f"the log in {path} begins at position {directory.start}, and is archived up to {at}: what lies between is gone"
             if self._fail_on_data_loss:
                 raise DataLostError(
-                    f"the log in {path} begins at position {directory.start}, and is archived up to {at}: what lies between is gone",
+                    gone,
                     remedy="set fail-on-data-loss to false to go on with what is there, and archive more often",
                 )
+            log.warning("%s; going on with what is there, because fail-on-data-loss is false", gone)
             return None
         return at
 
-    def _rules(self, name: str, path: str, *, first_time: bool) -> RowRules:
+    def _rules(self, name: str, path: str, since_ms: int | None) -> RowRules:
         return RowRules(
             place=path,
             names=self._names,
@@ -92,7 +108,7 @@ class Logs:
             selection=Selection(
                 topics=self._topics,
                 pattern=self._pattern,
-                starting_ms=self._since_ms if first_time else None,
+                starting_ms=since_ms,
                 ending_ms=None,
                 include_internal=False,
             ),

@@ -28,6 +28,10 @@ class Plan(NamedTuple):
     """In all pieces; None where only reading tells."""
     missing: int = 0
     """Messages that were to be archived and are gone, where that is allowed."""
+    since: Mapping[str, int] = {}
+    """Of logs, by name: what was stored before is left out, now and by the runs that go on."""
+    behind: Mapping[MessageQueue, int] = {}
+    """Where the archive stands in queues that lost messages, once these are counted."""
 
 
 class ArchiveSource(Protocol):

@@ -17,6 +17,7 @@ from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.spark.reading.offsets import Json, Offsets, from_json, to_json
 
 VERSION: Final = 1
+EMPTY: Final[Mapping[str, int]] = {}
 
 
 class Source(StrEnum):
@@ -50,6 +51,9 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Of topics: the first offset that is not archived, by topic, broker and queue."""
     positions: dict[str, int] = {}
     """Of logs: the first position that is not archived, by broker name (empty where there is none)."""
+    since: dict[str, int] = {}
+    """Of logs: what was stored before is left out, in ms since 1970 by broker name, where the run that began with the log said so. A
+    later run may find much of that log still before it."""
     files: list[Landed] = []
     """Of the last batch: they have their final names, or get them when the next run begins."""
 
@@ -59,7 +63,9 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     def owned_by(self, owner: str) -> ArchiveState:
         return msgspec.structs.replace(self, owner=owner)
 
-    def after(self, files: Iterable[Landed], queues: Offsets, positions: Mapping[str, int]) -> ArchiveState:
+    def after(
+        self, files: Iterable[Landed], queues: Offsets, positions: Mapping[str, int], since: Mapping[str, int] = EMPTY
+    ) -> ArchiveState:
         """With one more batch, which brought queues and logs to these places."""
         return msgspec.structs.replace(
             self,
@@ -67,6 +73,7 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
             files=list(files),
             offsets=to_json({**self.queues(), **queues}),
             positions={**self.positions, **positions},
+            since={**self.since, **since},
         )
 
 

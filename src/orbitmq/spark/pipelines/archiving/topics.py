@@ -19,7 +19,7 @@ from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
-from orbitmq.spark.reading.offsets import losses
+from orbitmq.spark.reading.offsets import Offsets, losses
 from orbitmq.spark.reading.patience import Patience
 from orbitmq.spark.reading.plan import QueueRange, partitions
 from orbitmq.spark.reading.starting import extents_of, resolve, topics_of
@@ -73,20 +73,21 @@ class Topics:
         """What is there now and not in the archive."""
         options = self._options
         doing = f"planning an archive of {options.subscribed} (name server {';'.join(options.name_servers)})"
-        found, lost = Patience(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
+        found, lost, behind = Patience(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
         pieces = [
             Piece(QueueWork(fetch=self._fetch, ranges=part), {piece.queue: piece.end for piece in part}, {})
             for part in partitions(found, max_rows=self._rows)
         ]
-        return Plan(pieces, rows=sum(piece.count for piece in found), missing=lost)
+        return Plan(pieces, rows=sum(piece.count for piece in found), missing=lost, behind=behind)
 
-    def _ranges(self, state: ArchiveState) -> tuple[list[QueueRange], int]:
+    def _ranges(self, state: ArchiveState) -> tuple[list[QueueRange], int, Offsets]:
         options = self._options
         cluster = cluster_of(options.name_servers, options.pull_timeout_ms)
         topics = topics_of(cluster, options.subscribed)
         extents = extents_of(cluster, options.subscribed, topics)
         places = {queue: offset for queue, offset in state.queues().items() if queue.topic in topics}
         lost = 0
+        behind: Offsets = {}
         for loss in losses(places, extents):
             if loss.present is not None and loss.begin > loss.present.high:
                 raise DataLostError(
@@ -97,7 +98,7 @@ class Topics:
             report(loss_text(loss), fail=options.fail_on_data_loss, may_return=loss.present is None)
             if loss.present is not None:
                 lost += loss.present.low - loss.begin
-                places[loss.queue] = loss.present.low
+                places[loss.queue] = behind[loss.queue] = loss.present.low
         fresh = {queue: extent for queue, extent in extents.items() if queue not in places}
         first = resolve(cluster, options.starting, fresh, late_is_error=False, fail=options.fail_on_data_loss)
         for queue, place in first.items():
@@ -107,4 +108,4 @@ class Topics:
             for queue, extent in extents.items()
             if places[queue] < extent.high
         ]
-        return found, lost
+        return found, lost, behind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.errors import StoreLockedError
+from orbitmq.errors import StoreDamagedError, StoreLockedError
 from orbitmq.spark.pipelines.archiving.directory import ArchiveDirectory, opened
 from orbitmq.spark.pipelines.archiving.state import Landed, Source
 
@@ -48,8 +48,29 @@ def test_names_come_after_the_commit_and_only_once(tmp_path: Path) -> None:
         directory.commit([kept], {}, {"": 5})
         assert (tmp_path / kept.path).read_bytes() == b"rows"
     assert not (tmp_path / lost.path).exists()
-    assert not (tmp_path / "_archive" / "staged").exists()
+    assert not list((tmp_path / "_archive" / "staged").iterdir())
     (tmp_path / kept.path).unlink()  # somebody merged it into another file
     with opened(str(tmp_path), Source.LOGS, {}, owner="second") as directory:
         assert directory.state.positions == {"": 5}
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_file_that_is_not_where_a_task_wrote_it_is_never_committed(tmp_path: Path) -> None:
+    """As where `to` is a disk of each machine, and the driver's is another one than the worker's."""
+    with opened(str(tmp_path), Source.LOGS, {}, owner="first") as directory:
+        kept, elsewhere = (staged(tmp_path, directory, name) for name in "xy")
+        (tmp_path / elsewhere.staged).unlink()
+        with pytest.raises(StoreDamagedError, match=r"nothing of the batch was committed.*that all machines share"):
+            directory.commit([kept, elsewhere], {}, {"": 5})
+    with opened(str(tmp_path), Source.LOGS, {}, owner="second") as directory:
+        assert directory.state.positions == {}
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_run_that_ends_leaves_what_another_one_has_staged(tmp_path: Path) -> None:
+    """Nothing locks on an object store: the next run may have begun when this one ends."""
+    with opened(str(tmp_path), Source.LOGS, {}, owner="first"):
+        other = tmp_path / "_archive" / "staged" / "second" / "x"
+        other.parent.mkdir(parents=True)
+        other.write_bytes(b"rows")
+    assert other.read_bytes() == b"rows"

@@ -19,6 +19,7 @@ def test_there_and_back() -> None:
     assert again == after
     assert (again.batch, again.queues(), again.files) == (2, {QUEUE: 17}, [])
     assert again.positions == {"broker-a": 5, "broker-b": 6}
+    assert state.after([], {}, {"broker-a": 5}, {"broker-a": 1_000}).after([], {}, {}).since == {"broker-a": 1_000}
     assert again.owned_by("you").owner == "you"
 
 

@@ -1,21 +1,28 @@
-"""One task of an archive against a broker that sends a broken message."""
+"""Archives against a broker that sends a broken message, or has lost some."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
 
 from scripted_broker import QUEUE, ScriptedBroker, record
 
+from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.spark.pipelines.archiving.archive import archive
+from orbitmq.spark.pipelines.archiving.directory import opened
 from orbitmq.spark.pipelines.archiving.landing import FileForm
+from orbitmq.spark.pipelines.archiving.state import Source
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork, archive_work
 from orbitmq.spark.reading.fetching import Fetch
+from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.plan import QueueRange
 
 NAMES = ("body", "queueOffset", "storeTimestamp")
@@ -58,3 +65,25 @@ def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
         done = archive_work(str(tmp_path), "staged", form, work)
     assert (done.rows, done.missing) == (6, 4)
     assert [file.path[-12:-8] for file in done.files] == ["0004"]
+
+
+def test_what_an_empty_queue_has_lost_is_counted_by_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no piece of work for it, so no batch that would note the place behind the loss. No Spark is needed then."""
+    with opened(str(tmp_path), Source.TOPICS, {}, owner="before") as directory:
+        directory.commit((), {QUEUE: 4}, {})
+    spark: Any = None
+    module = "orbitmq.spark.pipelines.archiving.topics"
+    monkeypatch.setattr(f"{module}.topics_of", lambda *_: ["orders"])
+    monkeypatch.setattr(f"{module}.extents_of", lambda *_: {QUEUE: Extent(10, 10)})
+    summaries = [
+        archive(spark, to=str(tmp_path), name_server="127.0.0.1:9", topic=["orders"], fail_on_data_loss=False)
+        for _ in range(2)
+    ]
+    assert [summary.rows_skipped for summary in summaries] == [6, 0]
+
+
+def test_a_pattern_that_is_none_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    spark: Any = None
+    with pytest.raises(ConfigurationError, match=r"topic-pattern: '\(' is no regular expression"):
+        archive(spark, to=str(tmp_path / "archive"), store=[str(tmp_path)], topic_pattern="(")
+    assert not (tmp_path / "archive").exists()
