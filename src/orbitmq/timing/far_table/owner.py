@@ -5,7 +5,8 @@ Rules of this file
    holds. A decision that changes nothing is answered at once, one that does when its record is as durable as the flush mode says.
 2. What takes long (looking for rows, asking the storage) happens before the decision and elsewhere; the decision is made of the
    state that holds then.
-3. Storage that cannot be reached is tried again with growing pauses. Requests that do not need it are answered meanwhile.
+3. Nothing is answered before a start has compared the log with what lies at the URL: an owner that was restored from a backup, or
+   is not the owner, would give away what was given. Later, while the storage is away, requests that do not need it are answered.
 4. Garbage goes when the saved catalog does not speak of it any more and its copy lies beside the table, not before.
 """
 
@@ -126,6 +127,8 @@ class TableOwner:
         self._waiting: deque[_Waiting] = deque()
         self._deciding: int | None = None
         """Log position behind the record that has to come back before the next decision."""
+        self._early: deque[tuple[AnyRequest, Told]] = deque()
+        """Requests that came before the storage was looked at."""
         self._questions = 0
         self._busy = False
         self._opened = False
@@ -167,8 +170,8 @@ class TableOwner:
         """Why no request can be answered."""
         if self.log.damage is not None:
             return f"the catalog of the far table is damaged: {self.log.damage}"
-        if not self.log.catalog.table:
-            return f"the far table at {self._url} is not there yet: {self.trouble or 'it is being created'}"
+        if not self._opened:
+            return f"the far table at {self._url} is not open: {self.trouble or 'it is being looked at'}"
         return None
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -176,11 +179,14 @@ class TableOwner:
     def ask(self, request: AnyRequest, told: Told) -> None:
         """Answer a request, now or later, on this thread. Told FarUnreachableError where there is no table, FarBusyError where too
         many wait, UndecidedError where the answer is not certain: all of them mean to ask again later."""
-        if (unready := self.unready) is not None:
-            told(FarUnreachableError(unready))
-            return
-        if len(self._waiting) + self._questions >= FAR_TABLE_REQUESTS_MAX:
+        if len(self._waiting) + len(self._early) + self._questions >= FAR_TABLE_REQUESTS_MAX:
             told(FarBusyError(f"{FAR_TABLE_REQUESTS_MAX} requests about the far table wait already"))
+            return
+        if (unready := self.unready) is not None:
+            if self.log.damage is None and self.trouble is None:
+                self._early.append((request, told))
+            else:
+                told(FarUnreachableError(unready))
             return
         catalog, rules = self.log.catalog, self._rules
         match request:
@@ -407,13 +413,22 @@ class TableOwner:
             raise FarUnreachableError(
                 f"the far table at {self._url} is ahead of this broker's log: its manifest has version {seen.version}, the log "
                 f"{catalog.version}",
-                remedy="its owner is another broker, or this store lost its end; copy manifest.json over orbitmq.far-table "
-                "in the store directory of a stopped broker only when no other one owns the table",
+                remedy="its owner is another broker, or this store comes from a backup or lost its end; when no other broker "
+                "owns the table, stop this one and copy manifest.json over orbitmq.far-table in its store directory",
             )
         if catalog.table:
-            self._opened = True
+            self._open()
         else:
             self._created(seen.head)
+
+    def _open(self) -> None:
+        self._opened = True
+        self._answer_early()
+
+    def _answer_early(self) -> None:
+        early, self._early = self._early, deque()
+        for request, told in early:
+            self.ask(request, told)
 
     def _created(self, head: TableHead) -> None:
         changes: tuple[AnyChange, ...] = (Created(head.table, head.bucket_ms),)
@@ -423,7 +438,7 @@ class TableOwner:
                 self._failed(answer)
             else:
                 logger.info("this broker owns the far table %s at %s", head.table, self._url)
-                self._opened = True
+                self._open()
             self._wake(0)
 
         def decide() -> Decided:
@@ -459,3 +474,4 @@ class TableOwner:
         self._retry_ns = self._clock.monotonic_ns() + self._pause_ms * NS_PER_MS
         self.trouble = str(error)
         logger.error("the far table's storage does not work, trying again in %d ms: %s", self._pause_ms, error)
+        self._answer_early()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreDamagedError
-from orbitmq.protocol.far_table import ClaimShare, FilesQuery, OpenJob, RecallRows, StatusQuery, TableVerdict
+from orbitmq.protocol.far_table import ClaimShare, FilesQuery, OpenJob, RecallRows, StatusQuery, TableStatus, TableVerdict
 from orbitmq.protocol.names import FAR_TABLE_TOPIC
 from orbitmq.testing.little_table import BUCKET_MS, LittleTable, table_rows
 from orbitmq.timing.far.tier import FarTierError, FarUnreachableError
@@ -84,6 +85,46 @@ def test_a_table_that_is_ahead_of_the_log_is_not_owned(open_table: Reopen, tmp_p
     assert "ahead" in str(other.owner.trouble)
     with pytest.raises(FarUnreachableError, match="ahead"):
         other.ask(StatusQuery())
+
+
+def test_a_store_from_a_backup_answers_nothing(open_table: Reopen, tmp_path: Path, clock: ManualClock) -> None:
+    little = open_table()
+    little.advance(20_000)
+    little.kill()
+    shutil.copytree(tmp_path / "store", tmp_path / "backup")
+    little = open_table()
+    little.advance(20_000)
+    opened = little.open()
+    little.add(opened, little.write("landing/a.parquet", table_rows(opened.split_ms + 10 * BUCKET_MS, 5)))
+    little.advance(20_000)
+    little.kill()
+    shutil.rmtree(tmp_path / "store")
+    shutil.copytree(tmp_path / "backup", tmp_path / "store")
+    back = open_table()
+    assert back.log.catalog.table == "table-1"
+    with pytest.raises(FarUnreachableError, match=r"ahead of this broker's log.*from a backup.*copy manifest\.json"):
+        back.ask(ClaimShare("table-1", "broker-b", "store-b", wants=True, keeps=True))
+    back.kill()
+    (tmp_path / "store" / CATALOG_FILE).write_bytes((little.url / "manifest.json").read_bytes())
+    assert open_table().status().file_count == 1
+
+
+def test_nothing_is_answered_before_the_storage_was_looked_at(open_table: Reopen) -> None:
+    little = open_table()
+    little.advance(20_000)
+    little.kill()
+    again = open_table()
+    told: list[object] = []
+    again.owner.ask(StatusQuery(), told.append)
+    assert told == []
+    again.advance(1_000)
+    assert [type(each) for each in told] == [TableStatus]
+    again.kill()
+    away = open_table()
+    away.files.is_away = True
+    away.advance(1_000)
+    with pytest.raises(FarUnreachableError, match="the storage is away"):
+        away.ask(StatusQuery())
 
 
 def test_files_that_the_storage_does_not_have_are_refused(little: LittleTable) -> None:
