@@ -31,7 +31,8 @@ from server_process import ServedProcess, clean_environment, until
 
 import orbitmq
 import orbitmq.sync
-from orbitmq.errors import NotFoundError
+from orbitmq.client import TimerVerdict
+from orbitmq.errors import ClientError, NotFoundError
 from orbitmq.protocol.far_table import RowVerdict, StatusQuery, TableVerdict
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
@@ -164,6 +165,52 @@ def test_programs_and_commands_find_the_owner_from_any_broker(serve: Serve, tmp_
     with other.client() as client:
         answer = client.call(RequestCode.FAR_TABLE_STATUS, {}, StatusQuery().encode())
     assert (answer.code, answer.fields["owner"]) == (ResponseCode.NOT_TABLE_OWNER, "owner")
+    for server in (owner, other):
+        server.stop()
+
+
+def test_programs_and_commands_name_rows_as_they_name_timer_messages(serve: Serve, tmp_path: Path) -> None:
+    owner = serve_owner(serve, tmp_path / "table")
+    other = serve_other(serve, "east", owner, tmp_path / "table")
+    servers = f"127.0.0.1:{owner.name_port}"
+    for server in (owner, other):
+        server.create_topic(TOPIC, QUEUES)
+    job = Job(owner, tmp_path / "table", "load")
+    opened = job.open()
+    far_ms, soon_ms = opened.split_ms + 300_000, opened.split_ms + 2 * BUCKET_MS
+    rows = rows_between(far_ms, far_ms + 40_000, 4, "far") + rows_between(soon_ms, soon_ms + 1, 1, "soon")
+    assert job.add(opened, [job.write("landing/load.parquet", rows)]).verdict is TableVerdict.OK
+
+    def command(*words: str) -> tuple[int, str]:
+        ran = subprocess.run(
+            [sys.executable, "-m", "orbitmq.cli.main", "timer", *words],
+            capture_output=True, text=True, timeout=60, check=False,
+            env={**clean_environment(), "ORBITMQ_NAMESRV": servers},
+        )  # fmt: skip
+        return ran.returncode, ran.stdout + ran.stderr
+
+    with orbitmq.sync.connect(servers) as mq:
+        timers = mq.timers
+        listed = [(timer.message_id, timer.tier) for timer in timers.list(topic=TOPIC, due_from=far_ms)]
+        assert listed == [(f"far-{number}", "table") for number in range(4)]
+        assert timers.status(topic=TOPIC, key="contract-1").verdict is TimerVerdict.PENDING
+        assert timers.recall(topic=TOPIC, key="contract-1").verdict is TimerVerdict.RECALLED
+        assert timers.recall(topic=TOPIC, key="contract-1").verdict is TimerVerdict.ALREADY_RECALLED
+        assert timers.recall(topic=TOPIC, key="far").verdict is TimerVerdict.AMBIGUOUS
+        assert timers.recall(topic=TOPIC, message_id="nobody").verdict is TimerVerdict.NOT_FOUND
+        with pytest.raises(ClientError, match="due times stand"):
+            timers.reschedule(topic=TOPIC, message_id="far-2", after=9)
+        code, shown = command("list", "--topic", TOPIC)
+        assert (code, [f"far-{number}" in shown for number in range(4)]) == (0, [True, False, True, True])
+        assert command("recall", "--topic", TOPIC, "--id", "far-2")[0] == 0
+        code, shown = command("recall", "--topic", TOPIC, "--id", "far-2")
+        assert (code, "already_recalled" in shown) == (1, True)
+        assert json.loads(command("stats", "--json")[1])["table"] >= 4
+        until(lambda: status(owner).frontier_ms > soon_ms and status(owner).share_count == 0, limit_s=60)
+        outcome = timers.status(topic=TOPIC, message_id="soon-0")
+        assert outcome.verdict in (TimerVerdict.PENDING, TimerVerdict.ALREADY_DELIVERED)
+        assert outcome.timer is not None
+        assert outcome.timer.queue.broker_name in ("owner", "east")
     for server in (owner, other):
         server.stop()
 

@@ -230,6 +230,7 @@ def _show_counts(counts: TimerCounts, earliest: TimerView | None, drawn: Strip) 
         "pending": counts.pending,
         "near": counts.near,
         "far": counts.far,
+        "table": counts.table,
         "next_due_ms": next_due_ms,
         "next_due": instant(next_due_ms or 0),
     }

@@ -40,7 +40,8 @@ class TimerVerdict(Enum):
     NOT_FOUND = "not_found"
     """No broker that was asked knows of such a timer message."""
     TOO_LATE = "too_late"
-    """It is being delivered at this moment, or changed by somebody else."""
+    """It is being delivered at this moment, or changed by somebody else, or on its way from the far table to a broker, which answers
+    for it as soon as it has it."""
     AMBIGUOUS = "ambiguous"
     """Several are meant and `all` was not given: nothing was changed."""
     ASKED = "asked"
@@ -51,8 +52,10 @@ class TimerView(msgspec.Struct, frozen=True):
     """One timer message without its body.
 
     message_id: the sender's, as in its receipt. queue: where it is delivered. deliver_ms, stored_ms: when it falls due and when it was
-    accepted, ms since 1970 by the broker's clock. size: bytes of the stored record. tier: `near` or `far`, where the broker keeps it.
-    recall_handle: names it to `recall`, also at another time and in another process. delivered_ms: when it was stored in its topic.
+    accepted, ms since 1970 by the broker's clock. size: bytes of the stored record. tier: `near` or `far`, where the broker keeps it, or
+    `table`: in the far table of the cluster and with no broker yet, so that the queue has no broker's name and no number unless it was
+    chosen, and size is 0. recall_handle: names it to `recall`, also at another time and in another process. delivered_ms: when it was
+    stored in its topic.
     """
 
     message_id: str
@@ -135,6 +138,8 @@ class TimerCounts(msgspec.Struct, frozen=True):
     earliest first, empty ones left out; what is far is in them by the day, and only without a topic. near, far: of all topics, by where
     the brokers keep them.
     next_due_ms: of all topics nothing falls due before this; the exact time has the first of `Timers.list`. None when nothing is pending.
+    table: rows in the files of the cluster's far table that no broker has taken, of all topics, recalled ones among them. They are in
+    none of the other counts.
     """
 
     pending: int
@@ -143,6 +148,7 @@ class TimerCounts(msgspec.Struct, frozen=True):
     near: int
     far: int
     next_due_ms: int | None
+    table: int = 0
 
 
 class HasTimer(Protocol):
@@ -166,6 +172,8 @@ class Meant(NamedTuple):
     broker_name: str | None
     handle: str | None
     text: str
+    due_ms: int | None = None
+    """Of one that was listed from the far table: when it is due there."""
 
 
 def meant(
@@ -185,7 +193,8 @@ def meant(
         where = timer.queue
         text = f"timer message {timer.message_id} of topic {where.topic!r}"
         selector = wire.TimerSelector(topic=where.topic, message_id=timer.message_id, all=several)
-        return Meant(selector, where.topic, where.broker_name, timer.recall_handle, text)
+        due_ms = timer.deliver_ms if isinstance(timer, TimerView) and timer.tier == wire.TIER_TABLE else None
+        return Meant(selector, where.topic, where.broker_name or None, timer.recall_handle, text, due_ms)
     if topic is None or len(named) != 1:
         raise ConfigurationError(
             "no timer message is named"
@@ -248,8 +257,8 @@ def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool
     return TimerOutcome(verdict, found, changed_count, more)
 
 
-def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None) -> TimerCounts:
-    """What several brokers have, together; of topic `only`."""
+def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None, table: int = 0) -> TimerCounts:
+    """What several brokers have, together; of topic `only`. `table`: rows in the far table."""
     by_topic: dict[str, int] = {}
     buckets: dict[int, int] = {}
     for each in counts:
@@ -265,4 +274,5 @@ def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None) -
         sum(each.near for each in counts),
         sum(each.far for each in counts),
         min((each.next_due_ms for each in counts if each.next_due_ms is not None), default=None),
+        table,
     )

@@ -143,3 +143,9 @@ FAR_TABLE_RECALL_ROWS_MAX: Final = 10_000
 
 FAR_TABLE_PAGE_ITEMS: Final = 1_000
 """Files, recalls or shares in one answer."""
+
+FAR_TABLE_PAGE_READ_ROWS: Final = 2_000_000
+"""Rows that one page of rows looks through before it ends with what it has: a second of work of the helper process."""
+
+FAR_TABLE_PAGE_FILES_MAX: Final = 2_000
+"""Files opened for one page of rows: some seconds. So many overlap where nobody compacts."""

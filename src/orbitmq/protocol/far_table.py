@@ -270,16 +270,18 @@ class RecallRows(TableRequest):
 
 
 class RecalledRow(JsonBody):
-    """`message_id` is the unique key of the row."""
+    """`message_id` is the unique key of the row, `keys` are its keys as far as they are known."""
 
     verdict: RowVerdict
     message_id: str
     due_ms: Int64 | None = None
     brokers: list[str] = msgspec.field(default_factory=list)
+    keys: str = ""
 
 
 class RowsRecalled(TableAnswer):
-    """Answer to FAR_TABLE_RECALL, at least one row."""
+    """Answer to FAR_TABLE_RECALL, at least one row. TOO_MANY: nothing was recalled, because too many rows would have to be looked
+    through, or too many are meant."""
 
     rows: list[RecalledRow] = msgspec.field(default_factory=list)
 
@@ -291,6 +293,7 @@ class Recall(JsonBody):
     topic: str
     message_id: str
     number: Int64
+    keys: str = ""
 
 
 class RecallsQuery(TableRequest):
@@ -310,6 +313,58 @@ class RecallsPage(TableAnswer):
 
     recalls: list[Recall] = msgspec.field(default_factory=list)
     next_after: Int64 | None = None
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------------
+
+
+class RowStanding(StrEnum):
+    """Where a row is."""
+
+    PENDING = "pending"
+    """In a file, and no broker has begun its bucket."""
+    RECALLED = "recalled"
+    HANDED_OVER = "handed_over"
+    """Its bucket is begun: it is with one of `brokers`, or will be in a moment."""
+
+
+class FindRows(TableRequest):
+    """Body of FAR_TABLE_FIND: rows due from `from_ms` to before `until_ms`, in pages by due time and unique key.
+
+    message_id, key, key_prefix: one of them, with a topic, or none. `is_waiting`: only PENDING rows. Without it also those that
+    are known to be recalled or handed over. `cursor` is that of the page before.
+    """
+
+    topic: str | None = None
+    message_id: str | None = None
+    key: str | None = None
+    key_prefix: str | None = None
+    from_ms: Int64 | None = None
+    until_ms: Int64 | None = None
+    is_waiting: bool = False
+    limit: int = 100
+    cursor: str | None = None
+
+
+class TableRow(JsonBody):
+    """A row without its body. `queue_id` is -1 where its broker will choose a queue."""
+
+    standing: RowStanding
+    topic: str
+    message_id: str
+    due_ms: Int64 | None = None
+    keys: str = ""
+    queue_id: int = -1
+    born_ms: Int64 = 0
+    brokers: list[str] = msgspec.field(default_factory=list)
+
+
+class RowsFound(TableAnswer):
+    """Answer to FAR_TABLE_FIND. A page in the middle may be empty; on the last one `cursor` is None. TOO_MANY: too many rows or files
+    would have to be looked through."""
+
+    rows: list[TableRow] = msgspec.field(default_factory=list)
+    cursor: str | None = None
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------

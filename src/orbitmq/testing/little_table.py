@@ -46,6 +46,8 @@ from orbitmq.timing.far_table.table_calls import (
     FoundRow,
     OpenBucket,
     Place,
+    ReadPage,
+    RowPage,
     Seen,
     TakenRows,
     TakeRows,
@@ -88,6 +90,9 @@ class LocalFiles:
 
     def find(self, request: Find) -> list[FoundRow]:
         return self._there().find(request)
+
+    def read_page(self, request: ReadPage) -> RowPage:
+        return self._there().read_page(request)
 
     def open_bucket(self, request: OpenBucket) -> BucketFacts:
         return self._there().open_bucket(request)

@@ -244,7 +244,8 @@ class Owner(Broker):
                         found = None
                         yield Sleep(50)
                         break
-                    found += [RowName(row.due_ms, TOPIC, row.name) for row in rows if row.name == request.message_id]
+                    wanted = request.message_id or request.key  # a row's key is its name
+                    found += [RowName(row.due_ms, TOPIC, row.name, row.name) for row in rows if row.name == wanted]
             decided = recalls.recall_rows(self.catalog, request, found)
         else:
             decided = self._answer(request)

@@ -139,9 +139,11 @@ class Driver(Machine):
         due_ms = row.due_ms if self.world.chance(0.7) else None
         asked_at = self.world.now_ms
         self.account.recall_asked.add(row.name)
-        answer = yield from self.ask(wire.RecallRows(TABLE, TOPIC, row.name, None, due_ms))
+        name = (row.name, None) if row.due_ms % 2 else (None, row.name)
+        answer = yield from self.ask(wire.RecallRows(TABLE, TOPIC, *name, due_ms))
         for each in answer.rows:
             verdict = RowVerdict(each.verdict)
+            self.account.asked_again(row.name, verdict, asked_at, self.world.now_ms)
             if verdict is not RowVerdict.NOT_FOUND or due_ms is not None:
                 self.account.verdict(row.name, verdict, each.brokers, asked_at)
 

@@ -14,7 +14,7 @@ import msgspec
 from tests.simulation.far_table.brokers import Owner
 
 from orbitmq.protocol.far_table import BeginShare, FilesChanged, ShareChanged, TableVerdict
-from orbitmq.timing.far_table import jobs, promotion, recalls, shares
+from orbitmq.timing.far_table import jobs, promotion, shares
 from orbitmq.timing.far_table.catalog import Catalog, Job, Rules, Share
 from orbitmq.timing.far_table.changes import Released, Replaced
 from orbitmq.timing.far_table.promotion import Batch, Promoter
@@ -146,7 +146,7 @@ def replaced_files_forget_recalls() -> Iterator[None]:
 @contextmanager
 def recalled_after_the_beginning() -> Iterator[None]:
     """A recall is accepted for rows of a bucket that is begun."""
-    with mock.patch.object(recalls, "_brokers", return_value=None):
+    with mock.patch.object(Catalog, "holders", return_value=None):
         yield
 
 
@@ -232,6 +232,13 @@ def snapshots_without_recalls() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def gone_recalls_known_by_id_alone() -> Iterator[None]:
+    """Who asks by key for a row that was recalled and has left its files hears of nothing."""
+    with mock.patch.object(Catalog, "recalled_with", return_value=[]):
+        yield
+
+
 PLANTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -251,5 +258,6 @@ PLANTS: dict[str, Plant] = {
         answered_before_durable,
         closed_ahead_of_time,
         snapshots_without_recalls,
+        gone_recalls_known_by_id_alone,
     )
 }

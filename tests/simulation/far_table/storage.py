@@ -76,6 +76,8 @@ class Account:
         """Rows that went to the brokers' wheels, once however often they were sent."""
         self.recall_asked: set[str] = set()
         self.recalled: set[str] = set()
+        self.recalled_at: dict[str, float] = {}
+        """When the first answer came that said so."""
         self.handed: list[tuple[str, frozenset[str]]] = []
         self.not_found: list[tuple[str, float]] = []
         self.known_at: dict[str, float] = {}
@@ -92,6 +94,13 @@ class Account:
             self.handed.append((row, frozenset(brokers)))
         elif verdict is RowVerdict.NOT_FOUND:
             self.not_found.append((row, asked_at))
+
+    def asked_again(self, row: str, verdict: RowVerdict, asked_at: float, now: float) -> None:
+        """Who asks for a recall after it was answered hears of it. Raises Broken."""
+        if verdict in (RowVerdict.RECALLED, RowVerdict.ALREADY_RECALLED):
+            self.recalled_at.setdefault(row, now)
+        elif self.recalled_at.get(row, asked_at) < asked_at:
+            raise Broken(f"{row} was recalled, and who asked again heard {verdict.value}")
 
     def settle(self, stored: dict[str, list[str]]) -> None:
         """`stored`: broker -> rows of the table that are in its log. Raises Broken."""

@@ -6,12 +6,13 @@ Rules of this file
 2. Several matches without `all` change nothing: each is answered AMBIGUOUS.
 3. The work of one request is bounded: `TIMER_CHANGES_PER_REQUEST_MAX` timers are changed or told of, and the answer says
    when there are more; a page has at most `TIMER_PAGE_MAX`.
-4. A body that cannot be read, or asks for what does not go together, is answered INVALID_PARAMETER.
+4. What waits in the far table of a cluster is not known here: answers say that there is one.
+5. A body that cannot be read, or asks for what does not go together, is answered INVALID_PARAMETER.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from orbitmq.broker.refusal import Refusal
@@ -62,13 +63,21 @@ _FAR_CURSOR: Final = "far:"
 
 class TimerRequests:
     def __init__(
-        self, finder: TimerFinder, changes: TimerChanges, timers: Timers, index: PendingIndex, far: FarTimers | None
+        self,
+        finder: TimerFinder,
+        changes: TimerChanges,
+        timers: Timers,
+        index: PendingIndex,
+        far: FarTimers | None,
+        *,
+        has_table: bool,
     ) -> None:
         self._finder = finder
         self._changes = changes
         self._timers = timers
         self._index = index
         self._far = far
+        self._has_table = has_table
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -77,6 +86,8 @@ class TimerRequests:
         self._changes.check_allowed()
         change = _read(ChangeTimers, command)
         _refuse_times(change)
+        if change.unless_table and self._has_table:
+            return self._tell(command, peer, change)
 
         def act(timer: Pending, told: Told) -> TimerView:
             self._changes.recall(timer, told)
@@ -93,6 +104,8 @@ class TimerRequests:
         self._changes.check_allowed()
         change = _read(ChangeTimers, command)
         self._changes.new_time(change)
+        if change.unless_table and self._has_table:
+            return self._tell(command, peer, change)
 
         def answer(wanted: Wanted, meant: Meant) -> Command | None:
             time = self._changes.new_time(change)
@@ -140,7 +153,7 @@ class TimerRequests:
             return response(command, ResponseCode.SUCCESS, body=self._seen(meant, Verdict.AMBIGUOUS).encode())
         if not pending:
             return response(command, ResponseCode.SUCCESS, body=self._not_pending(wanted, meant).encode())
-        answers = TimerAnswers([TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving])
+        answers = self._answers([TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving])
         answers.more = not meant.is_all
         open_changes = _OpenChanges(command, peer, answers)
         for timer in pending:
@@ -163,7 +176,9 @@ class TimerRequests:
         """TIMER_STATUS: what is known of each selected timer; nothing is ambiguous here."""
         change = _read(ChangeTimers, command)
         _refuse_times(change)
+        return self._tell(command, peer, change)
 
+    def _tell(self, command: Command, peer: Peer, change: ChangeTimers) -> Command | None:
         def answer(wanted: Wanted, meant: Meant) -> Command:
             answers = self._seen(meant, Verdict.PENDING) if meant.pending else self._not_pending(wanted, meant)
             return response(command, ResponseCode.SUCCESS, body=answers.encode())
@@ -191,6 +206,7 @@ class TimerRequests:
             else:
                 past = self._not_pending(wanted, meant).answers[0]
                 shown = TimerMessage(past.verdict, past.timer)
+            shown.has_table = self._has_table
             return response(command, ResponseCode.SUCCESS, body=shown.encode())
 
         return self._each(command, peer, change, answer, 2)
@@ -231,15 +247,15 @@ class TimerRequests:
             if prefix is None or page.keys[place] == first_key(timer.keys, prefix):  # a message is listed once
                 timers.append(self._finder.view(timer))
         if page.cursor is not None:
-            return TimerPage(timers, _NEAR_CURSOR + page.cursor)
+            return TimerPage(timers, _NEAR_CURSOR + page.cursor, has_table=self._has_table)
         far = self._far
         goes_on = query.tier is None and far is not None and far.is_needed
-        return TimerPage(timers, _FAR_CURSOR if goes_on else None)
+        return TimerPage(timers, _FAR_CURSOR if goes_on else None, has_table=self._has_table)
 
     def _far_page(self, command: Command, peer: Peer, query: TimerQuery, cursor: str) -> Command | None:
         far = self._far
         if far is None:
-            return _success(command, TimerPage([]))
+            return _success(command, TimerPage([], has_table=self._has_table))
         after = None
         if cursor:
             due, _, source = cursor.partition(":")
@@ -259,9 +275,8 @@ class TimerRequests:
         def answer(page: FarPage) -> Command:
             last = page.records[-1] if page.records else None
             more = f"{_FAR_CURSOR}{last.deliver_ms}:{last.source}" if page.more and last is not None else None
-            return _success(
-                command, TimerPage([self._finder.view(record) for record in page.records], more, page.left_out)
-            )
+            timers = [self._finder.view(record) for record in page.records]
+            return _success(command, TimerPage(timers, more, page.left_out, self._has_table))
 
         question = Question[FarPage](command, peer, answer)
         return question.ask(
@@ -301,7 +316,7 @@ class TimerRequests:
         }
         near, far = sum(near_topics.values()), sum(far_topics.values())
         next_due_ms = min((time for time in times if time is not None), default=None)
-        return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
+        return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms, self._has_table)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -309,10 +324,13 @@ class TimerRequests:
         """The matches as they are: `verdict` for those that wait."""
         answers = [TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving]
         answers += [TimerAnswer(verdict, self._finder.view(timer)) for timer in meant.pending]
-        return TimerAnswers(answers, more=not meant.is_all)
+        return self._answers(answers, more=not meant.is_all)
+
+    def _answers(self, answers: Sequence[TimerAnswer], *, more: bool = False) -> TimerAnswers:
+        return TimerAnswers([*answers], more=more, has_table=self._has_table)
 
     def _not_pending(self, wanted: Wanted, meant: Meant) -> TimerAnswers:
-        return self._seen(meant, Verdict.PENDING) if meant.leaving else TimerAnswers([self._finder.past(wanted)])
+        return self._seen(meant, Verdict.PENDING) if meant.leaving else self._answers([self._finder.past(wanted)])
 
 
 class _OpenChanges:

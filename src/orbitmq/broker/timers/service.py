@@ -82,7 +82,7 @@ class TimerService:
             self.handlers |= dict.fromkeys(_NEED_INDEX, _without_index)
             return
         finder = TimerFinder(settings.broker_name, intake.rules.precision_ms, topics, timers, index, far, store)
-        requests = TimerRequests(finder, self.changes, timers, index, far)
+        requests = TimerRequests(finder, self.changes, timers, index, far, has_table=bool(settings.far_table_url))
         self.handlers |= {
             RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
             RequestCode.RECALL_MESSAGE: RecallProcessor(topics, finder, self.changes, clock).recall,

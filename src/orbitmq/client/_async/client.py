@@ -382,7 +382,7 @@ class Client:
         if self._timers is None:
             from orbitmq.client._async.timers.timers import Timers
 
-            self._timers = Timers(self)
+            self._timers = Timers(self, self.far_table)
         return self._timers
 
     @property

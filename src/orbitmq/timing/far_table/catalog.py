@@ -109,6 +109,15 @@ class Bucket(msgspec.Struct):
         return bool(self.brokers)
 
 
+class PastRecall(msgspec.Struct, array_like=True):
+    """A recalled row that no file holds any more."""
+
+    topic: str
+    message_id: str
+    keys: str = ""
+    due_ms: int | None = None
+
+
 class SavedCatalog(msgspec.Struct, kw_only=True):
     """The content of a snapshot."""
 
@@ -123,7 +132,7 @@ class SavedCatalog(msgspec.Struct, kw_only=True):
     buckets: dict[int, Bucket]
     jobs: dict[str, Job]
     recalls: list[Recall]
-    past_recalls: list[tuple[str, str]]
+    past_recalls: list[PastRecall]
     garbage: list[str]
     finished: dict[int, list[str]]
 
@@ -147,8 +156,8 @@ class Catalog:
         self.recalls: dict[int, dict[tuple[str, str], Recall]] = {}
         """By bucket, then by topic and unique key."""
         self.recall_count = 0
-        self.past_recalls: dict[tuple[str, str], None] = {}
-        """Topic and unique key of recalled rows that no file holds any more, the latest last: who asks again hears the truth."""
+        self.past_recalls: dict[tuple[str, str], PastRecall] = {}
+        """By topic and unique key, the latest last: who asks again hears the truth."""
         self.garbage: dict[str, None] = {}
         """Files to remove, in the order in which they became that."""
         self.finished: dict[int, list[str]] = {}
@@ -216,7 +225,7 @@ class Catalog:
                     of_bucket = self.recalls.setdefault(self.start_of(row.due_ms), {})
                     key = row.topic, row.message_id
                     if key not in of_bucket:
-                        of_bucket[key] = Recall(row.due_ms, row.topic, row.message_id, self.next_recall)
+                        of_bucket[key] = Recall(row.due_ms, row.topic, row.message_id, self.next_recall, row.keys)
                         self.recall_count += 1
                     self.next_recall += 1
             case Deleted():
@@ -303,9 +312,9 @@ class Catalog:
     def _forget(self, rows: list[tuple[str, str]], start_ms: int) -> None:
         """These recalled rows of a bucket are in no file any more."""
         for row in rows:
-            del self.recalls[start_ms][row]
+            recall = self.recalls[start_ms].pop(row)
             self.past_recalls.pop(row, None)
-            self.past_recalls[row] = None
+            self.past_recalls[row] = PastRecall(recall.topic, recall.message_id, recall.keys, recall.due_ms)
         self.recall_count -= len(rows)
         if start_ms in self.recalls and not self.recalls[start_ms]:
             del self.recalls[start_ms]
@@ -380,10 +389,39 @@ class Catalog:
             for share in bucket.shares.values():
                 yield start, share
 
+    def holders(self, start_ms: int) -> list[str] | None:
+        """The brokers that have, or had, the rows of a bucket; None while nobody began it. Empty for one that was finished so long
+        ago that it is not known any more."""
+        bucket = self.buckets.get(start_ms)
+        if bucket is not None:
+            return list(bucket.brokers) if bucket.is_begun else None
+        if self.frontier_ms is None or start_ms >= self.frontier_ms:
+            return None
+        return list(self.finished.get(start_ms, ()))
+
     def is_recalled(self, topic: str, message_id: str) -> bool:
         """Whether a row of this name was recalled, as far as that is remembered. Cost: a look-up per bucket with recalls."""
         row = topic, message_id
         return row in self.past_recalls or any(row in of_bucket for of_bucket in self.recalls.values())
+
+    def recalled_with(self, topic: str, key: str, start_ms: int | None) -> list[PastRecall]:
+        """Recalled rows with a key, of one bucket or all, as far as they are remembered. Cost: 0.1 us for each recall."""
+        active = self.recalls.values() if start_ms is None else [self.recalls.get(start_ms, {})]
+        found = [
+            PastRecall(recall.topic, recall.message_id, recall.keys, recall.due_ms)
+            for of_bucket in active
+            for recall in of_bucket.values()
+            if key in recall.keys and recall.topic == topic and key in recall.keys.split()
+        ]
+        found += [
+            past
+            for past in self.past_recalls.values()
+            if key in past.keys
+            and past.topic == topic
+            and key in past.keys.split()
+            and (start_ms is None or past.due_ms is None or self.start_of(past.due_ms) == start_ms)
+        ]
+        return found
 
     def recalls_of(self, start_ms: int) -> list[Recall]:
         return list(self.recalls.get(start_ms, {}).values())
@@ -403,7 +441,7 @@ class Catalog:
             buckets=self.buckets,
             jobs=self.jobs,
             recalls=[recall for of_bucket in self.recalls.values() for recall in of_bucket.values()],
-            past_recalls=list(self.past_recalls),
+            past_recalls=list(self.past_recalls.values()),
             garbage=list(self.garbage),
             finished=self.finished,
         )
@@ -438,6 +476,6 @@ class Catalog:
             name = recall.topic, recall.message_id
             catalog.recalls.setdefault(catalog.start_of(recall.due_ms), {})[name] = recall
         catalog.recall_count = len(saved.recalls)
-        catalog.past_recalls = dict.fromkeys(saved.past_recalls)
+        catalog.past_recalls = {(past.topic, past.message_id): past for past in saved.past_recalls}
         catalog.garbage = dict.fromkeys(saved.garbage)
         return catalog

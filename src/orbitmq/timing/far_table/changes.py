@@ -86,12 +86,14 @@ class Released(Change, tag="released"):
     gives_up: bool = False
 
 
-class RowName(msgspec.Struct, frozen=True):
-    """What names a row of the table wherever it lies: when it is due, its topic, its unique key."""
+class RowName(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What names a row of the table wherever it lies: when it is due, its topic, its unique key. `keys`: its keys, by which
+    somebody may ask for it again."""
 
     due_ms: int
     topic: str
     message_id: str
+    keys: str = ""
 
 
 class Recalled(Change, tag="recalled"):

@@ -34,11 +34,13 @@ from orbitmq.protocol.far_table import (
     BeginShare,
     ClaimShare,
     FilesQuery,
+    FindRows,
     OpenJob,
     RecallRows,
     RecallsQuery,
     ReleaseShare,
     ReplaceFiles,
+    RowsRecalled,
     StatusQuery,
     TableAnswer,
     TableVerdict,
@@ -52,11 +54,12 @@ from orbitmq.timing.far.tier import FarBusyError, FarFileDamagedError, FarTierEr
 from orbitmq.timing.far_table.catalog import Decided, Rules
 from orbitmq.timing.far_table.catalog_log import CatalogLog
 from orbitmq.timing.far_table.changes import AnyChange, Created, RowName, encode_changes
+from orbitmq.timing.far_table.finding import page_to_read, rows_found, too_many_rows
 from orbitmq.timing.far_table.jobs import add_files, deleted, open_job, replace_files
 from orbitmq.timing.far_table.recalls import files_page, files_to_search, recall_rows, recalls_page, table_status
 from orbitmq.timing.far_table.requests import AnyRequest
 from orbitmq.timing.far_table.shares import Leases, advance_share, begin_share, claim_share, release_share
-from orbitmq.timing.far_table.table_calls import Find, FoundRow, Seen
+from orbitmq.timing.far_table.table_calls import Find, FoundRow, ReadPage, RowPage, Seen
 from orbitmq.timing.far_table.table_file import TableHead
 
 logger = logging.getLogger("orbitmq.timing")
@@ -89,6 +92,8 @@ class OwnerFiles(Protocol):
     def missing(self, names: list[str]) -> list[str]: ...
 
     def find(self, request: Find) -> list[FoundRow]: ...
+
+    def read_page(self, request: ReadPage) -> RowPage: ...
 
     def stop(self) -> None: ...
 
@@ -197,7 +202,9 @@ class TableOwner:
                 names = [file.name for file in request.new_files]
                 self._with_present(names, told, lambda has: replace_files(catalog, request, self._clock.now_ms(), has))
             case RecallRows():
-                self._recall(request, told, 1)
+                self._recall(request, told)
+            case FindRows():
+                self._find(request, told)
             case OpenJob():
                 self._decide(lambda: open_job(catalog, request, self._clock.now_ms(), rules), told)
             case ClaimShare():
@@ -232,47 +239,65 @@ class TableOwner:
         else:
             asked([])
 
-    def _recall(self, request: RecallRows, told: Told, attempt: int) -> None:
+    def _recall(self, request: RecallRows, told: Told) -> None:
         catalog = self.log.catalog
-        files = [] if request.table != catalog.table else files_to_search(catalog, request)
-        rows = sum(file.rows for file in files)
-        if request.due_ms is None and rows > FAR_TABLE_SEARCH_ROWS_MAX:
-            told(
-                FarTierError(
-                    f"{rows} rows would have to be looked through, at most FAR_TABLE_SEARCH_ROWS_MAX = {FAR_TABLE_SEARCH_ROWS_MAX} are",
-                    remedy="say when the message is due: then only the files of that time are",
-                )
-            )
-            return
-        start = None if request.due_ms is None else catalog.start_of(request.due_ms)
-        find = Find(
-            files,
-            request.topic,
-            message_id=request.message_id,
-            key=request.key,
-            from_ms=start,
-            until_ms=None if start is None else start + catalog.bucket_ms,
-            limit=FAR_TABLE_RECALL_ROWS_MAX + 1,
-        )
 
-        def found(hits: list[FoundRow]) -> None:
+        def search() -> Callable[[], list[FoundRow]] | TableAnswer:
+            files = [] if request.table != catalog.table else files_to_search(catalog, request)
+            rows = sum(file.rows for file in files)
+            if request.due_ms is None and rows > FAR_TABLE_SEARCH_ROWS_MAX:
+                return RowsRecalled(TableVerdict.TOO_MANY, catalog.version, too_many_rows(rows))
+            start = None if request.due_ms is None else catalog.start_of(request.due_ms)
+            find = Find(
+                files,
+                request.topic,
+                message_id=request.message_id,
+                key=request.key,
+                from_ms=start,
+                until_ms=None if start is None else start + catalog.bucket_ms,
+                limit=FAR_TABLE_RECALL_ROWS_MAX + 1,
+            )
+            return lambda: self._files.find(find) if files else []
+
+        def found(hits: list[FoundRow]) -> Decided:
             if len(hits) > FAR_TABLE_RECALL_ROWS_MAX:
-                told(FarTierError(f"more than {FAR_TABLE_RECALL_ROWS_MAX} rows have this key; nothing was recalled"))
-                return
-            names = [RowName(hit.due_ms, request.topic, hit.message_id) for hit in hits]
-            self._decide(lambda: recall_rows(catalog, request, names), told)
+                reason = f"more than {FAR_TABLE_RECALL_ROWS_MAX} rows have this key; nothing was recalled"
+                return Decided(RowsRecalled(TableVerdict.TOO_MANY, catalog.version, reason))
+            names = [RowName(hit.due_ms, request.topic, hit.message_id, hit.keys) for hit in hits]
+            return recall_rows(catalog, request, names)
+
+        self._search(search, found, told, 1)
+
+    def _find(self, request: FindRows, told: Told) -> None:
+        catalog = self.log.catalog
+
+        def search() -> Callable[[], RowPage] | TableAnswer:
+            page = page_to_read(catalog, request)
+            return page if isinstance(page, TableAnswer) else lambda: self._files.read_page(page)
+
+        self._search(search, lambda page: Decided(rows_found(catalog, request, page)), told, 1)
+
+    def _search(
+        self,
+        search: Callable[[], Callable[[], T] | TableAnswer],
+        found: Callable[[T], Decided],
+        told: Told,
+        attempt: int,
+    ) -> None:
+        """Decide about rows that are read from files now; once more when a file was replaced meanwhile."""
 
         def failed(error: TableAnswer | Exception) -> None:
-            is_gone = isinstance(error, FarFileDamagedError) and error.name not in catalog.files
+            is_gone = isinstance(error, FarFileDamagedError) and error.name not in self.log.catalog.files
             if is_gone and attempt < SEARCHES_MAX:
-                self._recall(request, told, attempt + 1)
+                self._search(search, found, told, attempt + 1)
             else:
                 told(error)
 
-        if files:
-            self._question(lambda: self._files.find(find), found, failed)
+        job = search()
+        if isinstance(job, TableAnswer):
+            told(job)
         else:
-            found([])
+            self._question(job, lambda hits: self._decide(lambda: found(hits), told), failed)
 
     def _question(self, job: Callable[[], T], done: Callable[[T], None], told: Told) -> None:
         """Ask the storage, then go on with what it says, or tell why it said nothing."""

@@ -34,16 +34,15 @@ from orbitmq.timing.far_table.changes import Recalled, RowName
 
 
 def files_to_search(catalog: Catalog, request: RecallRows) -> list[ListedFile]:
-    """Files that may hold a row that can still be recalled, open ones and those of closed buckets that nobody began."""
+    """Files that may hold a row that is meant: open ones, and those of closed buckets that are not finished."""
     start = None if request.due_ms is None else catalog.start_of(request.due_ms)
     if start is not None and catalog.frontier_ms is not None and start < catalog.frontier_ms:
         bucket = catalog.buckets.get(start)
-        return [] if bucket is None or bucket.is_begun else [catalog.files[name] for name in bucket.files]
+        return [] if bucket is None else [catalog.files[name] for name in bucket.files]
     found = {file.name: file for file in catalog.open_files() if start is None or catalog.overlaps(file, start)}
     if start is None:
         for bucket in catalog.buckets.values():
-            if not bucket.is_begun:
-                found.update((name, catalog.files[name]) for name in bucket.files)
+            found.update((name, catalog.files[name]) for name in bucket.files)
     return list(found.values())
 
 
@@ -55,45 +54,48 @@ def recall_rows(catalog: Catalog, request: RecallRows, found: Iterable[RowName])
     if request.table != catalog.table:
         reason = f"this broker owns the catalog of far table {catalog.table}, not of {request.table}"
         return Decided(RowsRecalled(TableVerdict.WRONG_TABLE, reason=reason))
-    rows: list[RecalledRow] = []
+    rows: dict[str, RecalledRow] = {}
     taken: list[RowName] = []
     room = FAR_TABLE_RECALLS_MAX - catalog.recall_count
     for row in dict.fromkeys(found):
         start = catalog.start_of(row.due_ms)
-        brokers = _brokers(catalog, start)
+        brokers = catalog.holders(start)
         name = row.topic, row.message_id
+        told = RecalledRow(RowVerdict.RECALLED, row.message_id, row.due_ms, keys=row.keys)
         if name in catalog.recalls.get(start, ()) or name in catalog.past_recalls:
-            rows.append(RecalledRow(RowVerdict.ALREADY_RECALLED, row.message_id, row.due_ms))
+            told.verdict = RowVerdict.ALREADY_RECALLED
         elif brokers is not None:
-            rows.append(RecalledRow(RowVerdict.HANDED_OVER, row.message_id, row.due_ms, brokers))
+            told.verdict, told.brokers = RowVerdict.HANDED_OVER, brokers
         elif len(taken) >= room:
-            rows.append(RecalledRow(RowVerdict.TOO_MANY, row.message_id, row.due_ms))
+            told.verdict = RowVerdict.TOO_MANY
         else:
             taken.append(row)
-            rows.append(RecalledRow(RowVerdict.RECALLED, row.message_id, row.due_ms))
-    if not rows:
-        rows.append(_not_found(catalog, request))
+        rows[row.message_id] = told
+    for told in _remembered(catalog, request):
+        rows.setdefault(told.message_id, told)
+    answers = list(rows.values()) or [_not_found(catalog, request)]
     changes = (Recalled(taken),) if taken else ()
-    return Decided(RowsRecalled(TableVerdict.OK, catalog.version + len(changes), rows=rows), changes)
+    return Decided(RowsRecalled(TableVerdict.OK, catalog.version + len(changes), rows=answers), changes)
+
+
+def _remembered(catalog: Catalog, request: RecallRows) -> list[RecalledRow]:
+    """Recalled rows that are meant, in a file or not: a repeated request may come after its row has gone."""
+    if request.key is not None:
+        start = None if request.due_ms is None else catalog.start_of(request.due_ms)
+        past = catalog.recalled_with(request.topic, request.key, start)
+        return [RecalledRow(RowVerdict.ALREADY_RECALLED, each.message_id, each.due_ms, keys=each.keys) for each in past]
+    if request.message_id and catalog.is_recalled(request.topic, request.message_id):
+        return [RecalledRow(RowVerdict.ALREADY_RECALLED, request.message_id, request.due_ms)]
+    return []
 
 
 def _not_found(catalog: Catalog, request: RecallRows) -> RecalledRow:
-    """What is known without having found a row: a repeated request may come after its row has gone."""
+    """What is known without having found a row: the files of a finished bucket are gone."""
     message_id = request.message_id or ""
-    if message_id and catalog.is_recalled(request.topic, message_id):
-        return RecalledRow(RowVerdict.ALREADY_RECALLED, message_id, request.due_ms)
-    brokers = None if request.due_ms is None else _brokers(catalog, catalog.start_of(request.due_ms))
+    brokers = None if request.due_ms is None else catalog.finished.get(catalog.start_of(request.due_ms))
     if brokers is None:
         return RecalledRow(RowVerdict.NOT_FOUND, message_id, request.due_ms)
-    return RecalledRow(RowVerdict.HANDED_OVER, message_id, request.due_ms, brokers)
-
-
-def _brokers(catalog: Catalog, start_ms: int) -> list[str] | None:
-    """Who has, or had, the rows of a bucket; None while nobody began it, or none had any."""
-    bucket = catalog.buckets.get(start_ms)
-    if bucket is not None:
-        return list(bucket.brokers) if bucket.is_begun else None
-    return catalog.finished.get(start_ms)
+    return RecalledRow(RowVerdict.HANDED_OVER, message_id, request.due_ms, list(brokers))
 
 
 def recalls_page(catalog: Catalog, query: RecallsQuery) -> RecallsPage:

@@ -16,6 +16,7 @@ from orbitmq.protocol.far_table import (
     FilesChanged,
     FilesPage,
     FilesQuery,
+    FindRows,
     JobOpened,
     OpenJob,
     RecallRows,
@@ -23,6 +24,7 @@ from orbitmq.protocol.far_table import (
     RecallsQuery,
     ReleaseShare,
     ReplaceFiles,
+    RowsFound,
     RowsRecalled,
     ShareChanged,
     ShareReleased,
@@ -47,6 +49,7 @@ CODES: Final[dict[type[AnyRequest], RequestCode]] = {
     BeginShare: RequestCode.FAR_TABLE_BEGIN,
     AdvanceShare: RequestCode.FAR_TABLE_ADVANCE,
     RecallRows: RequestCode.FAR_TABLE_RECALL,
+    FindRows: RequestCode.FAR_TABLE_FIND,
     ReleaseShare: RequestCode.FAR_TABLE_RELEASE,
 }
 
@@ -61,5 +64,6 @@ ANSWERS: Final[dict[type[AnyRequest], type[TableAnswer]]] = {
     BeginShare: ShareChanged,
     AdvanceShare: ShareChanged,
     RecallRows: RowsRecalled,
+    FindRows: RowsFound,
     ReleaseShare: ShareReleased,
 }

@@ -18,7 +18,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -111,28 +111,49 @@ def facts_of(table: pa.Table) -> Facts:
     return Facts(table.num_rows, times[0].as_py(), times[-1].as_py())
 
 
-def rows_between(parquet: pq.ParquetFile, from_ms: int, until_ms: int) -> Iterator[tuple[int, pa.Table]]:
-    """The rows due from `from_ms` to before `until_ms`, a row group's at a time, and the number in the file of the first of each.
+class Group(NamedTuple):
+    """A row group of a file. Times are the due times of its first and last row."""
 
-    Only row groups whose bounds say that they may hold such rows are read. RecordError for a file that is no file of the table.
-    """
+    number: int
+    first: int
+    """Number in the file of its first row."""
+    rows: int
+    min_due_ms: int
+    max_due_ms: int
+
+
+def groups_between(parquet: pq.ParquetFile, from_ms: int, until_ms: int) -> Iterator[Group]:
+    """Row groups that may hold rows due from `from_ms` to before `until_ms`, by due time. RecordError for a file that is no file of
+    the table."""
     if parquet.schema_arrow.names != SCHEMA.names:
         raise RecordError(f"it has the columns {', '.join(parquet.schema_arrow.names)}, not those of a far table")
     first = 0
-    for group in range(parquet.metadata.num_row_groups):
-        about = parquet.metadata.row_group(group)
+    for number in range(parquet.metadata.num_row_groups):
+        about = parquet.metadata.row_group(number)
         statistics = about.column(0).statistics
         if statistics is None or not statistics.has_min_max:
-            raise RecordError(f"row group {group} has no bounds of deliverTimestamp")
+            raise RecordError(f"row group {number} has no bounds of deliverTimestamp")
         low_ms, high_ms = (round(bound.timestamp() * 1000) for bound in (statistics.min, statistics.max))
         if low_ms >= until_ms:
             return  # the file is sorted
         if high_ms >= from_ms:
-            table = parquet.read_row_group(group)
-            start, end = _range(table, from_ms, until_ms)
-            if end > start:
-                yield first + start, table.slice(start, end - start)
+            yield Group(number, first, about.num_rows, low_ms, high_ms)
         first += about.num_rows
+
+
+def rows_between(
+    parquet: pq.ParquetFile, from_ms: int, until_ms: int, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows due from `from_ms` to before `until_ms`, a row group's at a time, and the number in the file of the first of each.
+
+    Only row groups whose bounds say that they may hold such rows are read, of them all `columns` or those named, deliverTimestamp
+    among them. RecordError as above.
+    """
+    for group in groups_between(parquet, from_ms, until_ms):
+        table = parquet.read_row_group(group.number, columns=None if columns is None else list(columns))
+        start, end = _range(table, from_ms, until_ms)
+        if end > start:
+            yield group.first + start, table.slice(start, end - start)
 
 
 def rows_due(table: pa.Table, from_ms: int, until_ms: int | None = None) -> pa.Table:

@@ -62,9 +62,38 @@ class Find(msgspec.Struct, tag="find"):
     limit: int = 1
 
 
+class ReadPage(msgspec.Struct, tag="page"):
+    """Rows due from `from_ms` to before `until_ms` that meet every condition, by due time and message id, behind `after`, at most
+    `limit`: answers `RowPage`."""
+
+    files: list[ListedFile]
+    topic: str | None = None
+    message_id: str | None = None
+    key: str | None = None
+    key_prefix: str | None = None
+    from_ms: int = 0
+    until_ms: int | None = None
+    after: tuple[int, str] | None = None
+    limit: int = 100
+
+
 class FoundRow(msgspec.Struct):
+    """A row without its body."""
+
     due_ms: int
+    topic: str
     message_id: str
+    keys: str = ""
+    queue_id: int = -1
+    born_ms: int = 0
+
+
+class RowPage(msgspec.Struct):
+    rows: list[FoundRow]
+    after: tuple[int, str] | None = None
+    """Where the next page begins; None on the last one."""
+    is_too_wide: bool = False
+    """More files than `FAR_TABLE_PAGE_FILES_MAX` would have to be opened for one page: there are no rows."""
 
 
 class Place(msgspec.Struct):
@@ -112,7 +141,7 @@ class TakenRows(msgspec.Struct):
     """Topic and unique key of each."""
 
 
-TableCall = Look | Create | Publish | Remove | Missing | Find | OpenBucket | TakeRows
+TableCall = Look | Create | Publish | Remove | Missing | Find | ReadPage | OpenBucket | TakeRows
 
 
 class Seen(msgspec.Struct):
@@ -165,6 +194,9 @@ class TableFiles(HelperProcess):
 
     def find(self, request: Find) -> list[FoundRow]:
         return self.ask(request, list[FoundRow])[0]
+
+    def read_page(self, request: ReadPage) -> RowPage:
+        return self.ask(request, RowPage)[0]
 
     def open_bucket(self, request: OpenBucket) -> BucketFacts:
         return self.ask(request, BucketFacts)[0]

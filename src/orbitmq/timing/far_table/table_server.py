@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from orbitmq.errors import ProtocolError, StoreDamagedError
 from orbitmq.protocol.far_table import ListedFile
@@ -24,6 +23,7 @@ from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarUnreachableError
 from orbitmq.timing.far_table.bucket_rows import BucketRows, FilePart
 from orbitmq.timing.far_table.catalog import MANIFEST_FILE, Catalog
+from orbitmq.timing.far_table.row_pages import NAMES, RowPages, found_rows
 from orbitmq.timing.far_table.rows import FarName, named_rows, rows_between
 from orbitmq.timing.far_table.stamping import Stamp, stamped
 from orbitmq.timing.far_table.table_calls import (
@@ -35,7 +35,9 @@ from orbitmq.timing.far_table.table_calls import (
     Missing,
     OpenBucket,
     Publish,
+    ReadPage,
     Remove,
+    RowPage,
     Seen,
     TableCall,
     TakenRows,
@@ -44,7 +46,6 @@ from orbitmq.timing.far_table.table_calls import (
 )
 from orbitmq.timing.far_table.table_file import TABLE_FILE, TableHead, decode_head, encode_head
 
-R = TypeVar("R")
 OPEN_FILES_MAX: Final = 200
 """Files that are kept open with their footers."""
 PLACES: Final = ("landing", "buckets")
@@ -87,6 +88,8 @@ class TableServer:
                 return self.missing(call.names), b""
             case Find():
                 return self.find(call), b""
+            case ReadPage():
+                return self.read_page(call), b""
             case OpenBucket():
                 return self.open_bucket(call), b""
             case TakeRows():
@@ -136,11 +139,17 @@ class TableServer:
     def _find_in(self, file: ListedFile, call: Find, wanted: list[FarName]) -> list[FoundRow]:
         part = part_of(file, call.from_ms, call.until_ms)
         found: list[FoundRow] = []
-        for _, table in rows_between(self._open.get(file.name), part.from_ms, part.until_ms):
-            hits = table.filter(named_rows(table, wanted))
-            times = hits.column("deliverTimestamp").cast(pa.int64()).to_pylist()
-            found += map(FoundRow, times, hits.column("msgId").to_pylist())
+        for _, table in rows_between(self._open.get(file.name), part.from_ms, part.until_ms, NAMES):
+            found += found_rows(table.filter(named_rows(table, wanted)))
         return found
+
+    def read_page(self, call: ReadPage) -> RowPage:
+        return RowPages(
+            call,
+            [part_of(file, call.from_ms, call.until_ms) for file in call.files],
+            lambda number: self._open.get(call.files[number].name),
+            lambda number, use: self._open.guarded(call.files[number].name, use),
+        ).page()
 
     def open_bucket(self, call: OpenBucket) -> BucketFacts:
         self._bucket = None

@@ -453,6 +453,27 @@ def test_what_the_indexes_do_not_know_yet_is_not_called_unknown(rig, monkeypatch
     assert rig.status(topic="T", message_id="B") == ["not_found"]
 
 
+def test_a_cluster_with_a_far_table_says_so_and_changes_nothing_unless_it_may(make_rig) -> None:
+    rig = make_rig(far_table_url="/table", far_table_owner="other")
+    rig.send_at("A1", NOW + 5_000, KEYS="k")
+    unless = ChangeTimers(TimerSelector(topic="T", key="k"), unless_table=True)
+    for code in (RECALL, RequestCode.RESCHEDULE_TIMERS):
+        unless.delay_ms = None if code == RECALL else 7_000
+        answers = TimerAnswers.decode(rig.ask(code, unless.encode()).body)
+        assert ([each.verdict for each in answers.answers], answers.changed) == ([Verdict.PENDING], 0)
+        assert answers.has_table
+    assert TimerPage.decode(rig.ask(RequestCode.LIST_TIMERS, TimerQuery().encode()).body).has_table
+    assert TimerPage.decode(rig.ask(RequestCode.LIST_TIMERS, TimerQuery(tier="far").encode()).body).has_table
+    assert TimerCounts.decode(rig.ask(RequestCode.COUNT_TIMERS, CountQuery().encode()).body).has_table
+    assert rig.show(topic="T", message_id="A1").has_table
+    assert rig.verdicts(RECALL, topic="T", key="k") == ["recalled"]
+    alone = make_rig()
+    alone.send_at("A1", NOW + 5_000, KEYS="k")
+    unless.delay_ms = None
+    answers = TimerAnswers.decode(alone.ask(RECALL, unless.encode()).body)
+    assert ([each.verdict for each in answers.answers], answers.has_table) == ([Verdict.RECALLED], False)
+
+
 class DamagedFar:
     """A far tier that cannot read two of its files."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from orbitmq.errors import RecordError, StoreDamagedError
 from orbitmq.limits.far import FAR_TABLE_AHEAD_MAX
 from orbitmq.protocol import far_table as wire
 from orbitmq.protocol.far_table import RowVerdict, TableFile, TableVerdict
+from orbitmq.timing.far_table import catalog as catalog_module
 from orbitmq.timing.far_table import jobs, recalls, shares
 from orbitmq.timing.far_table.catalog import Catalog, Decided, Rules
 from orbitmq.timing.far_table.changes import Created, RowName, decode_changes, encode_changes
@@ -66,8 +69,8 @@ class Table:
         request = wire.ReleaseShare("t", broker, view.bucket_ms, view.first, give_up)
         return self.decided(shares.release_share(self.catalog, request))
 
-    def recall(self, *rows: RowName, message_id: str = "m", due_ms: int | None = None):
-        request = wire.RecallRows("t", "T", message_id, None, due_ms)
+    def recall(self, *rows: RowName, message_id: str | None = "m", key: str | None = None, due_ms: int | None = None):
+        request = wire.RecallRows("t", "T", message_id if key is None else None, key, due_ms)
         return self.decided(recalls.recall_rows(self.catalog, request, rows)).rows
 
 
@@ -303,7 +306,9 @@ class TestRecalls:
         query = wire.RecallsQuery("t", bucket_ms=view.bucket_ms)
         assert [each.message_id for each in recalls.recalls_page(table.catalog, query).recalls] == ["m"]
         other = RowName(self.ROW.due_ms, "T", "other")
-        assert self.verdicts(table.recall(other)) == [(RowVerdict.HANDED_OVER, ["x"])]
+        assert self.verdicts(table.recall(other, message_id="other")) == [(RowVerdict.HANDED_OVER, ["x"])]
+        nobody = table.recall(message_id="nobody", due_ms=other.due_ms)
+        assert self.verdicts(nobody) == [(RowVerdict.NOT_FOUND, [])], "its files were read, and do not have it"
         table.advance("x", view, 10, done=True)
         assert recalls.recalls_page(table.catalog, query).verdict is TableVerdict.GONE
         assert self.verdicts(table.recall(message_id="other", due_ms=other.due_ms)) == [(RowVerdict.HANDED_OVER, ["x"])]
@@ -316,6 +321,53 @@ class TestRecalls:
         assert table.catalog.recall_count == 0
         assert self.verdicts(table.recall(message_id="m")) == [(RowVerdict.ALREADY_RECALLED, [])]
         assert self.verdicts(table.recall(message_id="nobody")) == [(RowVerdict.NOT_FOUND, [])]
+
+    def test_who_asks_again_by_key_hears_the_same_as_long_as_it_is_remembered(self, table, monkeypatch):
+        monkeypatch.setattr(catalog_module, "FAR_TABLE_PAST_RECALLS_MAX", 2)
+        table.added(file("a", 8, 9.5))
+        rows = [RowName(int(8.2 * HOUR), "T", "m", "contract-1 old"), RowName(9 * HOUR, "T", "n", "contract-1")]
+        assert self.verdicts(table.recall(*rows, key="contract-1")) == [(RowVerdict.RECALLED, [])] * 2
+        table.open("c")
+        table.replace("c", ["a"], file("b", 8, 9.5), from_ms=8 * HOUR)
+        assert table.catalog.recall_count == 0
+        for _ in range(2):
+            again = table.recall(key="contract-1")
+            assert [(row.verdict, row.message_id, row.keys) for row in again] == [
+                (RowVerdict.ALREADY_RECALLED, "m", "contract-1 old"),
+                (RowVerdict.ALREADY_RECALLED, "n", "contract-1"),
+            ]
+            table.catalog = Catalog.from_bytes(table.catalog.to_bytes())
+        assert [row.message_id for row in table.recall(key="contract-1", due_ms=9 * HOUR)] == ["n"]
+        assert [row.message_id for row in table.recall(key="old")] == ["m"]
+        assert self.verdicts(table.recall(key="contract")) == [(RowVerdict.NOT_FOUND, [])]
+        table.recall(RowName(9 * HOUR, "T", "new", "contract-2"), message_id="new")
+        table.open("d")
+        table.replace("d", ["b"], file("e", 8, 9.5), from_ms=8 * HOUR)
+        assert [row.message_id for row in table.recall(key="contract-1")] == ["n"], "the oldest is forgotten"
+
+    def test_a_new_row_with_the_key_of_a_recalled_one_is_recalled(self, table):
+        table.added(file("a", 8, 8.5))
+        table.recall(RowName(self.ROW.due_ms, "T", "m", "k"), key="k")
+        found = RowName(9 * HOUR, "T", "new", "k")
+        assert [(row.verdict, row.message_id) for row in table.recall(found, key="k")] == [
+            (RowVerdict.RECALLED, "new"),
+            (RowVerdict.ALREADY_RECALLED, "m"),
+        ]
+
+    def test_a_bucket_that_was_finished_long_ago_is_nobodys_to_recall(self, table, monkeypatch):
+        monkeypatch.setattr(catalog_module, "FAR_TABLE_FINISHED_MAX", 0)
+        table.added(file("a", 8, 20))
+        table.now_ms = 3 * HOUR
+        (view,) = table.claim("x").shares
+        table.begin("x", view)
+        table.advance("x", view, 10, done=True)
+        assert self.verdicts(table.recall(self.ROW)) == [(RowVerdict.HANDED_OVER, [])]
+
+    def test_snapshots_of_earlier_versions_are_read(self, table):
+        table.catalog.past_recalls["T", "m"] = catalog_module.PastRecall("T", "m")
+        line = table.catalog.to_bytes().partition(b"\n")[0].replace(b'["T","m","",null]', b'["T","m"]')
+        assert b'["T","m"]' in line
+        assert Catalog.from_bytes(b"%s\n%08x\n" % (line, zlib.crc32(line))).is_recalled("T", "m")
 
     def test_what_is_recalled_while_a_compaction_runs_stays_recalled(self, table):
         table.added(file("a", 8, 8.5))
@@ -343,6 +395,8 @@ class TestRecalls:
         (view,) = table.claim("x").shares
         assert (searched(None), searched(self.ROW.due_ms), searched(20 * HOUR)) == (["a", "b"], ["a"], ["b"])
         table.begin("x", view)
+        assert (searched(None), searched(self.ROW.due_ms)) == (["a", "b"], ["a"])
+        table.advance("x", view, 10, done=True)
         assert (searched(None), searched(self.ROW.due_ms)) == (["b"], [])
 
     def test_bounded(self, table, monkeypatch):

@@ -10,10 +10,18 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreDamagedError
-from orbitmq.protocol.far_table import ClaimShare, FilesQuery, OpenJob, RecallRows, StatusQuery, TableStatus, TableVerdict
+from orbitmq.protocol.far_table import (
+    ClaimShare,
+    FilesQuery,
+    OpenJob,
+    RecallRows,
+    StatusQuery,
+    TableStatus,
+    TableVerdict,
+)
 from orbitmq.protocol.names import FAR_TABLE_TOPIC
 from orbitmq.testing.little_table import BUCKET_MS, LittleTable, table_rows
-from orbitmq.timing.far.tier import FarTierError, FarUnreachableError
+from orbitmq.timing.far.tier import FarUnreachableError
 from orbitmq.timing.far_table.catalog import Catalog
 from orbitmq.timing.far_table.catalog_log import CATALOG_FILE
 
@@ -180,10 +188,20 @@ def test_a_search_that_is_too_large_asks_for_the_time(little: LittleTable, monke
     opened = little.open()
     messages = table_rows(opened.split_ms + BUCKET_MS, 5)
     little.add(opened, little.write("landing/a.parquet", messages))
-    with pytest.raises(FarTierError, match="looked through"):
-        little.ask(RecallRows("table-1", "Topic", "m3"))
+    refused = little.ask(RecallRows("table-1", "Topic", "m3"))
+    assert (refused.verdict, refused.rows) == (TableVerdict.TOO_MANY, [])
+    assert "say when the message is due" in refused.reason
     due_ms = int(messages[3]["deliverTimestamp"])
     assert little.ask(RecallRows("table-1", "Topic", "m3", due_ms=due_ms)).rows[0].verdict.value == "recalled"
+
+
+def test_a_key_that_too_many_rows_have_recalls_none(little: LittleTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.timing.far_table.owner.FAR_TABLE_RECALL_ROWS_MAX", 1)
+    opened = little.open()
+    little.add(opened, little.write("landing/a.parquet", table_rows(opened.split_ms + BUCKET_MS, 5)))
+    refused = little.ask(RecallRows("table-1", "Topic", key="key-0"))
+    assert (refused.verdict, refused.rows) == (TableVerdict.TOO_MANY, [])
+    assert little.status().recall_count == 0
 
 
 def test_another_broker_gets_no_share_of_what_is_begun(little: LittleTable) -> None:

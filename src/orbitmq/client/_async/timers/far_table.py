@@ -125,7 +125,44 @@ class FarTable:
         request = wire.RecallRows(await self._table_id(), topic, message_id=message_id, key=key, due_ms=_ms("due", due))
         answer = await self._ask(RequestCode.FAR_TABLE_RECALL, request, wire.RowsRecalled)
         _check_table(answer)
+        _check_extent(answer)
         return tuple(answer.rows)
+
+    async def find(
+        self,
+        *,
+        topic: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+        key_prefix: str | None = None,
+        start: datetime | int | None = None,
+        end: datetime | int | None = None,
+        is_waiting: bool = False,
+        page_count: int = 100,
+        cursor: str | None = None,
+    ) -> wire.RowsFound:
+        """A page of rows due from `start` to before `end`, by due time; the next one is asked for with its `cursor`, None on the last.
+
+        message_id, key, key_prefix: with a topic, one of them. is_waiting: only rows that are in files and will be delivered; otherwise
+        also what is known of recalled ones and of those that brokers have. A page may have fewer rows than asked for, or none: what is
+        read for one is bounded. Cost: the files of that time are read without their bodies.
+        """
+        request = wire.FindRows(
+            await self._table_id(),
+            topic=topic,
+            message_id=message_id,
+            key=key,
+            key_prefix=key_prefix,
+            from_ms=_ms("start", start),
+            until_ms=_ms("end", end),
+            is_waiting=is_waiting,
+            limit=page_count,
+            cursor=cursor,
+        )
+        answer = await self._ask(RequestCode.FAR_TABLE_FIND, request, wire.RowsFound)
+        _check_table(answer)
+        _check_extent(answer)
+        return answer
 
     # --- shares
 
@@ -205,6 +242,15 @@ class FarTable:
 
 def _ms(name: str, at: datetime | int | None) -> int | None:
     return None if at is None else instant_ms(name, at)
+
+
+def _check_extent(answer: wire.TableAnswer) -> None:
+    """Raises ClientError when the owner did not look, because it would take too long."""
+    if answer.verdict is wire.TableVerdict.TOO_MANY:
+        raise ClientError(
+            f"the far table was not looked through: {answer.reason}",
+            remedy="name a message by its id and due time: mq.far_table.recall(topic, message_id=..., due=...), or list a short time",
+        )
 
 
 def _check_table(answer: wire.TableAnswer) -> None:

@@ -4,20 +4,26 @@ Rules of this file
 1. A broker that can know is asked; several that can know are asked at the same time, and their answers are one.
 2. A change that may concern several timer messages and was not allowed to (`all`) changes none, on however many brokers they are.
 3. What a broker lacks is said with its name. The one thing that RocketMQ's broker can do as well, a recall by handle, is done.
+4. Brokers say whether their cluster has a far table. Only then its owner is asked, for messages that no broker knows by their id, and
+   for those with a key.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from orbitmq.client._async.runtime import all_of, log, offload
+from orbitmq.client._async.timers.merged_list import Master, MergedList
 from orbitmq.client._async.timers.own_requests import ask
+from orbitmq.client._async.timers.table_rows import (
+    MeantRows,
+    TableRows,
+    match_of,
+    refuse_reading,
+    refuse_reschedule,
+)
 from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.timers import (
@@ -47,6 +53,8 @@ from orbitmq.protocol.sysflag import compression_of
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.timers.far_table import FarTable
+    from orbitmq.protocol.far_table import TableRow
 
 _Body = TypeVar("_Body", bound=JsonBody)
 
@@ -59,32 +67,32 @@ _CHANGES: Final = {
 _ONLY_HERE: Final = "orbitmq's broker has it; RocketMQ's recalls by handle only, from 5.3.2 on"
 
 
-class _Master(NamedTuple):
-    broker_name: str
-    address: str
+class _Seen(NamedTuple):
+    """What is known of all that is meant: at brokers, and of the others in the far table."""
 
-
-class _Stream:
-    """What one broker has in one tier, in due order, page by page."""
-
-    def __init__(self, master: _Master, query: wire.TimerQuery) -> None:
-        self.master = master
-        self.query = query
-        self.timers: deque[wire.TimerView] = deque()
-        self.ended = False
-        self.left_out = 0
-        """Messages that the broker cannot read, as far as that was told."""
+    asked: Sequence[tuple[Master, wire.TimerAnswers]]
+    table: MeantRows = MeantRows()
 
     @property
-    def deliver_ms(self) -> int:
-        return self.timers[0].deliver_ms
+    def pending(self) -> list[Master]:
+        """The broker of each that waits at one."""
+        return [
+            master
+            for master, answers in self.asked
+            for timer in answers.answers
+            if timer.verdict is wire.Verdict.PENDING
+        ]
+
+    def outcome(self) -> TimerOutcome:
+        return _outcome(self.asked, [match_of(row) for row in self.table.rows], more=self.table.more)
 
 
 class Timers:
-    """What waits for its due time on the brokers. See `Client.timers`."""
+    """What waits for its due time on the brokers, and in the cluster's far table. See `Client.timers`."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: Context, table: FarTable) -> None:
         self._client = client
+        self._rows = TableRows(table)
         self.support = KnownSupport(client)
 
     # --- changing
@@ -103,6 +111,9 @@ class Timers:
         timer: the receipt of its send, a `TimerView`, or a recall handle. Without it: topic and message_id, or topic and key. A key that
         several have recalls none of them without `all`. The verdict is the truth when the call returns, and a recall is then as durable
         as the broker's flush mode asks. Calling again after a lost connection is harmless.
+
+        In a cluster with a far table a message that is still in a file is recalled there; of one without its due time every file is
+        looked into. `ClientError` when that would take too long, and nothing was recalled; `FarTable.recall` takes a due time.
 
         RocketMQ's broker takes recalls by handle only, from 5.3.2 on with `recallMessageEnable=true`, and does not tell whether they
         take effect: `TimerVerdict.ASKED`.
@@ -125,6 +136,7 @@ class Timers:
 
         The message is named as in `recall`. at: a datetime with time zone, or ms since 1970; one that has passed delivers at once.
         after: from now on by the broker's clock, a timedelta or seconds. A crash leaves the old time or the new one, and one message.
+        `ClientError`, and nothing was changed, when one that is meant is in a file of the cluster's far table.
         """
         if (at is None) is (after is None):
             raise ConfigurationError("reschedule needs a new due time", remedy="give one of at and after")
@@ -148,10 +160,8 @@ class Timers:
     ) -> TimerOutcome:
         """What has become of a timer message, named as in `recall`; of all that have a key."""
         wanted = meant(timer, topic, message_id, key, several=True)
-        asked = await self._ask_all(
-            await self._masters(wanted), RequestCode.TIMER_STATUS, wire.ChangeTimers(selector=wanted.selector), wanted
-        )
-        return _outcome(asked)
+        masters = await self._masters(wanted)
+        return (await self._seen(wanted, await self._status(masters, wanted))).outcome()
 
     async def get(
         self,
@@ -161,7 +171,8 @@ class Timers:
         message_id: str | None = None,
         key: str | None = None,
     ) -> TimerMessage | None:
-        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several."""
+        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several, and
+        for one that is in a file of the cluster's far table."""
         wanted = meant(timer, topic, message_id, key, several=False)
         masters = await self._masters(wanted)
         doing = _doing(RequestCode.GET_TIMER, wanted)
@@ -178,6 +189,8 @@ class Timers:
             raise ClientError(
                 f"several {wanted.text} are pending", remedy="name one by its message_id; list() shows them"
             )
+        if not found and wanted.broker_name is None and any(answer.has_table for answer in answers):
+            refuse_reading(wanted, (await self._rows.find(wanted)).rows)
         return found[0] if found else None
 
     async def list(
@@ -191,10 +204,10 @@ class Timers:
         page_count: int = 100,
         on_left_out: Callable[[str, int], None] | None = None,
     ) -> AsyncIterator[TimerView]:
-        """What is pending on all brokers, earliest due first, fetched page by page as it is asked for.
+        """What is pending on all brokers and in the far table, earliest due first, fetched page by page as it is asked for.
 
         due_from is included, due_until is not. key, key_prefix: with a topic; one of the two. page_count: how many a broker is asked
-        for at a time. What is sent, recalled or delivered meanwhile may or may not be among them.
+        for at a time. What is sent, recalled, delivered or handed over by the far table meanwhile may or may not be among them.
         on_left_out: called with the name of a broker and a number when up to so many messages wait there within these times that
         cannot be listed, because files of its far tier are damaged; without it a warning is logged.
         """
@@ -212,31 +225,9 @@ class Timers:
             key_prefix=key_prefix,
             limit=page_count,
         )
-        streams = [
-            _Stream(master, msgspec.structs.replace(query, tier=tier))
-            for master in await self._masters_of(topic)
-            for tier in (wire.TIER_NEAR, wire.TIER_FAR)
-        ]
-        tell = on_left_out or _warn_left_out
-        await all_of([self._fill(stream, tell) for stream in streams])
-        heads = [(stream.deliver_ms, number) for number, stream in enumerate(streams) if stream.timers]
-        heapq.heapify(heads)
-        told: tuple[int, set[str]] = (0, set())
-        while heads:
-            deliver_ms, number = heads[0]
-            stream = streams[number]
-            timer = stream.timers.popleft()
-            if told[0] != deliver_ms:
-                told = deliver_ms, set()
-            if timer.message_id not in told[1]:  # it may go from far to near meanwhile
-                told[1].add(timer.message_id)
-                yield view(timer, stream.master.broker_name)
-            if not stream.timers:
-                await self._fill(stream, tell)
-            if stream.timers:
-                heapq.heapreplace(heads, (stream.deliver_ms, number))
-            else:
-                heapq.heappop(heads)
+        merged = MergedList(self._page, self._rows, on_left_out or _warn_left_out)
+        async for timer in merged.timers(await self._masters_of(topic), query):
+            yield timer
 
     async def counts(
         self,
@@ -246,7 +237,8 @@ class Timers:
         due_until: datetime | int | None = None,
         bucket: timedelta | float | None = None,
     ) -> TimerCounts:
-        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each."""
+        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each.
+        What the far table holds is counted apart."""
         width_ms = 0 if bucket is None else length_ms("bucket", bucket)
         if bucket is not None and not width_ms:
             raise ConfigurationError(f"bucket={bucket!s}: must be at least a millisecond")
@@ -258,12 +250,11 @@ class Timers:
         )
         masters = await self._masters_of(topic)
         doing = "counting pending timer messages"
-        return merged_counts(
-            await all_of(
-                [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCounts, doing) for master in masters]
-            ),
-            topic,
+        counts = await all_of(
+            [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCounts, doing) for master in masters]
         )
+        has_table = any(each.has_table for each in counts)
+        return merged_counts(counts, topic, await self._rows.count() if has_table else 0)
 
     async def far_tier(self, action: wire.FarTierAction = wire.FarTierAction.STATUS) -> dict[str, wire.FarTierState]:
         """How the far tier of every broker does, by the broker's name; with an action, what it begins to do."""
@@ -279,32 +270,66 @@ class Timers:
     async def _change(self, code: RequestCode, wanted: Meant, change: wire.ChangeTimers) -> TimerOutcome:
         masters = await self._masters(wanted)
         if len(masters) > 1:
-            question = wire.ChangeTimers(selector=_with_all(wanted.selector))
-            known = await self._ask_all(masters, RequestCode.TIMER_STATUS, question, wanted)
-            pending = [
-                (master, timer)
-                for master, answers in known
-                for timer in answers.answers
-                if timer.verdict is wire.Verdict.PENDING
-            ]
-            if not pending:
-                return _outcome(known)
-            if len(pending) > 1 and not wanted.selector.all:
-                return TimerOutcome(TimerVerdict.AMBIGUOUS, _outcome(known).matches)
-            masters = sorted({master for master, _ in pending})
-        try:
-            asked = await self._ask_all(masters, code, change, wanted)
-        except RemoteError as error:
-            if (
-                error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-                or code is not RequestCode.RECALL_TIMERS
-                or wanted.handle is None
-            ):
-                raise
-            return await self._recall_by_handle(masters[0], wanted, wanted.handle)
-        return _outcome(asked)
+            asked = await self._status(masters, wanted)
+        else:
+            change.unless_table = wanted.selector.key is not None
+            try:
+                asked = await self._ask_all(masters, code, change, wanted)
+            except RemoteError as error:
+                is_lacking = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                if not is_lacking or code is not RequestCode.RECALL_TIMERS or wanted.handle is None:
+                    raise
+                return await self._recall_by_handle(masters[0], wanted, wanted.handle)
+            if not _has_table(asked) or not _is_unknown(wanted, asked):
+                return _outcome(asked)
+            change.unless_table = False
+        seen = await self._seen(wanted, asked)
+        rows = seen.table.pending
+        if not seen.pending and not rows:
+            return seen.outcome()
+        if len(seen.pending) + len(rows) > 1 and not wanted.selector.all:
+            return TimerOutcome(TimerVerdict.AMBIGUOUS, seen.outcome().matches)
+        if code is RequestCode.RESCHEDULE_TIMERS:
+            refuse_reschedule(wanted, rows)
+        recalled = await self._rows.recall(wanted, rows) if rows else []
+        asked = await self._ask_all(sorted(set(seen.pending)), code, change, wanted) if seen.pending else ()
+        return _outcome(asked, recalled, more=seen.table.more)
 
-    async def _recall_by_handle(self, master: _Master, wanted: Meant, handle: str) -> TimerOutcome:
+    async def _status(self, masters: Sequence[Master], wanted: Meant) -> Sequence[tuple[Master, wire.TimerAnswers]]:
+        """What each broker knows of all that is meant."""
+        question = wire.ChangeTimers(selector=_with_all(wanted.selector))
+        return await self._ask_all(masters, RequestCode.TIMER_STATUS, question, wanted)
+
+    async def _seen(self, wanted: Meant, asked: Sequence[tuple[Master, wire.TimerAnswers]]) -> _Seen:
+        """What brokers answered, and what is in the far table where there is one that may have what is meant."""
+        if not _has_table(asked) or not _is_unknown(wanted, asked):
+            return _Seen(asked)
+        table = await self._rows.find(wanted)
+        if handed := table.handed_over:
+            asked = await self._status(await self._masters_with(asked, handed), wanted)
+            known = {
+                answer.timer.message_id
+                for _, answers in asked
+                for answer in answers.answers
+                if answer.timer is not None
+            }
+            now_ms = self._client.clock.now_ms()
+            gone = {row.message_id for row in handed if row.message_id in known or (row.due_ms or 0) <= now_ms}
+            table = table._replace(rows=[row for row in table.rows if row.message_id not in gone])
+        return _Seen(asked, table)
+
+    async def _masters_with(
+        self, asked: Sequence[tuple[Master, wire.TimerAnswers]], rows: Sequence[TableRow]
+    ) -> Sequence[Master]:
+        """The brokers that were asked, and those that rows were handed over to since the route was learnt."""
+        masters = [master for master, _ in asked]
+        known = {master.broker_name for master in masters}
+        further = {name for row in rows for name in row.brokers} - known
+        if further:
+            masters += [master for master in await self._masters_of(None) if master.broker_name in further]
+        return sorted(masters)
+
+    async def _recall_by_handle(self, master: Master, wanted: Meant, handle: str) -> TimerOutcome:
         """RocketMQ's own request."""
         answer = await self._client.network.request(
             master.address,
@@ -330,7 +355,7 @@ class Timers:
             address=master.address,
         )
 
-    async def _masters(self, wanted: Meant) -> Sequence[_Master]:
+    async def _masters(self, wanted: Meant) -> Sequence[Master]:
         """Brokers that can know what is meant."""
         if wanted.broker_name is None:
             return await self._masters_of(wanted.topic)
@@ -344,17 +369,17 @@ class Timers:
                 f"broker {wanted.broker_name}, which has {wanted.text}, has no master at the name servers",
                 remedy="it has what it stored when it runs again",
             )
-        return [_Master(wanted.broker_name, address)]
+        return [Master(wanted.broker_name, address)]
 
-    async def _masters_of(self, topic: str | None) -> Sequence[_Master]:
+    async def _masters_of(self, topic: str | None) -> Sequence[Master]:
         """All masters with a topic, or of the cluster, ordered by name."""
         if topic is None:
             from orbitmq.client._async.administration.admin_calls import AdminCalls
 
-            return [_Master(broker.name, broker.address) for broker in await AdminCalls(self._client).masters()]
+            return [Master(broker.name, broker.address) for broker in await AdminCalls(self._client).masters()]
         route = await self._client.routes.get(topic)
         masters = [(name, route.master(name)) for name in sorted(route.brokers)]
-        found = [_Master(name, address) for name, address in masters if address is not None]
+        found = [Master(name, address) for name, address in masters if address is not None]
         if not found:
             raise ClientError(
                 f"no broker of topic {topic!r} has a master at present",
@@ -363,26 +388,16 @@ class Timers:
         return found
 
     async def _ask_all(
-        self, masters: Sequence[_Master], code: RequestCode, change: wire.ChangeTimers, wanted: Meant
-    ) -> Sequence[tuple[_Master, wire.TimerAnswers]]:
+        self, masters: Sequence[Master], code: RequestCode, change: wire.ChangeTimers, wanted: Meant
+    ) -> Sequence[tuple[Master, wire.TimerAnswers]]:
         doing = _doing(code, wanted)
         answers = await all_of([self._ask(master, code, change, wire.TimerAnswers, doing) for master in masters])
         return tuple(zip(masters, answers, strict=True))
 
-    async def _fill(self, stream: _Stream, tell: Callable[[str, int], None]) -> None:
-        """Until it has timers or has come to its end; a page in the middle may be empty."""
-        while not stream.timers and not stream.ended:
-            page = await self._ask(
-                stream.master, RequestCode.LIST_TIMERS, stream.query, wire.TimerPage, "listing pending timer messages"
-            )
-            stream.timers.extend(page.timers)
-            stream.query.cursor = page.cursor
-            stream.ended = page.cursor is None
-            if page.left_out > stream.left_out:
-                stream.left_out = page.left_out
-                tell(stream.master.broker_name, page.left_out)
+    async def _page(self, master: Master, query: wire.TimerQuery) -> wire.TimerPage:
+        return await self._ask(master, RequestCode.LIST_TIMERS, query, wire.TimerPage, "listing pending timer messages")
 
-    async def _ask(self, master: _Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
+    async def _ask(self, master: Master, code: RequestCode, body: JsonBody, kind: type[_Body], doing: str) -> _Body:
         lacks = f"request for {doing}"
         answer = await ask(self._client, master, code, body, doing=doing, lacks=lacks, remedy=_ONLY_HERE)
         if answer.code == ResponseCode.FLUSH_DISK_TIMEOUT:
@@ -412,9 +427,26 @@ def _with_all(selector: wire.TimerSelector) -> wire.TimerSelector:
     return wire.TimerSelector(selector.handle, selector.topic, selector.message_id, selector.key, True)
 
 
-def _outcome(asked: Sequence[tuple[_Master, wire.TimerAnswers]]) -> TimerOutcome:
+def _has_table(asked: Sequence[tuple[Master, wire.TimerAnswers]]) -> bool:
+    return any(answers.has_table for _, answers in asked)
+
+
+def _is_unknown(wanted: Meant, asked: Sequence[tuple[Master, wire.TimerAnswers]]) -> bool:
+    """Whether what is meant, or more of it, may be where no broker knows of it. A receipt or handle names a broker."""
+    if wanted.broker_name is not None:
+        return False
+    return wanted.selector.key is not None or all(
+        answer.verdict is wire.Verdict.NOT_FOUND for _, answers in asked for answer in answers.answers
+    )
+
+
+def _outcome(
+    asked: Sequence[tuple[Master, wire.TimerAnswers]], rows: Sequence[TimerMatch] = (), *, more: bool = False
+) -> TimerOutcome:
+    """One answer out of those of brokers, and of `rows` of the far table."""
+    matches = [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers]
     return outcome(
-        [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers],
-        sum(answers.changed for _, answers in asked),
-        more=any(answers.more for _, answers in asked),
+        [*matches, *rows],
+        sum(answers.changed for _, answers in asked) + sum(row.verdict is TimerVerdict.RECALLED for row in rows),
+        more=more or any(answers.more for _, answers in asked),
     )

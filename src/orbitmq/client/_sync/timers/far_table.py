@@ -77,6 +77,39 @@ class FarTable:
         """
         return self._loop.run(self._twin.recall(topic, message_id=message_id, key=key, due=due))
 
+    def find(
+        self,
+        *,
+        topic: str | None = None,
+        message_id: str | None = None,
+        key: str | None = None,
+        key_prefix: str | None = None,
+        start: datetime | int | None = None,
+        end: datetime | int | None = None,
+        is_waiting: bool = False,
+        page_count: int = 100,
+        cursor: str | None = None,
+    ) -> wire.RowsFound:
+        """A page of rows due from `start` to before `end`, by due time; the next one is asked for with its `cursor`, None on the last.
+
+        message_id, key, key_prefix: with a topic, one of them. is_waiting: only rows that are in files and will be delivered; otherwise
+        also what is known of recalled ones and of those that brokers have. A page may have fewer rows than asked for, or none: what is
+        read for one is bounded. Cost: the files of that time are read without their bodies.
+        """
+        return self._loop.run(
+            self._twin.find(
+                topic=topic,
+                message_id=message_id,
+                key=key,
+                key_prefix=key_prefix,
+                start=start,
+                end=end,
+                is_waiting=is_waiting,
+                page_count=page_count,
+                cursor=cursor,
+            )
+        )
+
     def release(self, broker: str, bucket_ms: int, first: int, *, give_up: bool = False) -> wire.ShareReleased:
         """Let other brokers store the rows that a broker which is away was not allowed yet. With `give_up` the rows it was allowed
         are not waited for any more: for a broker that never comes back.
