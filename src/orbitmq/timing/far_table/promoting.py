@@ -6,10 +6,11 @@ by a process of their own, and slices of them are given their places in the log 
 Rules of this file
 1. One step at a time, and beside it one request for further shares. Answers about shares are looked at only while no row is on its
    way into the log, so that what the log says is all there is.
-2. Rows are appended in slices of less than a millisecond, and reported to the owner when the log is synced behind them, whatever
+2. While rows are put into the log, the next ones are read. Whether they are wanted is asked when their turn has come.
+3. Rows are appended in slices of less than a millisecond, and reported to the owner when the log is synced behind them, whatever
    the flush mode.
-3. An owner or a storage that is away is tried again with growing pauses. Nothing else waits for either.
-4. A share whose files cannot be read is set aside, and tells why; other shares go on.
+4. An owner or a storage that is away is tried again with growing pauses. Nothing else waits for either.
+5. A share whose files cannot be read is set aside, and tells why; other shares go on.
 """
 
 from __future__ import annotations
@@ -98,6 +99,27 @@ class _Rows:
         self.left: list[EncodedMessage] = []
 
 
+class _Ahead:
+    """Rows that are read before somebody asks for them.
+
+    `read` and `taken` are jobs of one worker, in this order: it does one after the other, so the second finds what the first has read.
+    """
+
+    def __init__(self, files: BucketFiles, request: TakeRows) -> None:
+        self._files = files
+        self.request = request
+        self._rows: tuple[TakenRows, list[bytes]] | None = None
+
+    def read(self) -> None:
+        try:
+            self._rows = self._files.take_rows(self.request)
+        except OrbitError:
+            self._rows = None  # it is tried again when the rows are asked for, and told then
+
+    def taken(self) -> tuple[TakenRows, list[bytes]]:
+        return self._files.take_rows(self.request) if self._rows is None else self._rows
+
+
 class _Undurable(NamedTuple):
     batch: Batch
     end_offset: int
@@ -144,6 +166,8 @@ class Promotion:
         self._open: tuple[int, BucketFacts] | None = None
         """The bucket that the helper has open."""
         self._rows: _Rows | None = None
+        self._ahead: _Ahead | None = None
+        """The rows behind those."""
         self._given_up: Batch | None = None
         self._appended = 0
         """Log position behind the last row that was appended."""
@@ -347,6 +371,23 @@ class Promotion:
         self._call(lambda: self._files.open_bucket(request), opened, step)
 
     def _read(self, promoter: Promoter, step: ReadRows, facts: BucketFacts) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or (ahead.request.bucket_ms, ahead.request.start) != (step.bucket_ms, step.start):
+            ahead = self._rows_at(step, facts, step.start)
+
+        def taken(result: tuple[TakenRows, list[bytes]]) -> None:
+            rows, slices = result
+            batch = promoter.rows_read(step, rows.names, is_end=rows.end >= facts.rows)
+            if batch is not None:
+                self._rows = _Rows(batch, slices)
+                if rows.end < min(step.stop, facts.rows):
+                    self._ahead = self._rows_at(step, facts, rows.end)
+                    self._worker.submit(self._ahead.read, _report_failure)
+                self._slice()
+
+        self._call(ahead.taken, taken, step)
+
+    def _rows_at(self, step: ReadRows, facts: BucketFacts, start: int) -> _Ahead:
         place = Place(
             self._place.precision_ms,
             self._place.own,
@@ -354,17 +395,9 @@ class Promotion:
             self._place.body_bytes_max,
             self._desk.queues(facts.topics),
         )
-        end = min(step.stop, step.start + FAR_TABLE_READ_ROWS)
-        request = TakeRows(step.bucket_ms, step.start, end, FAR_PROMOTION_BYTES_MAX, FAR_TABLE_SLICE_ROWS, place)
-
-        def taken(result: tuple[TakenRows, list[bytes]]) -> None:
-            rows, slices = result
-            batch = promoter.rows_read(step, rows.names, is_end=rows.end >= facts.rows)
-            if batch is not None:
-                self._rows = _Rows(batch, slices)
-                self._slice()
-
-        self._call(lambda: self._files.take_rows(request), taken, step)
+        end = min(step.stop, start + FAR_TABLE_READ_ROWS)
+        request = TakeRows(step.bucket_ms, start, end, FAR_PROMOTION_BYTES_MAX, FAR_TABLE_SLICE_ROWS, place)
+        return _Ahead(self._files, request)
 
     def _slice(self) -> None:
         """Append the next rows; a turn has time for one slice."""

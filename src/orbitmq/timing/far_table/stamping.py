@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
@@ -31,6 +32,9 @@ _RESERVED: Final = re.compile(
     rb"|REAL_QID|DELAY|POP_CK|TRAN_MSG|INNER_NUM)\x01"
 )
 """Properties by which a broker would take the record for something else; a sender of the table cannot give them."""
+
+_code_of: Final = lru_cache(maxsize=1_024)(tags_code)
+"""Thousands of rows have a few tags."""
 
 
 class Stamp(msgspec.Struct, kw_only=True):
@@ -73,7 +77,7 @@ def _queue(row: int, message: FarMessage, stamp: Stamp) -> int:
     queues = stamp.queues.get(message.topic, "its topic is not known here")
     if isinstance(queues, str):
         raise RecordError(queues)
-    if (reserved := _RESERVED.search(message.properties)) is not None:
+    if _has_user_properties(message) and (reserved := _RESERVED.search(message.properties)) is not None:
         raise RecordError(f"it has the property {reserved[1].decode()}, which only a broker may give")
     if len(message.body) > stamp.body_bytes_max:
         raise RecordError(f"its body has {len(message.body)} bytes, this broker takes {stamp.body_bytes_max}")
@@ -86,9 +90,15 @@ def _queue(row: int, message: FarMessage, stamp: Stamp) -> int:
     return row % queues
 
 
+def _has_user_properties(message: FarMessage) -> bool:
+    """Whether there are more properties than `rows.message_properties` gives every message: their separators tell, 0.1 us."""
+    own = 3 + sum(text is not None for text in (message.tags, message.keys, message.sharding_key))
+    return message.properties.count(b"\x02") > own
+
+
 def _encoded(topic: str, row: int, message: FarMessage, stamp: Stamp, properties: bytes) -> EncodedMessage:
     """Raises RecordError for what fits no record."""
-    code = tags_code(message.tags)
+    code = _code_of(message.tags)
     flags = SysFlag.STORE_HOST_V6.value if len(stamp.store_host) > len(LOCAL_HOST) else 0
     prepared = prepared_offset(row)
     record = bytearray(

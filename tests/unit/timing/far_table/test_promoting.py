@@ -10,6 +10,8 @@ from orbitmq.clock import ManualClock
 from orbitmq.protocol.far_table import RecallRows, RowVerdict, TableVerdict
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.testing.little_table import BUCKET_MS, LittleTable, table_rows
+from orbitmq.timing.far.tier import FarUnreachableError
+from orbitmq.timing.far_table.table_calls import TakenRows, TakeRows
 
 Reopen = Callable[..., LittleTable]
 
@@ -46,6 +48,48 @@ def test_nothing_is_taken_before_its_bucket_is_near(little: LittleTable, clock: 
     assert little.stored() == []
     little.advance(11 * BUCKET_MS)
     assert len(little.stored()) == 10
+
+
+def test_the_next_rows_are_read_while_rows_are_put_into_the_log(
+    little: LittleTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.timing.far_table.promoting.FAR_TABLE_READ_ROWS", 7)
+    monkeypatch.setattr("orbitmq.timing.far_table.promoting.FAR_TABLE_SLICE_ROWS", 2)
+    take = little.files.take_rows
+    asked: list[tuple[int, int]] = []
+    stored: list[int] = []
+
+    def counted(request: TakeRows) -> tuple[TakenRows, list[bytes]]:
+        asked.append((request.bucket_ms, request.start))
+        stored.append(len(little.stored()))
+        return take(request)
+
+    monkeypatch.setattr(little.files, "take_rows", counted)
+    expected = fill(little)
+    little.advance(60_000)
+    assert little.stored() == expected
+    assert len(asked) == len(set(asked)) >= COUNT // 7, "nothing was read twice"
+    of_first = [count for (bucket_ms, _), count in zip(asked, stored, strict=True) if bucket_ms == asked[0][0]]
+    before = [7 * number for number in range(len(of_first))]
+    assert sum(count < begin for count, begin in zip(of_first, before, strict=True)) >= len(of_first) // 2, of_first
+
+
+def test_rows_that_could_not_be_read_ahead_are_read_again(little: LittleTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.timing.far_table.promoting.FAR_TABLE_READ_ROWS", 7)
+    take = little.files.take_rows
+    calls = 0
+
+    def failing(request: TakeRows) -> tuple[TakenRows, list[bytes]]:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 2:
+            raise FarUnreachableError("the storage stumbles")
+        return take(request)
+
+    monkeypatch.setattr(little.files, "take_rows", failing)
+    expected = fill(little)
+    little.advance(90_000)
+    assert little.stored() == expected
 
 
 def test_a_recalled_row_is_left_out(little: LittleTable) -> None:
