@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from orbitmq.spark import session
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
 
+from class_archive import quick_environment  # noqa: E402
 from server_process import ServedProcess  # noqa: E402
 
 if TYPE_CHECKING:
@@ -42,6 +44,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(LIMIT_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_starts() -> None:
+    """Every Java and every Python of Spark that is started here, by whomever, starts quickly; `end_java` takes that back."""
+    for name, value in quick_environment().items():
+        _before.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
+
+
+_before: dict[str, str | None] = {}
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +89,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def end_java() -> None:
-    """Stop the session and the process behind it, if there is one."""
+    """Stop the session and the process behind it, if there is one. Later Javas start as usual."""
+    for name, value in _before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _before.clear()
     if "pyspark" not in sys.modules:
         return
     from pyspark import SparkContext

@@ -13,6 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
 
+from class_archive import quick_environment  # noqa: E402
 from killed_driver import DUE_WITHIN_S, LATER, WRITTEN, Kind, Plant, expected  # noqa: E402
 from process_family import descendants, end_process, python_workers  # noqa: E402
 from server_process import ClosedByServer, RawClient, ServedProcess  # noqa: E402
@@ -228,6 +230,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kind", choices=KINDS, help="one kind of writes instead of all in turn")
     parser.add_argument("--plant", choices=tuple(Plant), help="let this go wrong")
     given = parser.parse_args(arguments)
+    os.environ.update(quick_environment())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended by the run
     kills = Kills(given.drivers, given.workers, given.brokers)
     killed, lost, twice, rows, failed = Kills(0, 0, 0), 0, 0, 0, 0

@@ -39,7 +39,7 @@ def run(folder: Path) -> None:
     programs = Path(sys.executable).parent
     environment = {
         **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
-        "JAVA_HOME": str(find_java()), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JAVA_HOME": str(find_java()),
     }  # fmt: skip
     settings = {
         "spark.sql.catalogImplementation": "hive",

@@ -103,7 +103,9 @@ def path_without_java(folder: Path) -> str:
     folder.mkdir()
     for program in [*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()]:
         link = folder / program.name
-        if program.name not in ("java", "python3", "python") and not link.exists():
+        if program.name not in ("java", "python3", "python") and not os.path.lexists(
+            link
+        ):  # some links lead in circles
             link.symlink_to(program)
     return str(folder)
 
