@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "unit" / "spark" / "log_files"))
+
+from little_log import LittleLog
+from pyspark.sql import functions as f
 from stored_messages import bodies, stored
 
 from orbitmq.errors import ConfigurationError, RouteNotFoundError, SparkJobError
@@ -161,6 +168,63 @@ def test_due_times_are_shifted(spark: SparkSession, name_server: str, topic: str
         assert waiting.deliver_ms == now_ms + 50 + 3_600_000
         replay(spark, topic=[topic], to=again, name_server=name_server, where="body = X'74696D6564'", due_times="drop")
     assert bodies(name_server, again) == Counter([b"plain", b"timed"])
+
+
+def test_what_a_filter_leaves_nothing_of_was_read_all_the_same(
+    spark: SparkSession, name_server: str, topic: str, again: str, tmp_path: Path
+) -> None:
+    """Spark takes places that rows are counted at out of a plan that comes to nothing."""
+    fill(name_server, topic, 90)
+    place = archived(spark, name_server, topic, tmp_path / "archive")
+    for source in ({"archive": place}, {"topic": [topic]}):
+        given: dict[str, Any] = {**source, "to": again, "name_server": name_server}
+        summary = replay(spark, **given, where="body = X'00'")
+        assert (summary.rows_read, summary.rows_written, summary.rows_skipped) == (90, 0, 90)
+        assert replay(spark, **given, where="false").rows_written == 0
+    assert spark.conf.get("spark.sql.adaptive.optimizer.excludedRules", "") == ""
+
+
+def test_messages_that_cannot_be_written_are_put_aside_and_counted(
+    spark: SparkSession, name_server: str, topic: str, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a place for them they end the run, as every error does; nothing is stored twice by the second look at their slice."""
+    fill(name_server, topic, 90)
+    archive = archived(spark, name_server, topic, tmp_path / "archive")
+    bad = spark.read.parquet(archive).where("queueId = 0 AND queueOffset = 6").withColumn("body", f.lit(b""))
+    bad = bad.withColumn("queueOffset", f.lit(30).cast("long"))
+    bad.write.mode("append").partitionBy("topic", "day").parquet(archive)
+    monkeypatch.setattr(plan, "REPLAY_SLICE_ROWS", 60)
+    settings: dict[str, Any] = {"archive": archive, "to": again, "name_server": name_server}
+    with pytest.raises(SparkJobError, match=r"an empty body.*give checkpoint or quarantine"):
+        replay(spark, **settings, where="queueOffset = 30")
+    summary = replay(spark, **settings, where="tags = 'red'", checkpoint=str(tmp_path / "replay"))
+    assert (summary.rows_written, summary.failed, summary.details["quarantine"]) == (
+        30, True, str(tmp_path / "replay" / "quarantine"),
+    )  # fmt: skip
+    assert (summary.rows_quarantined, summary.rows_read) == (1, 91)
+    assert bodies(name_server, again) == Counter(f"row {number}".encode() for number in range(0, 90, 3))
+    [file] = (tmp_path / "replay" / "quarantine").iterdir()
+    line = json.loads(file.read_text())
+    assert (line["topic"], line["queueId"], line["queueOffset"]) == (topic, 0, 30)
+    assert "has an empty body" in line["reason"]
+    assert not replay(spark, **settings, where="tags = 'red'", checkpoint=str(tmp_path / "replay")).failed
+
+
+def test_an_archived_log_without_a_name_and_messages_without_a_day(
+    spark: SparkSession, name_server: str, again: str, tmp_path: Path
+) -> None:
+    """They have no broker and no day in the archive; every one is replayed all the same."""
+    log = LittleLog(tmp_path / "store")
+    for number in range(20):
+        log.add(b"message %d" % number, stored_ms=1 << 62 if number % 2 else 1_700_000_000_000)
+    log.write()
+    archive(spark, to=str(tmp_path / "archive"), store=[str(log.root)])
+    settings: dict[str, Any] = {
+        "archive": str(tmp_path / "archive"), "to": again, "name_server": name_server, "checkpoint": str(tmp_path / "replay"),
+    }  # fmt: skip
+    assert replay(spark, **settings).rows_written == 20
+    assert bodies(name_server, again) == Counter(b"message %d" % number for number in range(20))
+    assert replay(spark, **settings).rows_read == 0
 
 
 def test_mistakes_are_named(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from orbitmq.errors import SparkJobError
+from orbitmq.errors import OrbitError, SparkJobError
 
 _OURS: Final = re.compile(r"^(?:.*\b)?orbitmq\.errors\.\w+: (.+)$", re.MULTILINE)
 
@@ -25,6 +25,11 @@ def reason_of(text: str) -> str:
     if found:
         return str(found[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")
+
+
+def was_caused_by(error: SparkJobError, kind: type[OrbitError]) -> bool:
+    """Whether an error of this kind, raised in a task, made the job fail. Subclasses are other kinds."""
+    return f"{kind.__module__}.{kind.__name__}: " in str(error.__cause__)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orbitmq.spark.pipelines.failed_jobs import reason_of
+from orbitmq.errors import ConnectionLostError, MessageIllegalError, SendFailedError, SparkJobError
+from orbitmq.spark.pipelines.failed_jobs import reason_of, was_caused_by
 
 TASKS = """[STREAM_FAILED] Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -27,3 +28,12 @@ def test_an_error_of_spark_is_its_first_line() -> None:
         == "[PATH_NOT_FOUND] Path does not exist: /x"
     )
     assert reason_of("  \n") == "no reason was given"
+
+
+def test_what_kind_of_error_it_was() -> None:
+    failed = SparkJobError("slice 3 failed")
+    failed.__cause__ = RuntimeError(TASKS)
+    assert was_caused_by(failed, SendFailedError)
+    assert was_caused_by(failed, ConnectionLostError)
+    assert not was_caused_by(failed, MessageIllegalError)
+    assert not was_caused_by(SparkJobError("of its own"), SendFailedError)

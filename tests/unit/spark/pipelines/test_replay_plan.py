@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.errors import ConfigurationError
@@ -47,6 +47,7 @@ stretches = st.lists(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(stretches, st.integers(1, 300))
 def test_every_offset_is_in_one_slice_and_no_slice_is_too_large(found: list[Stretch], slice_rows: int) -> None:
     plan = plan_of(*found, slice_rows=slice_rows)
@@ -60,6 +61,7 @@ def test_every_offset_is_in_one_slice_and_no_slice_is_too_large(found: list[Stre
     assert seen == Counter((one.day, one.queue_id, offset) for one in found for offset in range(one.begin, one.end))
 
 
+@settings(deadline=None)
 @given(stretches, st.integers(1, 300))
 def test_a_plan_that_was_kept_has_the_same_slices(found: list[Stretch], slice_rows: int) -> None:
     plan = plan_of(*found, slice_rows=slice_rows)

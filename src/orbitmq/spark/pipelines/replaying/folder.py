@@ -1,7 +1,7 @@
 """The folder of a replay: its plan, and how far it is, so that a run that was killed can be gone on with.
 
-`plan.json` is written once, `done.json` behind every slice. Both are written beside and moved, so that they are whole whenever they are
-there; `done.json` may be one slice behind the truth, and the brokers recognise the rows of that one.
+`plan.json` is written once, `done.json` behind every slice. Both are replaced as a whole and outlive a power cut; `done.json` may be one
+slice behind the truth, and the brokers recognise the rows of that one.
 
 Rules of this file
 1. A place is a folder of this machine or a URL that pyarrow knows.
@@ -10,12 +10,13 @@ Rules of this file
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.spark.log_files.places import place_at
+from orbitmq.spark.pipelines.durable import make_directory, replace_content
 from orbitmq.spark.pipelines.replaying.plan import ReplayPlan
 
 PLAN: Final = "plan.json"
@@ -30,21 +31,22 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     slices: int = 0
     rows_read: int = 0
     rows_written: int = 0
+    rows_quarantined: int = 0
+
+    def plus(self, more: Done) -> Done:
+        return Done(
+            slices=self.slices + more.slices,
+            rows_read=self.rows_read + more.rows_read,
+            rows_written=self.rows_written + more.rows_written,
+            rows_quarantined=self.rows_quarantined + more.rows_quarantined,
+        )
 
 
 class ReplayFolder:
-    def __init__(self, place: str) -> None:
-        from pyarrow import ArrowInvalid, fs
+    """Raises ConfigurationError for what is no place, and StoreError when it cannot be read or written."""
 
-        self.place = place
-        self._files: Any = fs.LocalFileSystem()
-        self._path = str(Path(place).absolute())
-        if "://" not in place:
-            return
-        try:
-            self._files, self._path = fs.FileSystem.from_uri(place)
-        except ArrowInvalid as error:
-            raise ConfigurationError(f"checkpoint {place!r} is no folder and no URL of one: {error}") from error
+    def __init__(self, place: str) -> None:
+        self.place: Final = place_at(place)
 
     def plan(self) -> ReplayPlan | None:
         """None where no replay was begun."""
@@ -54,34 +56,24 @@ class ReplayFolder:
         return self._read(DONE, Done) or Done()
 
     def begin(self, plan: ReplayPlan) -> None:
-        try:
-            self._files.create_dir(self._path, recursive=True)
-        except OSError as error:
-            raise ConfigurationError(
-                f"checkpoint {self.place} cannot be made: {error}", remedy="name a folder that can be written"
-            ) from error
+        make_directory(self.place)
         self._write(PLAN, plan)
 
     def keep(self, done: Done) -> None:
         self._write(DONE, done)
 
     def _read(self, name: str, kind: type[T]) -> T | None:
-        path = f"{self._path}/{name}"
-        try:
-            with self._files.open_input_stream(path) as stream:
-                data = stream.read()
-        except FileNotFoundError:
+        file = self.place.under(name)
+        data = file.content()
+        if data is None:
             return None
         try:
             return msgspec.json.decode(data, type=kind)
         except msgspec.DecodeError as error:
             raise ConfigurationError(
-                f"{self.place}/{name} cannot be read: {error}",
+                f"{file.path} cannot be read: {error}",
                 remedy="it is no folder of a replay, or damaged: begin anew in another folder",
             ) from error
 
     def _write(self, name: str, value: msgspec.Struct) -> None:
-        path = f"{self._path}/{name}"
-        with self._files.open_output_stream(f"{path}.new") as stream:
-            stream.write(msgspec.json.encode(value))
-        self._files.move(f"{path}.new", path)
+        replace_content(self.place.under(name), msgspec.json.encode(value))

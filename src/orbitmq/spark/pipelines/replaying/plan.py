@@ -26,8 +26,11 @@ VERSION: Final = 1
 
 
 class Stretch(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Offsets of one queue from `begin` on and below `end`, of which some may have no message; in an archive those of one `day`, which
-    else is empty."""
+    """Offsets of one queue from `begin` on and below `end`, of which some may have no message; in an archive those of one `day`.
+
+    `day` is empty for what is read from topics, and for archived messages that do not say when they were stored; `broker` for those of
+    an archived log that was given no name.
+    """
 
     day: str
     topic: str

@@ -16,8 +16,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.client.consuming.subscription import subscribe
-from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.properties import OUR_PREFIX, RESERVED, TRANSIENT_PREFIX, Property
+from orbitmq.spark.pipelines.condition import rows_where
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 
 if TYPE_CHECKING:
@@ -50,10 +50,9 @@ class Choice:
 
 def selected(frame: DataFrame, choice: Choice) -> DataFrame:
     """The rows that are meant. `ConfigurationError` for an expression that cannot be."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
-    wanted, where = subscribe("any", choice.expression, 0).filter, choice.where
+    wanted = subscribe("any", choice.expression, 0).filter
     if not wanted.accepts_all:
         frame = frame.where(F.col("tags").isin(sorted(wanted.tags)))
     if choice.keys:
@@ -62,34 +61,28 @@ def selected(frame: DataFrame, choice: Choice) -> DataFrame:
         frame = frame.where(F.col("storeTimestamp") >= F.timestamp_millis(F.lit(choice.since_ms)))
     if choice.until_ms is not None:
         frame = frame.where(F.col("storeTimestamp") < F.timestamp_millis(F.lit(choice.until_ms)))
-    if where is None:
-        return frame
-    try:
-        found = frame.where(where)
-        _ = found.schema  # a session of Spark Connect looks at the expression only now
-    except PySparkException as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigurationError(
-            f"where={where!r} cannot be asked of messages: {first}",
-            remedy="it is a condition in SQL over the columns of a read, such as tags = 'red' AND queueId < 4",
-        ) from error
-    return found
+    return rows_where(
+        frame,
+        choice.where,
+        rows="messages",
+        remedy="it is a condition in SQL over the columns of a read, such as tags = 'red' AND queueId < 4",
+    )
 
 
 def of_slice(frame: DataFrame, piece: Slice) -> DataFrame:
-    """The rows of an archive that belong to a slice."""
+    """The rows of an archive that belong to a slice. Rows without a day or a broker have null there, and their stretches no text."""
     from pyspark.sql import functions as F
 
     def belongs(stretch: Stretch) -> Column:
         return (
             (F.col("topic") == stretch.topic)
-            & (F.col("brokerName") == stretch.broker)
+            & (F.col("brokerName").eqNullSafe(F.lit(stretch.broker or None)))
             & (F.col("queueId") == stretch.queue_id)
             & (F.col("queueOffset") >= stretch.begin)
             & (F.col("queueOffset") < stretch.end)
         )
 
-    return frame.where(F.col("day") == piece.day).where(
+    return frame.where(F.col("day").eqNullSafe(F.lit(piece.day or None))).where(
         reduce(lambda one, other: one | other, (belongs(stretch) for stretch in piece.stretches))
     )
 
@@ -107,8 +100,8 @@ def messages(frame: DataFrame, *, due_times: DueTimes, shift_due_ms: int, broker
     """What is written for each row. brokers: for kept queues, the broker by the one it came from; else empty."""
     from pyspark.sql import functions as F
 
-    def not_blank(name: str) -> Column:
-        return F.when(F.trim(name) != "", F.col(name))
+    def not_blank(value: Column) -> Column:
+        return F.when(F.trim(value) != "", value)
 
     def is_users(name: Column, value: Column) -> Column:
         return (
@@ -121,10 +114,10 @@ def messages(frame: DataFrame, *, due_times: DueTimes, shift_due_ms: int, broker
 
     columns = [
         F.col("body"),
-        not_blank("tags").alias("tags"),
-        not_blank("keys").alias("keys"),
+        not_blank(F.col("tags")).alias("tags"),
+        not_blank(F.col("keys")).alias("keys"),
         F.map_filter("properties", is_users).alias("properties"),
-        F.element_at("properties", F.lit(str(Property.SHARDING_KEY))).alias("shardingKey"),
+        not_blank(F.element_at("properties", F.lit(str(Property.SHARDING_KEY)))).alias("shardingKey"),
         F.col("flag"),
         F.concat_ws("/", "topic", "brokerName", "queueId", "queueOffset").alias(POSITION),
     ]
@@ -133,5 +126,5 @@ def messages(frame: DataFrame, *, due_times: DueTimes, shift_due_ms: int, broker
         columns.append(due.alias("deliverTimestamp"))
     if brokers:
         names = F.create_map(*(F.lit(text) for pair in sorted(brokers.items()) for text in pair))
-        columns += [F.col("queueId"), F.element_at(names, F.col("brokerName")).alias("brokerName")]
+        columns += [F.col("queueId"), F.element_at(names, F.coalesce("brokerName", F.lit(""))).alias("brokerName")]
     return frame.select(*columns)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.options import PropertiesForm
+from orbitmq.spark.pipelines.archived_columns import FILES, archived_columns
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
@@ -53,17 +54,9 @@ class ArchiveSource:
         from pyspark.sql import functions as F
 
         self._place = place
-        reader = spark.read.option("pathGlobFilter", "*.parquet")
-        with job_errors(f"reading archive {place}"):
-            kinds = {field.name: field.dataType.simpleString() for field in reader.parquet(place).schema.fields}
-        missing = [name for name in NEEDED if name not in kinds]
-        if missing:
-            raise ConfigurationError(
-                f"archive {place} has no column {', '.join(missing)}", remedy=f"a replay needs {', '.join(NEEDED)}"
-            )
-        as_json = kinds["properties"] == "string"
+        as_json = archived_columns(spark, place, NEEDED, "a replay")["properties"] == "string"
         form = PropertiesForm.JSON if as_json else PropertiesForm.MAP
-        frame = reader.schema(f"{whole_schema(form)}, day string").parquet(place)
+        frame = spark.read.option("pathGlobFilter", FILES).schema(f"{whole_schema(form)}, day string").parquet(place)
         if as_json:
             frame = frame.withColumn("properties", F.from_json("properties", "map<string,string>"))
         self._topics = sorted(set(topics))
@@ -76,7 +69,8 @@ class ArchiveSource:
         groups = meant.groupBy("day", "topic", "brokerName", "queueId")
         with job_errors(f"looking over archive {self._place}"):
             found = groups.agg(F.min("queueOffset"), F.max("queueOffset") + 1).collect()
-        stretches = [Stretch(*row) for row in found]
+        # A message without a time has no day, and one of a log that nobody named no broker.
+        stretches = [Stretch(row[0] or "", row[1], row[2] or "", *row[3:]) for row in found]
         missing = sorted(set(self._topics) - {stretch.topic for stretch in stretches})
         if missing:
             raise ConfigurationError(

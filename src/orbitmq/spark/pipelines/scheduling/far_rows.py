@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from orbitmq.errors import MessageIllegalError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX, SPARK_TOPICS_MAX
 from orbitmq.protocol.ids import UniqueIds
+from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.far_table.file_writing import FileWriter
 from orbitmq.spark.pipelines.far_table.reports import Kind, Line, batches_of, broken_line
 from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
@@ -60,10 +61,7 @@ def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, 
         read += batch.num_rows
         broken_count += len(broken)
         if broken_count > SPARK_BROKEN_ROWS_MAX:
-            raise MessageIllegalError(
-                f"more than {SPARK_BROKEN_ROWS_MAX} rows of part {part} cannot be scheduled; the last: {broken[-1].reason}",
-                remedy="correct the rows: so many are no exceptions",
-            )
+            raise too_many(part, broken[-1].reason, "scheduled")
         yield from (broken_line(row) for row in broken)
         far = good.filter(pc.greater_equal(good.column(task.layout.due), task.split_ms))
         near += good.num_rows - far.num_rows

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from orbitmq.errors import MessageIllegalError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
+from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.far_table.reports import BrokenRow, Kind, Line, batches_of, broken_line
 from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
 from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
@@ -64,10 +65,7 @@ def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int)
                 raise MessageIllegalError(wrong[0].reason)
             broken.extend(wrong)
             if len(broken) > SPARK_BROKEN_ROWS_MAX:
-                raise MessageIllegalError(
-                    f"more than {SPARK_BROKEN_ROWS_MAX} rows of part {part} cannot be scheduled; the last: {broken[-1].reason}",
-                    remedy="correct the rows: so many are no exceptions",
-                )
+                raise too_many(part, broken[-1].reason, "scheduled")
             if good.num_rows:
                 yield _with_due_time(good, task.layout)
 

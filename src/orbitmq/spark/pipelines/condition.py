@@ -1,0 +1,31 @@
+"""A condition in SQL that somebody gave, asked of the rows of a data frame.
+
+Rules of this file
+1. A mistake in it is found before anything runs, in every session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbitmq.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def rows_where(frame: DataFrame, where: str | None, *, rows: str, remedy: str) -> DataFrame:
+    """The rows for which `where` is true. ConfigurationError names it, and says of which `rows` it cannot be asked."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    if where is None:
+        return frame
+    try:
+        found = frame.where(where)
+        # A session of Spark Connect looks at the expression when it is asked for a schema, and takes that of the rows to be the same.
+        _ = found.select(F.lit(1)).schema
+    except PySparkException as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ConfigurationError(f"where={where!r} cannot be asked of {rows}: {first}", remedy=remedy) from error
+    return found
