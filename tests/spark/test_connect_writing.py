@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from server_process import ServedProcess
@@ -66,3 +68,52 @@ def test_a_client_writes_in_batches_in_a_stream_and_by_pipelines(
     batch = Counter(f"batch {number}".encode() for number in range(1_000))
     assert bodies(name_server, topic) == batch + Counter(f"stream {number}".encode() for number in range(500))
     assert bodies(name_server, f"{topic}-again") == batch + Counter(f"letter {number}".encode() for number in range(3))
+
+
+FAR = """
+import json, sys
+from orbitmq.spark import session
+from orbitmq.spark.pipelines import compact, schedule
+remote, name_server, topic, far_table = sys.argv[1:]
+spark = session(remote=remote)
+for part in range(2):
+    rows = spark.range(0, 40, 1, 2).selectExpr(
+        "timestamp_millis(unix_millis(timestamp '2026-01-01') + if(id < 10, 0, 400L * 86400000 * 10) + id) AS deliverTimestamp",
+        f"concat('{part}-', id) AS keys", "if(id = 3, '', 'body') AS body",
+    )
+    done = schedule(
+        spark, rows, topic=topic, name_server=name_server, far_table=far_table, idempotency_key=f"{topic}-{part}", row_key="keys",
+        near_partitions=1, on_error="quarantine", quarantine=f"{far_table}-aside-{part}.jsonl",
+    )
+    print(json.dumps([done.details["far"], done.details["near"], done.rows_quarantined]))
+done = compact(spark, far_table=far_table, name_server=name_server, day_rows=1)
+print(json.dumps([done.rows_written, done.details["files_before"], done.details["files_after"] < 4]))
+try:
+    schedule(spark, rows, topic=topic, name_server=name_server, where="price > 3")
+except Exception as error:
+    print(json.dumps([type(error).__name__, "price" in str(error)]))
+"""
+
+
+def test_a_client_schedules_and_compacts(
+    connect_server: str, serve: Callable[..., ServedProcess], tmp_path: Path
+) -> None:
+    far_table = tmp_path / "far"
+    far_table.mkdir()
+    settings = {"brokerName": "owner", "farTableOwner": "owner", "farTableUrl": far_table}
+    server = serve("owner", settings=settings)
+    server.create_topic("renewals", 2)
+    name_server = f"127.0.0.1:{server.name_port}"
+    done = subprocess.run(
+        [sys.executable, "-c", FAR, connect_server, name_server, "renewals", str(far_table)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert said == [[30, 9, 1], [30, 9, 1], [60, 4, True], ["ConfigurationError", True]]
+    assert len((tmp_path / "far-aside-1.jsonl").read_text().splitlines()) == 1

@@ -250,6 +250,26 @@ def test_broken_rows_go_to_the_quarantine_file_and_are_counted(
     assert [row["body"] for row in far_rows(catalog)] == [b"fine", b"fine"]
 
 
+def test_a_job_that_died_behind_its_far_rows_has_put_the_broken_ones_aside(
+    spark: SparkSession, catalog: MemoryCatalog, run_schedule: Callable[..., Summary], tmp_path: Path
+) -> None:
+    """The next run looks at near rows only: it would never see a broken row that has no time, and must not replace the file."""
+    frame = spark.createDataFrame([*BROKEN, ("1000000000000", "")], "due string, body string").coalesce(1)
+    put_aside = tmp_path / "rows.jsonl"
+    settings: dict[str, Any] = {"due_column": "due", "on_error": "quarantine", "quarantine": str(put_aside)}
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    catalog.after_add = die
+    with pytest.raises(KeyboardInterrupt):
+        run_schedule(frame, **settings)
+    assert [json.loads(line)["row"] for line in put_aside.read_text().splitlines()] == [1, 2, 3, 4, 6]
+    catalog.after_add = lambda: None
+    assert run_schedule(frame, **settings).details["far_was_scheduled"]
+    assert [json.loads(line)["row"] for line in put_aside.read_text().splitlines()] == [1, 2, 3, 4, 6]
+
+
 def test_a_topic_that_is_not_there_ends_the_job_before_anything_counts(
     spark: SparkSession,
     catalog: MemoryCatalog,
@@ -302,6 +322,37 @@ def test_without_a_far_table_all_rows_go_to_the_broker_read_from_files(
     assert json.loads(body) == {"due": str(now_ms - 4), "order": "o-4", "amount": "1"}
 
 
+def test_a_table_of_a_database(
+    spark: SparkSession, catalog: MemoryCatalog, rows: DataFrame, topic: str, name_server: str, tmp_path: Path
+) -> None:
+    """By JDBC, from the database whose driver comes with PySpark; the table has names and types as databases have them."""
+    database = {"url": f"jdbc:derby:{tmp_path}/database;create=true", "dbtable": "orders"}
+    rows.selectExpr("deliverTimestamp as DUE", "keys as ORDER_ID", "upper(keys) as NOTE").write.format("jdbc").options(
+        **database
+    ).save()
+    summary = schedule(
+        spark,
+        None,
+        catalog,
+        format="jdbc",
+        option=database,
+        topic=topic,
+        due_column="due",
+        column={"keys": "order_id", "body": "note"},
+        row_key="order_id",
+        name_server=name_server,
+        far_table=str(catalog.directory),
+        idempotency_key=topic,
+        near_partitions=2,
+    )
+    assert (summary.details["near"], summary.details["far"]) == (PAST_COUNT, FAR_COUNT)
+    assert delivered(spark, topic, name_server, PAST_COUNT) == sorted(f"past-{number}" for number in range(PAST_COUNT))
+    far = rows.where("keys like 'far-%'").selectExpr("upper(keys) as note", "deliverTimestamp as due").collect()
+    assert sorted((row["body"].decode(), row["deliverTimestamp"].timestamp()) for row in far_rows(catalog)) == sorted(
+        (row["note"], row["due"].timestamp()) for row in far
+    )
+
+
 @pytest.mark.parametrize(
     ("columns", "settings", "words"),
     [
@@ -317,6 +368,16 @@ def test_without_a_far_table_all_rows_go_to_the_broker_read_from_files(
         ("current_timestamp() as deliverTimestamp, 1 as body", {}, "column 'body' is of type int"),
         ("current_timestamp() as deliverTimestamp, 'b' as body", {"row_key": "id"}, "row_key names 'id'"),
         ("current_timestamp() as deliverTimestamp, 'b' as body", {"on_error": "quarantine"}, "nothing says where"),
+        (
+            "current_timestamp() as deliverTimestamp, 'b' as body",
+            {"where": "price > 3"},
+            "(?s)where='price > 3' cannot be asked of what is read: .*its columns are deliverTimestamp, body",
+        ),
+        (
+            "current_timestamp() as deliverTimestamp, 'b' as body",
+            {"where": "price >"},
+            "(?s)where='price >' cannot be asked of what is read: .*PARSE_SYNTAX_ERROR",
+        ),
     ],
 )
 def test_a_data_frame_that_cannot_be_scheduled_is_refused_before_it_runs(

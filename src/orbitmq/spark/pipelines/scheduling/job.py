@@ -9,7 +9,8 @@ tasks send them to the brokers, which know repeats. The catalog says which rows 
 Rules of this file
 1. The files are added before a near row is sent: only then it is certain for good which rows are near.
 2. A job that is started again with its idempotency key stores nothing again, wherever the run before ended.
-3. Nothing is half scheduled in silence: what is not done stands in the error or in the summary.
+3. Nothing is half scheduled in silence: what is not done stands in the error or in the summary, and broken rows are in their file
+   before anything counts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from uuid import uuid4
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, MessageIllegalError
 from orbitmq.limits.spark import SCHEDULE_FILE_BYTES, SCHEDULE_NEAR_PARTS
+from orbitmq.spark.pipelines.condition import rows_where
 from orbitmq.spark.pipelines.far_table.catalog import Catalog
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, pipeline
@@ -158,6 +160,7 @@ def schedule(
         topic=topic,
         row_key=row_key,
         fails=on_error is OnError.FAIL,
+        quarantine=quarantine,
         near_parts=near_partitions,
         file_bytes=file_bytes,
         max_message_bytes=max_message_bytes,
@@ -169,9 +172,6 @@ def schedule(
         frame, due_column=due_column, columns=column or {}, body_json=body_json, row_key=row_key, topic=topic
     )
     done = job.execute(due, due_column, far_table, catalog)
-    if done.broken and on_error is OnError.QUARANTINE:
-        assert quarantine is not None
-        _put_aside(quarantine, done.broken)
     return Summary(
         pipeline="schedule",
         rows_read=done.rows_read,
@@ -223,6 +223,7 @@ class _Job:
     topic: str | None
     row_key: str | None
     fails: bool
+    quarantine: str | None
     near_parts: int
     file_bytes: int
     max_message_bytes: int
@@ -271,9 +272,10 @@ class _Job:
         return self._send(done, due, layout, options, outcome.split_ms)
 
     def _check(self, report: Report, options: Any) -> None:
-        """Before anything counts: every row is one, and every topic is there."""
+        """Before anything counts: every row is one or is put aside, and every topic is there."""
         if report.broken and self.fails:
             raise MessageIllegalError(report.broken[0].reason)
+        self._put_aside(report.broken)  # a later run of the job looks at near rows only
         from orbitmq.spark.writing.sending import cluster
 
         sending = cluster(options.name_servers).sending(options, "the job", may_be_over=False)
@@ -315,7 +317,22 @@ class _Job:
         if first_look:
             done.rows_read = report.count(Kind.READ)
             done.broken = report.broken
+            if not done.was_added:
+                self._put_aside(report.broken)
         return done
+
+    def _put_aside(self, broken: Sequence[BrokenRow]) -> None:
+        """Write the quarantine file. No broken rows, no file."""
+        if self.quarantine is None or not broken:
+            return
+        import json
+
+        from orbitmq.spark.log_files.places import place_at
+        from orbitmq.spark.pipelines.quarantine import Quarantine
+
+        with Quarantine(place_at(self.quarantine)) as file:
+            for row in broken:
+                file.add({"part": row.part, "row": row.row}, row.reason, json.dumps(row.values).encode())
 
     def _write_options(self) -> Any:
         given = {"nameServer": self.name_server, "maxMessageBytes": str(self.max_message_bytes)}
@@ -353,17 +370,5 @@ def _source(
         with job_errors(f"reading {input or format}"):
             reader = spark.read.format(format).options(**defaults, **option)
             frame = reader.load(input) if input is not None else reader.load()
-    if where is not None:
-        frame = frame.where(where)
+    frame = rows_where(frame, where, rows="what is read", remedy=f"its columns are {', '.join(frame.columns)}")
     return frame.repartition(partitions) if partitions is not None else frame
-
-
-def _put_aside(url: str, broken: Sequence[BrokenRow]) -> None:
-    import json
-
-    from orbitmq.spark.log_files.places import place_at
-    from orbitmq.spark.pipelines.quarantine import Quarantine
-
-    with Quarantine(place_at(url)) as file:
-        for row in broken:
-            file.add({"part": row.part, "row": row.row}, row.reason, json.dumps(row.values).encode())
