@@ -15,6 +15,7 @@ from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.properties import Property
 from orbitmq.spark.pipelines.reporting.report import report
+from orbitmq.spark.pipelines.reporting.writing import Folder
 from orbitmq.spark.pipelines.run import Run, StopRequest
 from orbitmq.sync import connect
 
@@ -115,7 +116,32 @@ def test_a_report_that_was_stopped_writes_nothing(spark: SparkSession, told: Tol
         spark, to=str(tmp_path / "out"), name_server=told.name_server, topic=[told.topic], run=Run(stop=stop)
     )  # fmt: skip
     assert summary.stopped
+    assert "page" not in summary.details
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_stop_that_comes_behind_the_last_file_stops_nothing(
+    spark: SparkSession, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopRequest()
+    write = Folder.write_text
+    monkeypatch.setattr(Folder, "write_text", lambda *given: (write(*given), stop.request()))
+    summary = report(
+        spark, to=str(tmp_path / "out"), name_server=told.name_server, topic=[told.topic], run=Run(stop=stop)
+    )  # fmt: skip
+    assert not summary.stopped
+    assert Path(str(summary.details["page"])).is_file()
+
+
+def test_an_archive_without_a_column_is_refused_and_not_reported_as_messages_without_a_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "archive")
+    spark.sql("SELECT 'orders' AS topic, '2026-05-01' AS day, 'x' AS body").write.partitionBy("topic", "day").parquet(
+        place
+    )
+    with pytest.raises(ConfigurationError, match="has no column storeTimestamp, bornTimestamp, deliverTimestamp"):
+        report(spark, to=str(tmp_path / "out"), archive=place)
 
 
 def test_a_report_of_nothing_and_one_that_cannot_be_written_say_so(spark: SparkSession, tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ class Setting:
     minimum: int | float | None = None
     maximum: int | float | None = None
     replaces_cluster: bool = False
-    """Where it is given no cluster is asked, and the command fills in no name server."""
+    """Where it is given no cluster may be asked: the command fills in no name server, and a default of a file does not count."""
+    spares_cluster: bool = False
+    """Where it is given no cluster has to be asked: the command fills in no name server that nobody named."""
 
 
 class Form(Enum):

@@ -26,10 +26,16 @@ def report(
     *,
     to: Annotated[str, Setting("Directory or URL for report.html and the Parquet files.", metavar="URL")],
     archive: Annotated[
-        str | None, Setting("Read the messages from this archive, as the archive pipeline writes it.", metavar="URL")
+        str | None,
+        Setting(
+            "Read the messages from this archive, as the archive pipeline writes it.",
+            metavar="URL",
+            spares_cluster=True,
+        ),
     ] = None,
     store: Annotated[
-        Sequence[str], Setting("Read them from this store directory, of orbitmq or RocketMQ.", metavar="URL")
+        Sequence[str],
+        Setting("Read them from this store directory, of orbitmq or RocketMQ.", metavar="URL", spares_cluster=True),
     ] = (),
     name_server: NameServerSetting = None,
     topic: Annotated[Sequence[str], Setting("Only this topic; all but those of the system if none is given.")] = (),
@@ -75,7 +81,8 @@ def report(
             pending = pending_of(name_server, clock.now_ms())
             stage.advance(pending.messages)
     lines = 0
-    if not run.stop.requested:
+    stopped = run.stop.requested
+    if not stopped:
         with run.progress.stage("write") as stage:
             for name, table in tables(found, pending):
                 folder.write_table(f"{name}.parquet", table)
@@ -84,7 +91,7 @@ def report(
             folder.write_text(PAGE_FILE, page(title, source, clock.now_ms(), found, pending))
     late = found.overall
     details: dict[str, int | float | str | bool] = {
-        "page": folder.name_of(PAGE_FILE),
+        **({} if stopped else {"page": folder.name_of(PAGE_FILE)}),
         "timed": late.timed,
         "early": late.early,
         "overdue": late.overdue,
@@ -102,6 +109,6 @@ def report(
         rows_written=lines,
         rows_skipped=found.undated,
         seconds=(clock.monotonic_ns() - began_ns) / 1e9,
-        stopped=run.stop.requested,
+        stopped=stopped,
         details=details,
     )

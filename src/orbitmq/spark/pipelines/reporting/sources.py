@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.spark.pipelines.archived_columns import FILES, archived_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,9 +70,10 @@ def messages_of(
 
 
 def _archived(spark: SparkSession, archive: str, names: Sequence[str]) -> DataFrame:
+    archived_columns(spark, archive, names, "such a report")
     # With types that are said, Spark does not guess that a topic named 007 is a number.
     schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
-    return spark.read.schema(schema).parquet(archive)
+    return spark.read.option("pathGlobFilter", FILES).schema(schema).parquet(archive)
 
 
 def _narrowed(reader: Any, topic: Sequence[str], since_ms: int | None, until_ms: int | None, **options: str) -> Any:
