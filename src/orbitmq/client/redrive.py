@@ -26,7 +26,7 @@ from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
-from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX, REDRIVE_SCOPE_LETTERS
 from orbitmq.limits.wire import FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
 from orbitmq.protocol.properties import RESERVED, Property
@@ -178,11 +178,16 @@ def origin_id(message: StoredMessage) -> str:
 
 
 def once_of(group: str, message: StoredMessage, topic: str, run: str | None) -> Once:
-    """What a broker recognises a repeat of sending this dead letter to `topic` by. run: makes it new, for those who want it again."""
+    """What a broker recognises a repeat of sending this dead letter to `topic` by. run: makes it new, for those who want it again.
+
+    A broker takes a million keys of one scope, so the letters of a queue are divided among scopes by their offsets.
+    """
     queue = message.queue
     place = f"{queue.broker_name}/{queue.queue_id}/{message.queue_offset}/{origin_id(message)}>{topic}"
     key = place if run is None else f"{place}#{run}"
-    return Once(_short(f"redrive.{group}", ONCE_SCOPE_BYTES_MAX), 0, _short(key, ONCE_KEY_BYTES_MAX))
+    stretch = message.queue_offset // REDRIVE_SCOPE_LETTERS
+    scope = f"redrive.{group}/{queue.broker_name}/{queue.queue_id}/{stretch}"
+    return Once(_short(scope, ONCE_SCOPE_BYTES_MAX), 0, _short(key, ONCE_KEY_BYTES_MAX))
 
 
 def progress_group(selection: DeadLetters | None, to_topic: str | None) -> str:

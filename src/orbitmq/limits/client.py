@@ -104,6 +104,10 @@ CLIENT_CALLBACKS_MAX: Final = 64
 REDRIVE_REFUSALS_KEPT_MAX: Final = 100
 """Dead letters that cannot be sent and are named in the account of a run; further ones are counted."""
 
+REDRIVE_SCOPE_LETTERS: Final = 200_000
+"""Dead letters of a queue that share a scope. A broker takes a million keys of one (ONCE_KEYS_PER_EPOCH_MAX): so many letters may be
+redriven to five targets, or five times with `again`, before it forgets them."""
+
 # --- blocking client -----------------------------------------------------------------------------------------------
 SYNC_ACK_DELAY_MS: Final = 10
 """How long an acknowledgement may wait on its way to the client's thread, so that a hundred of them wake it once; little beside

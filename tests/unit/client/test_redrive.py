@@ -22,8 +22,8 @@ from orbitmq.client.redrive import (
 )
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
-from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
+from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_KEYS_PER_EPOCH_MAX, ONCE_SCOPE_BYTES_MAX
+from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX, REDRIVE_SCOPE_LETTERS
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.properties import decode_properties, encode_properties
@@ -110,7 +110,15 @@ def test_a_repeat_is_the_same_dead_letter_not_the_same_message() -> None:
     assert once_of("payers", dead(), "bills", None) != once_of("payers", died_again, "bills", None)
     assert once_of("payers", dead(), "bills", None) != once_of("payers", dead(), "bills", "again")
     assert once_of("payers", dead(), "bills", None) != once_of("payers", dead(), "elsewhere", None)
-    assert once_of("payers", dead(), "bills", None).scope == "redrive.payers"
+
+
+def test_no_scope_has_more_letters_than_a_broker_takes_of_one() -> None:
+    def scope(offset: int) -> str:
+        return once_of("payers", dead(offset=offset), "bills", None).scope
+
+    assert scope(0) == scope(REDRIVE_SCOPE_LETTERS - 1) != scope(REDRIVE_SCOPE_LETTERS)
+    assert scope(0).startswith("redrive.payers/")
+    assert REDRIVE_SCOPE_LETTERS * 5 <= ONCE_KEYS_PER_EPOCH_MAX
 
 
 def test_names_that_are_too_long_are_digested() -> None:
