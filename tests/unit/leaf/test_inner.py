@@ -242,3 +242,12 @@ def test_a_restored_row_is_the_record_of_the_restored_message_or_none(way) -> No
     assert rows(way, good[:-1], good + b"x", b"", None) == [None] * 4
     assert rows(way, good, position=5) == [None], "a record that says it lies elsewhere"
     assert rows(way, good)[0] is not None
+
+
+@pytest.mark.parametrize("bounds", [[0, 2], [0, 2, 1, 3], [-1, 1, 2, 3]], ids=["too few", "going back", "negative"])
+def test_rows_of_words_lie_one_behind_the_other(way, bounds) -> None:
+    np = pytest.importorskip("numpy", reason="the extra 'spark' is not installed")
+    pytest.importorskip("orbitmq.spark.writing.row_hashes", reason="the extra 'spark' is not installed")
+    words, sums = np.arange(8, dtype=np.uint64), np.zeros(3, np.uint64)
+    with pytest.raises(ValueError, match="bound"):
+        way.add_words(words, np.array(bounds), words, words, 3, sums)

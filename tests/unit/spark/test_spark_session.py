@@ -37,6 +37,8 @@ def test_nothing_said_is_this_machine_with_all_its_cores() -> None:
     assert start.settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert start.settings["spark.driver.host"] == "127.0.0.1"
     assert start.settings["spark.ui.enabled"] == "false"
+    assert start.settings["spark.python.unix.domain.socket.enabled"] == "true"
+    assert start.settings["spark.sql.execution.arrow.maxBytesPerBatch"] == "2m"
     assert start.settings["spark.sql.shuffle.partitions"] == str(len(os.sched_getaffinity(0)))
 
 

@@ -1,7 +1,8 @@
 """Rows as the members of batch requests: Arrow columns in, one array of encoded members out.
 
 A member of a batch is head, body, and properties (`protocol/batches.py`). Heads and the properties that every row has are arrays of equally
-long pieces, the rest is joined by Arrow; no row becomes a Python object. 1 KB rows cost about 0.7 us, most of it copying.
+long pieces, the rest is joined by Arrow; no row becomes a Python object. A 1 KB row with a key costs 0.47 us without numbers and 1.1 with
+them, most of it reading and copying the body.
 
 Rules of this file
 1. Pure: no clock, no network. What is wrong with a row is found before anything of its Arrow batch is given away, and said with its place.

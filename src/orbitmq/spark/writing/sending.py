@@ -1,10 +1,14 @@
 """The way of encoded rows to the brokers: a bounded number of requests under way, repeated until answered.
 
+A request is tried once over a connection of the task itself (`first_attempts.py`). What comes to nothing there goes to the client, which
+repeats it with patience. While it has something to repeat all further requests go to it too: its failure ends the task.
+
 Rules of this file
 1. One client for each cluster and process, on a thread of its own; tasks of the same worker share it.
 2. A request is repeated with the same bytes to the same broker, so that the broker recognises it. Pauses grow, and the whole has a
    limit; then the error names the broker, its address and the topic.
-3. Rows that keep an order within their queue have one request under way at a time for that queue; all others overtake freely.
+3. Rows that keep an order within their queue have one request under way at a time for that queue, by the client; all others overtake
+   freely.
 4. The first error ends the task; what is under way then is not waited for.
 """
 
@@ -21,6 +25,7 @@ from orbitmq.client._async.client import Client
 from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.answers import remote_error
+from orbitmq.client.bulk.line import Line
 from orbitmq.client.sending.outgoing import STORED_CODES, WAITING, Outgoing, request_fields
 from orbitmq.client.sending.send_attempts import may_have_stored, may_help_elsewhere
 from orbitmq.errors import (
@@ -40,8 +45,9 @@ from orbitmq.limits.spark import (
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import request
+from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.spark.writing.first_attempts import FirstAttempts
 from orbitmq.spark.writing_options import WriteOptions
 
 T = TypeVar("T")
@@ -159,6 +165,12 @@ class Sending:
         self._last_in_queue: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._over: set[tuple[str, str]] = set()
         self._error: BaseException | None = None
+        self._first: FirstAttempts[Frame] = FirstAttempts(
+            lambda address: Line(address, options.send_timeout_ms), self._is_stored
+        )
+        self._addresses: dict[tuple[str, str], str] = {}
+        self._timed_addresses: set[str] = set()
+        """Brokers that know what to do with a due time."""
 
     # --- for the task -----------------------------------------------------------------------------------------------
 
@@ -168,12 +180,31 @@ class Sending:
 
     def send(self, frames: Sequence[Frame]) -> None:
         """Begin requests; returns when there is room for more. Raises what an earlier one failed with."""
-        self._thread.run(self._begin(frames))
+        if self._tasks and frames and not frames[0].is_ordered:
+            self._thread.run(self._settled())
+        for number, frame in enumerate(frames):
+            if self._tasks or frame.is_ordered:
+                self._thread.run(self._begin(frames[number:]))
+                return
+            if (frame.topic, frame.broker) in self._over:
+                continue
+            self._repeat(self._try_once(frame))
+            while (
+                self._first.under_way_bytes > SPARK_IN_FLIGHT_BYTES
+                or self._first.under_way_count >= SPARK_IN_FLIGHT_MAX
+            ):
+                self._repeat(self._first.wait())
 
     def finish(self) -> frozenset[tuple[str, str]]:
         """Wait for all answers. Topics and brokers for which an earlier attempt had ended before."""
+        while self._first.under_way_count:
+            self._repeat(self._first.wait())
         self._thread.run(self._wait(0, 0))
         return frozenset(self._over)
+
+    def close(self) -> None:
+        """End the connections of this task; what is unanswered is given up."""
+        self._first.close()
 
     def end_epoch(self, topic: str, broker: str, end: FinishEpoch, *, needed: bool) -> None:
         """Tell a broker that an epoch is finished. Unless it is `needed`, a broker that cannot be told is left alone."""
@@ -186,7 +217,52 @@ class Sending:
                 raise
             log.warning("broker %s keeps the keys of scope %s until they are old: %s", broker, end.scope, error)
 
+    # --- first attempts ---------------------------------------------------------------------------------------------
+
+    def _try_once(self, frame: Frame) -> list[Frame]:
+        """Begin a first attempt. What is to be repeated: this one, or earlier ones."""
+        place = frame.topic, frame.broker
+        try:
+            address = self._addresses.get(place)
+            if address is None or not self._first.is_connected(address):
+                address = self._addresses[place] = self._thread.do(self._address, frame.topic, frame.broker)
+                self._timed_addresses.discard(address)
+            if frame.is_timed and address not in self._timed_addresses:
+                self._thread.run(self._check_timed(address, frame))
+                self._timed_addresses.add(address)
+        except ClientError as error:
+            log.info("a request to broker %s goes the slow way: %s", frame.broker, error)
+            return [frame]
+        return self._first.begin(address, frame, self._command(frame))
+
+    def _repeat(self, frames: list[Frame]) -> None:
+        if frames:
+            self._thread.run(self._begin(frames))
+
+    def _is_stored(self, code: int) -> bool:
+        """With dedup a message that is not yet as safe as the broker wants it is repeated, which waits for that."""
+        return code == ResponseCode.SUCCESS or (code in STORED_CODES and not self._options.dedup)
+
+    def _command(self, frame: Frame) -> Command:
+        fields = request_fields(
+            _outgoing(frame),
+            MessageQueue(frame.topic, frame.broker, frame.queue_id),
+            self._options.producer_group,
+            TOPIC_QUEUES,
+            self._client.clock.now_ms(),
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if frame.properties is None else RequestCode.SEND_MESSAGE_V2
+        return request(code, fields, frame.body)
+
     # --- on the loop ------------------------------------------------------------------------------------------------
+
+    async def _check_timed(self, address: str, frame: Frame) -> None:
+        await self._client.check_timed(address, frame.broker, _outgoing(frame), self._options.send_timeout_ms)
+
+    async def _settled(self) -> None:
+        """Forget what has ended; raises the first error."""
+        has_ended = any(task.done() for task in self._tasks)
+        await self._wait(self._bytes, len(self._tasks) - has_ended)
 
     async def _known(self, topic: str, prefix: str) -> Known:
         client = self._client
@@ -263,32 +339,11 @@ class Sending:
             self._bytes -= len(frame.body)
 
     async def _attempt(self, frame: Frame) -> None:
-        client, options = self._client, self._options
         address = self._address(frame.topic, frame.broker)
-        is_batch = frame.properties is None
-        outgoing = Outgoing(
-            frame.topic,
-            frame.body,  # type: ignore[arg-type]  # it is only handed on
-            _OF_BATCHES if frame.properties is None else frame.properties,
-            (),
-            frame.sys_flag,
-            frame.flag,
-            is_batch,
-            is_timed=frame.is_timed,
-        )
         if frame.is_timed:
-            await client.check_timed(address, frame.broker, outgoing, options.send_timeout_ms)
-        fields = request_fields(
-            outgoing,
-            MessageQueue(frame.topic, frame.broker, frame.queue_id),
-            options.producer_group,
-            TOPIC_QUEUES,
-            client.clock.now_ms(),
-        )
-        code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
-        command = request(code, fields, frame.body)
-        answer = await client.network.exchange(address, command, options.send_timeout_ms)
-        if answer.code == ResponseCode.SUCCESS or (answer.code in STORED_CODES and not options.dedup):
+            await self._check_timed(address, frame)
+        answer = await self._client.network.exchange(address, self._command(frame), self._options.send_timeout_ms)
+        if self._is_stored(answer.code):
             return
         rows = f"row {frame.first}" if frame.row_count == 1 else f"rows {frame.first} and following"
         raise remote_error(
@@ -329,3 +384,16 @@ class Sending:
                 remedy="it is in no route: start it again; rows that may be stored there cannot go elsewhere",
             )
         return address
+
+
+def _outgoing(frame: Frame) -> Outgoing:
+    return Outgoing(
+        frame.topic,
+        frame.body,  # type: ignore[arg-type]  # it is only handed on
+        _OF_BATCHES if frame.properties is None else frame.properties,
+        (),
+        frame.sys_flag,
+        frame.flag,
+        frame.properties is None,
+        is_timed=frame.is_timed,
+    )

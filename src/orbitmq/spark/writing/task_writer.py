@@ -62,12 +62,17 @@ Marks = dict[tuple[str, str, str], Mark]
 """By topic, scope and broker."""
 
 
+NO_SCOPE: Final = "/@"
+"""No scope of a writer begins so: who asks for such only hears whether the brokers are ours."""
+
+
 class Destination(NamedTuple):
-    """Where the rows of one topic go. brokers: those of the epoch. once: whether all of them recognise repeats."""
+    """Where the rows of one topic go. brokers: those of the epoch. ours: whether all of them are orbitmq's: they recognise repeats, and
+    take batches of rows with times of their own. Not asked, and False, where it makes no difference."""
 
     brokers: BrokerSet
     scope: str | None
-    once: bool
+    ours: bool
 
 
 class TaskWriter:
@@ -98,6 +103,7 @@ class TaskWriter:
             by_key=self._by_key,
             numbered=writer is not None,
         )
+        self._may_wait = bool({"deliverTimestamp", "delaySeconds"} & places.keys())
         self._equal = EqualRows()
         self._destinations: dict[str, Destination] = {}
         self._marks: Marks = {}
@@ -169,7 +175,7 @@ class TaskWriter:
         if rows.queues is not None:
             named = rows.queues >= 0
             ordered = named if ordered is None else ordered | named
-        single = _single(rows, destination.once)
+        single = _single(rows, destination.ours)
         columns = [column for column in (brokers, queues, packed, single, ordered) if isinstance(column, np.ndarray)]
         for chosen in _groups(columns, len(items)):
             row = 0 if chosen is None else int(chosen[0])
@@ -252,9 +258,11 @@ class TaskWriter:
 
     def _find(self, topic: str) -> Destination:
         writer = self._writer
-        known = self._sink.known(topic, "" if writer is None else writer.prefix(topic))
         if writer is None:
-            return Destination(brokers_of(known.queue_counts, self._part), None, False)
+            known = self._sink.known(topic, NO_SCOPE if self._may_wait else "")
+            ours = self._may_wait and known.scopes is not None
+            return Destination(brokers_of(known.queue_counts, self._part), None, ours)
+        known = self._sink.known(topic, writer.prefix(topic))
         if known.scopes is None:
             at_least_once(topic)
         earlier = begun(writer, known.scopes or (), topic)
@@ -364,10 +372,10 @@ def at_least_once(topic: str) -> None:
         )
 
 
-def _single(rows: Rows, once: bool) -> np.ndarray[Any, Any] | None:
+def _single(rows: Rows, ours: bool) -> np.ndarray[Any, Any] | None:
     """Rows that no batch takes: those with a delay level, and at other brokers than ours those with a time."""
     single = rows.leveled
-    if rows.timed is not None and not once:
+    if rows.timed is not None and not ours:
         single = rows.timed if single is None else single | rows.timed
     return single
 

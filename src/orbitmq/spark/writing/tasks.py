@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.spark.reading.patience import Waiting
@@ -38,7 +39,8 @@ def run_task(
     sending = client.sending(options, f"partition {part}", may_be_over=ends)
     if options.task_rows_per_second is not None:
         batches = paced(batches, options.task_rows_per_second, Waiting())
-    return TaskWriter(options, places, writer, part, sending, client.unique_ids).write(batches)
+    with closing(sending):
+        return TaskWriter(options, places, writer, part, sending, client.unique_ids).write(batches)
 
 
 def paced(batches: Iterable[pa.RecordBatch], rows_per_second: float, clock: Waiting) -> Iterator[pa.RecordBatch]:

@@ -87,3 +87,41 @@ def test_nobody_there() -> None:
     with pytest.raises(ConnectionLostError, match=address) as caught:
         Line(address, 1_000)
     assert not caught.value.request_sent
+
+
+def test_a_body_larger_than_the_buffers_leaves_whole(serving: Callable[[int, Serve], str]) -> None:
+    """The server gets what was in the body, and the number that finds its answer."""
+    body = bytes(range(256)) * 40_000
+
+    def measure(peer: socket.socket, commands: list[Command]) -> None:
+        for command in commands:
+            peer.sendall(encode(response(command, 0, None, {}, b"same" if command.body == body else b"other")))
+
+    line = Line(serving(2, measure), 5_000)
+    opaques = [line.send_one(request(34, {}, memoryview(body))) for _ in range(2)]
+    found = {}
+    while len(found) < 2:
+        found |= {answer.command.opaque: line.buffer.body(answer) for answer in line.receive()}
+    assert found == dict.fromkeys(opaques, b"same")
+    line.close()
+    with pytest.raises(ConnectionLostError, match="is closed"):
+        line.send_one(request(34, {}))
+
+
+def test_what_arrived_is_known_without_waiting(serving: Callable[[int, Serve], str]) -> None:
+    told, looked = threading.Event(), threading.Event()
+
+    def when_told(peer: socket.socket, commands: list[Command]) -> None:
+        told.wait(10)
+        peer.sendall(encode(response(commands[0], 0, None, {})))
+        looked.wait(10)
+
+    line = Line(serving(1, when_told), 5_000)
+    line.send_one(request(34, {}))
+    assert not line.has_arrived()
+    told.set()
+    line.receive()
+    assert not line.has_arrived()
+    looked.set()
+    with pytest.raises(ConnectionLostError):
+        line.receive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -119,7 +120,8 @@ class Rig:
     ) -> tuple[int, Marks]:
         options = options or self.options
         sending = self.cluster.sending(options, f"partition {part}", may_be_over=writer is not None and writer.ends)
-        return TaskWriter(options, places, writer, part, sending, self.cluster.unique_ids).write(batches)
+        with closing(sending):
+            return TaskWriter(options, places, writer, part, sending, self.cluster.unique_ids).write(batches)
 
     @staticmethod
     def options_for(address: str) -> WriteOptions:

@@ -233,6 +233,21 @@ def test_at_a_broker_that_does_not_recognise_repeats(sink, write, caplog, monkey
     assert "at least once" in caplog.text
 
 
+def test_without_dedup_times_travel_in_batches_at_brokers_that_are_ours(sink, write):
+    """Who they are is asked only where rows may have times."""
+    due = pa.array([None, 1_800_000_000_000_000, 1_800_000_000_001_000], DUE)
+    for scopes, shapes in (([], [True]), (None, [True, False, False])):
+        brokers = sink()
+        brokers.scopes = scopes
+        write(brokers, table(body=["a", "b", "c"], deliverTimestamp=due), options=options(dedup="none"))
+        assert [frame.properties is None for frame in brokers.frames] == shapes
+        assert brokers.bodies == [b"a", b"b", b"c"]
+        assert brokers.asked == ["/@"]
+    brokers = sink()
+    write(brokers, table(body=["a"]), options=options(dedup="none"))
+    assert brokers.asked == [""]
+
+
 def test_a_task_of_a_job_tells_what_it_sent_whatever_the_order(sink, write):
     marks = []
     for bodies in (["a", "b", "b"], ["b", "a", "b"], ["a", "b"]):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
-from orbitmq.errors import ClientError, SendFailedError, StaleEpochError  # noqa: E402
+from orbitmq.client.bulk.line import Line  # noqa: E402
+from orbitmq.errors import ClientError, ConnectionLostError, SendFailedError, StaleEpochError  # noqa: E402
+from orbitmq.spark.writing import sending  # noqa: E402
 from orbitmq.spark.writing.scopes import job_writer, stream_writer  # noqa: E402
 from orbitmq.spark.writing.tasks import paced  # noqa: E402
 from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
@@ -233,6 +236,31 @@ def test_a_cluster_that_goes_away_in_the_middle_is_named(rig):
         rig.attempt(until_it_is_gone(), {"body": 0}, stream_writer(QUERY, 3), 0, rig.options_for(address))
     rig.broker.start()
     rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3))  # the repeat of the task
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_rows_that_wait_need_no_dedup_to_go_together(rig):
+    """One request holds them all, each with a time of its own."""
+    now_ms = int(rig.broker.now.timestamp() * 1000)
+    due = pa.array([1000 * (now_ms + 10_000 + number) for number in range(300)], pa.timestamp("us", tz="UTC"))
+    with mock.patch.object(Line, "send_one", autospec=True, side_effect=Line.send_one) as sends:
+        rig.write(table(body=ROWS, deliverTimestamp=due), writer=None, dedup="none")
+    assert sends.call_count == 1
+    assert not rig.bodies()
+    rig.broker.advance(timedelta(seconds=20))
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_a_connection_that_breaks_under_a_request_costs_a_repeat_and_no_row(rig):
+    """The first attempt is stored and its answer lost: the repeat is recognised."""
+    with mock.patch.object(Line, "receive", side_effect=ConnectionLostError("cut")):
+        rig.write(table(body=ROWS[:150]), table(body=ROWS[150:]), writer=stream_writer(QUERY, 3))
+    assert rig.bodies() == ONCE_EACH
+
+
+def test_requests_beyond_what_may_be_under_way_wait(rig, monkeypatch):
+    monkeypatch.setattr(sending, "SPARK_IN_FLIGHT_BYTES", 2_000)
+    rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3), batchBytes=500)
     assert rig.bodies() == ONCE_EACH
 
 
