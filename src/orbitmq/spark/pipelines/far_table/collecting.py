@@ -2,11 +2,14 @@
 
 Rules of this file
 1. A job is given up on a stop request only where the caller says that nothing of it counts yet.
-2. Works in any session: jobs are tagged, and a tag is interrupted; no SparkContext is touched.
+2. Works in any session: jobs are tagged, and a tag is interrupted; no SparkContext is touched. Spark knows a tag from when it has the
+   job on, and forgets an interruption of one that it does not know: the request is repeated until the job has ended.
+3. A job that failed for a reason of its own failed, also where it was to stop.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOOK_EVERY_MS: Final = 1_000
+_CANCELLED: Final = re.compile(r"cancell?ed", re.IGNORECASE)
 
 
 def collected(
@@ -57,15 +61,12 @@ def collected(
                 look()
             if stop is not None and stop.requested:
                 spark.interruptTag(tag)
-                ended.wait()
-                return None
     except BaseException:
         spark.interruptTag(tag)
         raise
     thread.join()
-    if failures:
-        if stop is not None and stop.requested:
-            return None
+    asked = stop is not None and stop.requested
+    if failures and not (asked and _CANCELLED.search(str(failures[0]))):
         with job_errors(doing):
             raise failures[0]
-    return rows
+    return None if asked else rows

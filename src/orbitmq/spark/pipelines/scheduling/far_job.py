@@ -96,7 +96,12 @@ class FarJob:
             if answer.verdict is TableVerdict.BEFORE_FRONTIER:
                 opened = self._open()
                 if opened.verdict is TableVerdict.OK:
-                    files = self._trimmed(files, opened)
+                    try:
+                        files = self._trimmed(files, opened)
+                    except BaseException:
+                        self._table.remove([file.name for file in files])
+                        self._clear(opened.attempt)
+                        raise
                     continue
             # Refused: none of these files counts. Where an answer is lost nothing is removed, because then they may.
             self._table.remove([file.name for file in files])
