@@ -151,7 +151,7 @@ def examine(data: Any, starts: Positions, *, base: int | None = None, sums: bool
 def _damage(buffer: pa.Buffer, row: int, position: int, base: int | None, *, sums: bool = False) -> Damage:
     """What the reader of single records says of this one."""
     check = check_record(
-        memoryview(buffer),
+        memoryview(buffer).cast("B"),  # as they come, bytes of Arrow are numbers with a sign
         position,
         len(buffer),
         crc=sums,

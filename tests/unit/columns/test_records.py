@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orbitmq.columns.records import examine, record_batch, record_batches, walk
 from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema, column_names
 from orbitmq.errors import DamagedRecordError
-from orbitmq.protocol.records import CheckStatus, check_record, encode_blank
+from orbitmq.protocol.records import CheckStatus, check_record, encode_blank, encode_stored
 
 from .plain_rows import batch_rows, plain_rows
 from .random_records import record_data
@@ -58,6 +58,15 @@ def test_a_changed_byte_is_judged_as_the_plain_check_does(drawn: tuple[bytes, li
         assert (start in damaged) == (check.status is not CheckStatus.VALID), check
     assert sorted([*damaged, *examined.layout.starts.tolist()]) == starts
     assert [damage.position for damage in examined.damaged] == sorted(damaged)
+
+
+@pytest.mark.parametrize("topic", [b"orders", b"t" * 200], ids=["V1", "V2"])
+def test_a_length_with_its_top_bit_is_told_as_the_plain_check_tells_it(topic: bytes) -> None:
+    host = b"\x7f\0\0\1\0\0\x2a\x9f"
+    record = bytearray(encode_stored(topic, 0, 0, 0, 0, 0, 1, host, 1, host, 0, 0, b"x" * 16, b"", 0))
+    record[88 + 16] |= 0x80
+    [damaged] = examine(bytes(record), np.array([0], np.int64)).damaged
+    assert damaged.why == check_record(bytes(record), 0, len(record), crc=False).problem
 
 
 @given(record_data(), st.integers(1, 2000))
