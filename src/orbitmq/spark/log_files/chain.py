@@ -112,10 +112,22 @@ class Chain:
 
 def find_record(file: OpenFile, base: int, at: int, upto: int, *, sums: bool = True) -> int:
     """Where the first sound record begins at `at` or behind it; `upto` when there is none before. `sums`: sound is only
-    what has the right checksum."""
+    what has the right checksum.
+
+    What was never written of a file on a local disk is passed over, and zeros are only read: 0.1 s for a GiB of them.
+    """
     step = LOG_SEARCH_BYTES
+    zeros = b""
     while upto - at >= RECORD_BYTES_MIN:
+        # A record may begin in the hole, with the zeros of its size; its magic code has none.
+        at = max(at, file.behind_hole(at, upto) - MAGIC_AT)
         window = file.read(at, min(step, upto - at))
+        if len(zeros) < len(window):
+            zeros = bytes(step)
+        if window == zeros or window == zeros[: len(window)]:
+            at += max(len(window) - (_PREFIX.size - 1), 1)
+            step = LOG_WINDOW_BYTES
+            continue
         for place in _candidates(window):
             if _is_record(file, base, at, place, window, upto, sums):
                 return at + place

@@ -7,6 +7,8 @@ Rules of this file
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,17 +56,19 @@ class Place(NamedTuple):
     def opened(self) -> Iterator[OpenFile]:
         with _failures(self.path):
             handle = self.file_system.open_input_file(self.path)
-        with handle:
-            yield OpenFile(handle, self.path)
+        with handle, _descriptor(self) as descriptor:
+            yield OpenFile(handle, self.path, descriptor)
 
 
 class OpenFile:
     """A file that is read at positions."""
 
-    __slots__ = ("_handle", "path")
+    __slots__ = ("_descriptor", "_handle", "path")
 
-    def __init__(self, handle: Any, path: str) -> None:
+    def __init__(self, handle: Any, path: str, descriptor: int | None = None) -> None:
+        """descriptor: of the same file, where it is one of this machine."""
         self._handle = handle
+        self._descriptor = descriptor
         self.path = path
 
     def read(self, position: int, size: int) -> bytes:
@@ -78,6 +82,16 @@ class OpenFile:
             )
         return data
 
+    def behind_hole(self, position: int, size: int) -> int:
+        """The first position, this one or one behind it, from which on the file may have something else than zeros; `size`, that
+        of the file, where there is none. This very position where nobody knows."""
+        if self._descriptor is None:
+            return position
+        try:
+            return min(os.lseek(self._descriptor, position, os.SEEK_DATA), size)
+        except OSError as error:
+            return size if error.errno == errno.ENXIO else position
+
 
 def place_at(text: str) -> Place:
     """The place that a local path or a URL names. Raises ConfigurationError."""
@@ -87,6 +101,20 @@ def place_at(text: str) -> Place:
         return Place(*fs.FileSystem.from_uri(text))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ConfigurationError(f"{text} is no place that pyarrow reads: {error}") from error
+
+
+@contextmanager
+def _descriptor(place: Place) -> Iterator[int | None]:
+    """Of a file of this machine, where the system says which parts of a file were never written."""
+    if not (isinstance(place.file_system, fs.LocalFileSystem) and hasattr(os, "SEEK_DATA")):
+        yield None
+        return
+    with _failures(place.path):
+        descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError
+from orbitmq.spark.log_files.chain import find_record
 from orbitmq.spark.log_files.directory import look_at
+from orbitmq.spark.log_files.places import OpenFile, place_at
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import Mark, MarkFile
@@ -68,6 +71,56 @@ def test_stale_records_behind_the_end_do_not_count_and_damage_does_not_end_the_l
     log.add(stored_ms=2000)
     log.write()
     assert look_at(str(tmp_path)).end == log.end
+
+
+@pytest.mark.parametrize("zeros", [0, 2])
+def test_a_record_behind_a_hole_is_found(tmp_path: Path, zeros: int) -> None:
+    """`zeros`: so many bytes of the record, of its size, lie in the hole."""
+    log = LittleLog(tmp_path, file_bytes=8 << 20)
+    log.add(b"before")
+    end, begin = log.end, (4 << 20) - zeros
+    record = log.record_at(begin)
+    assert not any(record[:zeros])
+    [path] = log.paths()
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.write(log.data)
+        file.seek(begin + zeros)
+        file.write(record[zeros:])
+        file.truncate(log.file_bytes)
+    assert look_at(str(tmp_path)).end == begin + len(record)
+    with path.open("r+b") as file:
+        file.truncate(end)
+        file.truncate(log.file_bytes)
+    assert look_at(str(tmp_path)).end == end
+
+
+def test_a_search_passes_over_what_was_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.write(b"x")
+        file.truncate(64 << 20)
+    read: list[int] = []
+    plain = OpenFile.read
+    monkeypatch.setattr(OpenFile, "read", lambda self, at, size: (read.append(size), plain(self, at, size))[1])
+    with place_at(str(path)).opened() as opened:
+        if opened.behind_hole(32 << 20, 64 << 20) == 32 << 20:
+            pytest.skip("this file system does not say where a file has holes")
+        assert opened.behind_hole(0, 64 << 20) == 0
+        assert opened.behind_hole(32 << 20, 64 << 20) == 64 << 20
+        assert find_record(opened, 0, 0, 64 << 20) == 64 << 20
+    assert sum(read) < 1 << 20
+
+
+def test_a_file_elsewhere_is_searched_byte_by_byte(tmp_path: Path) -> None:
+    log = filled(tmp_path, 3)
+    log.write()
+    [path] = log.paths()
+    with path.open("rb") as handle:
+        opened = OpenFile(pa.PythonFile(handle), str(path))
+        assert opened.behind_hole(100, 200) == 100
+        assert find_record(opened, 0, 1, log.file_bytes) == log.starts[1]
+        assert find_record(opened, 0, log.starts[2] + 1, log.file_bytes) == log.file_bytes
 
 
 def test_the_mark_says_the_end(tmp_path: Path) -> None:
