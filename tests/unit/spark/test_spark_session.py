@@ -143,6 +143,7 @@ def test_only_what_a_later_start_needs_stays_in_the_environment(java_home: Path)
         assert environment == {
             "JAVA_HOME": str(java_home),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "MIMALLOC_PURGE_DELAY": "1000",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
@@ -169,6 +170,7 @@ def test_the_environment_is_put_back_when_the_start_fails() -> None:
 @pytest.mark.usefixtures("java_home")
 def test_what_the_environment_says_already_is_left_alone() -> None:
     said = {"PYSPARK_PYTHON": "python9", "PYSPARK_DRIVER_PYTHON": "python8", "SPARK_LOCAL_IP": "10.0.0.1"}
+    said["MIMALLOC_PURGE_DELAY"] = "0"
     environment = dict(said)
     with starting_environment(HERE, environment):
         assert environment.items() >= said.items()
