@@ -10,7 +10,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 LEAF = Path("src/orbitmq/leaf")
-SOURCES = ("inner.py", "timer_rows.py", "word_sums.py")  # as in orbitmq.leaf
+SOURCES = ("inner.py", "timer_rows.py", "word_sums.py", "record_checks.py")  # as in orbitmq.leaf
 BUILD = Path("build/leaf")
 
 

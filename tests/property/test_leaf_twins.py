@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import mmap
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq import leaf
+from orbitmq.columns import records as bulk_records
+from orbitmq.columns import soundness
 from orbitmq.errors import RecordError
-from orbitmq.leaf import inner, timer_rows, word_sums
+from orbitmq.leaf import inner, record_checks, timer_rows, word_sums
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property
@@ -24,14 +29,14 @@ from orbitmq.timing.timer_files.wheel import SLOT
 from orbitmq.timing.timer_times import stored_due_time
 from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, timer_facts
 
-REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading, link)
+REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading, link, bulk_records, soundness)
 REFERENCES = leaf.REFERENCES
 
 
 @pytest.fixture(params=["interpreted", "compiled"], scope="module")
 def twin(request: pytest.FixtureRequest) -> Any:
     if request.param == "interpreted":
-        return SimpleNamespace(**vars(inner) | vars(timer_rows) | vars(word_sums))
+        return SimpleNamespace(**vars(inner) | vars(timer_rows) | vars(word_sums) | vars(record_checks))
     module, reason = leaf.load_extension()
     if module is None:
         pytest.skip(f"the extension was {reason}: run `make leaf`")
@@ -100,6 +105,14 @@ FIELDS = st.tuples(
 @given(FIELDS)
 def test_records(twin: Any, fields: tuple[Any, ...]) -> None:
     assert outcome(twin.encode_stored, *fields) == outcome(REFERENCES["encode_stored"], *fields)
+
+
+def encoded_or_nothing(fields: tuple[Any, ...]) -> bytes:
+    found = outcome(REFERENCES["encode_stored"], *fields)
+    return found if isinstance(found, bytes) else b""
+
+
+SEVERAL_RECORDS = st.lists(FIELDS.map(encoded_or_nothing), max_size=5).map(b"".join)
 
 
 @given(PROPERTIES | st.text(alphabet="ab\x01\x02ü", max_size=12))
@@ -342,3 +355,26 @@ def test_words_of_rows(twin: Any, sizes: list[int], words: list[int], odd: int, 
         found.append((outcome(function, *arguments), sums.tolist()))
     assert found[0] == found[1]
     assert (found[0][0] is ValueError) == (start < 0)
+
+
+@given(
+    mutated(SEVERAL_RECORDS),
+    st.integers(0, 3),
+    st.integers(0, 300),
+)
+def test_where_records_begin(twin: Any, data: bytes, start: int, cut: int) -> None:
+    end = max(len(data) - cut, start)
+    for view in (data, memoryview(data)):
+        assert twin.record_starts(view, start, end) == REFERENCES["record_starts"](view, start, end)
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=8), st.data())
+def test_wrong_sums(twin: Any, data: bytes, cuts: list[int], drawn: st.DataObject) -> None:
+    places = np.array(sorted(cuts), np.int64)
+    begins, ends = places[:-1], places[1:]
+    right = np.array([crc32(data[begin:end]) & 0x7FFFFFFF for begin, end in pairwise(sorted(cuts))], np.uint32)
+    wrong = drawn.draw(st.lists(st.booleans(), min_size=len(right), max_size=len(right)))
+    said = right ^ np.array(wrong, np.uint32)
+    found = twin.rows_with_wrong_sums(data, begins, ends, said, crc32)
+    assert found == REFERENCES["rows_with_wrong_sums"](data, begins, ends, said, crc32)
+    assert found == [row for row in range(len(right)) if wrong[row] and begins[row] < ends[row]]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orbitmq.columns.slices import binary_column, text_column, unaligned, values_of
+from orbitmq.columns.slices import binary_column, repeated_texts, text_column, unaligned, values_of
 from orbitmq.limits.columns import REPEATED_NAMES_LOOKED_AT
 from orbitmq.protocol.properties import decode_properties
 
@@ -57,6 +57,36 @@ class Entries:
     is_regular: bool
     """Nothing was dropped, every text ends in 0x02 or is empty, and no value contains 0x01."""
     _prefixes: npt.NDArray[np.uint64] | None = field(default=None, repr=False)
+    _common: tuple[bytes, ...] | None = field(default=None, repr=False)
+
+    @property
+    def common_names(self) -> tuple[bytes, ...]:
+        """The names of each message, where all have the same ones in the same order, as those of one producer have; else
+        empty. Cost: 20 ns for each property, once."""
+        if self._common is None:
+            self._common = self._find_common_names()
+        return self._common
+
+    def _find_common_names(self) -> tuple[bytes, ...]:
+        count = len(self.offsets) - 1
+        each = len(self.starts) // max(count, 1)
+        if not each or each > REPEATED_NAMES_LOOKED_AT or each * count != len(self.starts):
+            return ()
+        if not (np.diff(self.offsets) == each).all():
+            return ()
+        sizes = (self.marks - self.starts).reshape(count, each)
+        prefixes = self.prefixes.reshape(count, each)
+        if not ((sizes == sizes[0]).all() and (prefixes == prefixes[0]).all()):
+            return ()
+        names = tuple(
+            self.data[start:mark].tobytes()
+            for start, mark in zip(self.starts[:each].tolist(), self.marks[:each].tolist(), strict=True)
+        )
+        for place, name in enumerate(names):
+            for position in range(_PREFIX_BYTES, len(name)):
+                if not (self.data[self.starts[place::each] + position] == name[position]).all():
+                    return ()
+        return names
 
     @property
     def prefixes(self) -> npt.NDArray[np.uint64]:
@@ -72,6 +102,12 @@ class Entries:
     def values(self, name: str) -> Any:
         """The value of one property by message, null where it has none."""
         encoded = name.encode()
+        common = self.common_names
+        if common and encoded not in common:
+            return pa.nulls(len(self.offsets) - 1, pa.string())
+        if common.count(encoded) == 1:
+            of_name = slice(common.index(encoded), None, len(common))
+            return binary_column(self.buffer, self.marks[of_name] + 1, self.ends[of_name], _STRING)
         prefix = np.uint64(int.from_bytes(encoded[:_PREFIX_BYTES], "little"))
         found = np.flatnonzero((self.prefixes == prefix) & (self.marks - self.starts == len(encoded)))
         for position in range(_PREFIX_BYTES, len(encoded)):
@@ -93,9 +129,16 @@ class Entries:
         """Name to value by message. Cost: about 0.15 us for each property."""
         entries = self.without_repeats()
         offsets = pa.array(entries.offsets.astype(np.int32))
-        names = binary_column(entries.buffer, entries.starts, entries.marks, _STRING)
+        names = entries._names()
         values = binary_column(entries.buffer, entries.marks + 1, entries.ends, _STRING)
         return pa.MapArray.from_arrays(offsets, names, values)
+
+    def _names(self) -> Any:
+        """Of all entries, one behind the other."""
+        common = self.common_names
+        if not common:
+            return binary_column(self.buffer, self.starts, self.marks, _STRING)
+        return repeated_texts(common, len(self.offsets) - 1)
 
     def as_json(self) -> Any:
         """A JSON object in text by message."""
@@ -115,6 +158,9 @@ class Entries:
 
     def without_repeats(self) -> Entries:
         """The same without entries whose name comes again later in their message; itself when there are none."""
+        common = self.common_names
+        if common and len(set(common)) == len(common):
+            return self
         counts = np.diff(self.offsets)
         most = int(counts.max(initial=0))
         if most <= REPEATED_NAMES_LOOKED_AT and not self._may_repeat(most):

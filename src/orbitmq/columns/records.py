@@ -13,6 +13,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -28,9 +29,10 @@ from orbitmq.columns.hosts import host_column, offset_ids
 from orbitmq.columns.layout import Layout, locate
 from orbitmq.columns.properties import Entries, split
 from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema
-from orbitmq.columns.slices import Positions, binary_column, text_column, unaligned
+from orbitmq.columns.slices import Positions, binary_column, repeated_texts, text_column, unaligned
 from orbitmq.columns.soundness import wrong_sums, wrong_texts
 from orbitmq.errors import DamagedRecordError
+from orbitmq.leaf import twin
 from orbitmq.limits.columns import BATCH_BYTES, COLUMN_BYTES_MAX
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import MAGIC_AT, RECORD_BYTES_MIN, CheckStatus, MagicCode, check_record
@@ -77,7 +79,8 @@ class Examined(NamedTuple):
 def walk(data: Any, start: int = 0, until: int | None = None) -> Walk:
     """Where the records of `data` (any buffer) begin that lie whole between two positions, the first of them at `start`.
 
-    Only sizes and magic codes are looked at; a filler at the end of a file ends the walk. Cost: about 0.15 us a record.
+    Only sizes and magic codes are looked at; a filler at the end of a file ends the walk. Cost: about 0.15 us a record, 0.04
+    with the compiled leaf.
     """
     view = memoryview(data).cast("B")
     end = len(view) if until is None else min(until, len(view))
@@ -90,10 +93,13 @@ def walk(data: Any, start: int = 0, until: int | None = None) -> Walk:
     return Walk(starts, at, _why_stopped(view, at, end))
 
 
-def _chain(view: memoryview, start: int, end: int) -> Numbers:
-    """Where records begin, from size to size. Magic codes are looked at afterwards, all at once: in the loop they cost as
-    much as the sizes, and a chain that went astray is cut where it left the records."""
-    found: list[int] = []
+@twin
+def record_starts(view: Any, start: int, end: int) -> array[int]:
+    """Where records begin that lie whole in `view`, bytes, before `end`, from size to size; `start` is not negative.
+
+    Magic codes are not looked at: in this loop they cost as much as the sizes. Cost: 0.15 us a record, compiled 0.03.
+    """
+    found = array("q")
     add, read = found.append, _SIZE.unpack_from
     at, last = start, end - RECORD_BYTES_MIN
     while at <= last:
@@ -104,6 +110,13 @@ def _chain(view: memoryview, start: int, end: int) -> Numbers:
         at += size
     if at > end:
         found.pop()
+    return found
+
+
+def _chain(view: memoryview, start: int, end: int) -> Numbers:
+    """The same as far as magic codes are those of records: they are compared all at once, and a chain that went astray is
+    cut where it left the records."""
+    found = record_starts(view, start, end)
     starts = np.array(found, np.int64)
     if not found:
         return starts
@@ -139,7 +152,7 @@ def examine(data: Any, starts: Positions, *, base: int | None = None, sums: bool
     if base is not None:
         wrong |= layout.numbers("physicalOffset") != layout.starts + base
     if sums:
-        wrong |= wrong_sums(memoryview(buffer), layout)
+        wrong |= wrong_sums(data if isinstance(data, bytes) else buffer.to_pybytes(), layout)
     if wrong.any():
         for row in np.flatnonzero(wrong).tolist():
             damaged.append(_damage(buffer, int(rows[row]), int(layout.starts[row]), base, sums=sums))
@@ -249,7 +262,11 @@ def layout_batch(
         elif name in ("bornHost", "storeHost"):
             arrays.append(host_column(layout, name))
         elif name == "brokerName":
-            arrays.append(pa.nulls(layout.count, pa.string()) if broker_name is None else _repeat(broker_name, layout))
+            arrays.append(
+                pa.nulls(layout.count, pa.string())
+                if broker_name is None
+                else repeated_texts([broker_name.encode()], layout.count)
+            )
         elif name == "properties" and properties is PropertiesAs.RAW:
             arrays.append(stored)
         else:
@@ -275,10 +292,6 @@ def topics(buffer: pa.Buffer, layout: Layout) -> Any:
     """The topics of sound records."""
     texts, _ = text_column(binary_column(buffer, layout.topic_at, layout.topic_end))
     return texts
-
-
-def _repeat(text: str, layout: Layout) -> Any:
-    return pa.repeat(pa.scalar(text, pa.string()), layout.count)
 
 
 def _times(milliseconds: Numbers) -> Any:

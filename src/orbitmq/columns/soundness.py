@@ -6,12 +6,15 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orbitmq.columns.layout import Bytes, Flags, Layout
+from orbitmq.columns.layout import Bytes, Flags, Layout, Numbers, only_topic
 from orbitmq.columns.slices import binary_column, is_text, text_column, values_of
+from orbitmq.leaf import twin
 from orbitmq.protocol.checksum import crc32
 
 _TOP_BIT_OFF = 0x7FFFFFFF
@@ -22,23 +25,42 @@ def wrong_texts(buffer: pa.Buffer, data: Bytes, layout: Layout, *, written: bool
     wrong = np.zeros(layout.count, bool)
     if not layout.count:
         return wrong
+    if written:
+        wrong |= (layout.ends > layout.properties_at) & (data[layout.ends - 1] == 0)
+    topic = only_topic(data, layout)
+    if topic is not None:
+        if (written and 0 in topic) or str(topic, "utf-8", "replace").encode() != topic:
+            wrong[:] = True
+        return wrong
     topics = binary_column(buffer, layout.topic_at, layout.topic_end)
     if not is_text(topics):
         changed = text_column(topics)[1]
         assert changed is not None
         wrong |= changed
     if written:
-        wrong |= (layout.ends > layout.properties_at) & (data[layout.ends - 1] == 0)
         _, topic_bytes, offsets = values_of(topics)
         zeros = np.flatnonzero(topic_bytes == 0)
         wrong[np.searchsorted(offsets, zeros, side="right") - 1] = True
     return wrong
 
 
-def wrong_sums(data: memoryview, layout: Layout) -> Flags:
-    """Records whose body has another checksum than they say; an empty body has none. Cost: 0.25 us a record and the sum."""
-    said = layout.numbers("bodyCrc").astype(np.uint32)
-    bodies = map(data.__getitem__, map(slice, layout.body_at.tolist(), layout.body_end.tolist()))
-    computed: npt.NDArray[np.uint32] = np.fromiter(map(crc32, bodies), np.uint32, layout.count)
-    wrong: Flags = ((computed & np.uint32(_TOP_BIT_OFF)) != said) & (layout.body_end > layout.body_at)
+def wrong_sums(data: bytes, layout: Layout) -> Flags:
+    """Records whose body has another checksum than they say; an empty body has none."""
+    wrong = np.zeros(layout.count, bool)
+    said = layout.numbers("bodyCrc").astype(np.uint32, copy=False)
+    wrong[rows_with_wrong_sums(data, layout.body_at, layout.body_end, said, crc32)] = True
+    return wrong
+
+
+@twin
+def rows_with_wrong_sums(
+    data: bytes, begins: Numbers, ends: Numbers, said: npt.NDArray[np.uint32], crc32: Callable[[bytes], int]
+) -> list[int]:
+    """Rows n where `data[begins[n]:ends[n]]` is not empty and has another sum than `said[n]`, top bits aside.
+
+    Cost: a copy, the sum, and 0.35 us a row, compiled 0.2: of 1 KB half of what a view of each body took.
+    """
+    bodies = map(data.__getitem__, map(slice, begins.tolist(), ends.tolist()))
+    computed: npt.NDArray[np.uint32] = np.fromiter(map(crc32, bodies), np.uint32, len(begins))
+    wrong: list[int] = np.flatnonzero(((computed & np.uint32(_TOP_BIT_OFF)) != said) & (ends > begins)).tolist()
     return wrong

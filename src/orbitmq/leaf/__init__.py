@@ -8,8 +8,8 @@ Rules of this package
    of orbitmq.
 2. The plain function beside the decorator is the reference and says what the function promises. A twin does the same, or
    answers None where its reference is allowed to, and leaves the work to it.
-3. `inner.py`, `timer_rows.py` and `word_sums.py` are the sources of the extension and are importable as they are: the tests run the
-   reference, the sources interpreted, and the extension over the same inputs.
+3. `inner.py`, `timer_rows.py`, `word_sums.py` and `record_checks.py` are the sources of the extension and are importable as they
+   are: the tests run the reference, the sources interpreted, and the extension over the same inputs.
 4. Bounds checks stay on. No pointers, no unchecked casts.
 
 `ORBITMQ_LEAF=off` leaves the extension unused; `ORBITMQ_LEAF=required` refuses to run without it.
@@ -27,7 +27,9 @@ from orbitmq.errors import ConfigurationError
 
 SWITCH: Final = "ORBITMQ_LEAF"
 EXTENSION: Final = "orbitmq.leaf.inner_compiled"
-SOURCES: Final = tuple(f"{__path__[0]}/{name}" for name in ("inner.py", "timer_rows.py", "word_sums.py"))
+SOURCES: Final = tuple(
+    f"{__path__[0]}/{name}" for name in ("inner.py", "timer_rows.py", "word_sums.py", "record_checks.py")
+)
 """In the order in which they are compiled as one module. As text: importing pathlib would cost every client 4 ms."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -1,4 +1,4 @@
-# C types of `inner.py`, `timer_rows.py` and `word_sums.py`. Only speed depends on this file: without it the extension does the same, slower.
+# C types of `inner.py`, `timer_rows.py`, `word_sums.py` and `record_checks.py`. Only speed depends on this file: without it the extension does the same, slower.
 cimport cython
 
 cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
@@ -135,3 +135,14 @@ cdef unsigned long long WORD
     begin=cython.longlong, end=cython.longlong, at=cython.size_t, total=cython.ulonglong, word=cython.ulonglong,
 )
 cpdef add_words(words, starts, powers, inverses, unsigned long long odd, sums)
+
+cdef long long WHOLE_RECORD_MIN, SUM_BITS
+
+@cython.locals(data="const unsigned char[::1]", at=cython.Py_ssize_t, last=cython.Py_ssize_t, size=cython.longlong, place=cython.Py_ssize_t)
+cpdef record_starts(view, Py_ssize_t start, Py_ssize_t end)
+
+@cython.locals(
+    first="const long long[::1]", behind="const long long[::1]", sums="const unsigned int[::1]", row=cython.Py_ssize_t,
+    begin=cython.Py_ssize_t, end=cython.Py_ssize_t, found=cython.longlong, wrong=list,
+)
+cpdef list rows_with_wrong_sums(bytes data, begins, ends, said, crc32)

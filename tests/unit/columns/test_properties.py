@@ -19,6 +19,10 @@ TEXTS = {
     "many names": [b"".join(b"n%d\x01v\x02" % (number % 40) for number in range(60)), b"n\x01v\x02"],
     "not UTF-8": [b"a\x01\xc3", b"\xa9b\x01c\x02", b"\xff\x01\xff\x02"],
     "what JSON escapes": [b'a\x01"\\\x02', b"b\x01\n\x02", "ü\x01\u2028\x02".encode(), b"c\x01d\x02"],
+    "the same names": [b"a\x01%d\x02long-nam-1\x01v\x02" % number for number in range(5)],
+    "names that end otherwise": [b"a\x01b\x02long-nam-1\x01c\x02", b"a\x01d\x02long-nam-2\x01e\x02"],
+    "the same names, one twice": [b"a\x01b\x02c\x01d\x02a\x01e\x02", b"a\x01f\x02c\x01g\x02a\x01h\x02"],
+    "as many names": [b"a\x01b\x02c\x01d\x02", b"c\x01f\x02a\x01g\x02"],
     "none at all": [b"", b""],
     "no message": [],
 }  # fmt: skip
@@ -34,3 +38,11 @@ def test_maps_texts_and_single_values(stored: list[bytes]) -> None:
     assert [json.loads(text) for text in entries.as_json().to_pylist()] == plain
     for name in ("a", "aa", "c", "long-nam-1", "long-nam-2", "n5", "ü", "absent"):
         assert entries.values(name).to_pylist() == [values.get(name) for values in plain], name
+
+
+def test_names_are_common_where_every_message_has_the_same_in_the_same_order() -> None:
+    common = {name: split(pa.array(stored, pa.binary())).common_names for name, stored in TEXTS.items()}
+    assert {name: names for name, names in common.items() if names} == {
+        "the same names": (b"a", b"long-nam-1"),
+        "the same names, one twice": (b"a", b"c", b"a"),
+    }

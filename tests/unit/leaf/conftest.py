@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from orbitmq import leaf
-from orbitmq.leaf import inner, timer_rows, word_sums
+from orbitmq.columns import records as bulk_records
+from orbitmq.columns import soundness
+from orbitmq.leaf import inner, record_checks, timer_rows, word_sums
 from orbitmq.protocol import batches, javahash, properties, records
 from orbitmq.store import index_batch, reading
 from orbitmq.timing import restoring
 
-TWINS = (javahash, properties, records, batches, index_batch, reading, restoring)
+TWINS = (javahash, properties, records, batches, index_batch, reading, restoring, bulk_records, soundness)
 """The modules whose functions have twins; importing them fills `leaf.REFERENCES`."""
 
 
@@ -39,7 +41,7 @@ def way(request: pytest.FixtureRequest) -> Way:
     if request.param == "reference":
         return Way("reference", reference)
     if request.param == "interpreted":
-        return Way("interpreted", (vars(inner) | vars(timer_rows) | vars(word_sums)).__getitem__)
+        return Way("interpreted", (vars(inner) | vars(timer_rows) | vars(word_sums) | vars(record_checks)).__getitem__)
     module, reason = leaf.load_extension()
     if module is None:
         pytest.skip(f"the extension was {reason}: run `make leaf`")

@@ -251,3 +251,14 @@ def test_rows_of_words_lie_one_behind_the_other(way, bounds) -> None:
     words, sums = np.arange(8, dtype=np.uint64), np.zeros(3, np.uint64)
     with pytest.raises(ValueError, match="bound"):
         way.add_words(words, np.array(bounds), words, words, 3, sums)
+
+
+def test_records_are_followed_until_one_is_not_whole_or_too_short(way) -> None:
+    one, other = encode(way), encode(way, body=b"longer")
+    data = b"xy" + one + other + bytes(90)
+    begins = [2, 2 + len(one)]
+    assert list(way.record_starts(data, 2, len(data) - 90)) == begins
+    assert list(way.record_starts(data, 2, len(data))) == begins
+    assert list(way.record_starts(memoryview(data), 2, len(data) - 91)) == begins[:1]
+    assert list(way.record_starts(data, 2, 2 + len(one) - 1)) == []
+    assert list(way.record_starts(b"\xff" * 200, 0, 200)) == []

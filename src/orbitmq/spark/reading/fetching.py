@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from array import array
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -287,7 +288,7 @@ class _RangeReader:
 
         from orbitmq.columns.records import examine, record_batches
 
-        found: list[int] = []
+        found = array("q")
         for segment in segments:
             found += self._starts(line, segment)
         if not found:
@@ -330,19 +331,18 @@ class _RangeReader:
         content = bytes(line.buffer.data[position : position + min(max(size, RECORD_BYTES_MIN), QUARANTINED_BYTES_MAX)])
         self._tell(self._queue, self._offset_at(line, position), why, content)
 
-    def _starts(self, line: Line, segment: Segment) -> list[int]:
+    def _starts(self, line: Line, segment: Segment) -> array[int]:
         """Where the records of one answer begin that belong to its ask."""
+        from orbitmq.columns.records import record_starts
+
         data = line.buffer.data
-        found: list[int] = []
-        at, last, size = segment.at, segment.end - RECORD_BYTES_MIN, RECORD_BYTES_MIN
-        while (
-            at <= last and size >= RECORD_BYTES_MIN
-        ):  # answers are short, and `columns.walk` pays off with longer chains
-            found.append(at)
-            (size,) = _size_at(data, at)
-            at += size
+        found = record_starts(data, segment.at, segment.end)
+        at = segment.at
+        if found:
+            at = found[-1] + _size_at(data, found[-1])[0]
         if at != segment.end:
-            raise self._damaged(line, found[-1] if found else at, "its size does not fit the answer that brought it")
+            strange = at if segment.end - at >= RECORD_BYTES_MIN or not found else found[-1]
+            raise self._damaged(line, strange, "its size does not fit the answer that brought it")
         ask = segment.ask
         if segment.next_offset > ask.end:
             while found and self._offset_at(line, found[-1]) >= ask.end:
