@@ -184,7 +184,8 @@ def _time(begin_ms: int, width_ms: int) -> datetime:
 def _time_axis(axes: Axes) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(tz=UTC, maxticks=9)  # type: ignore[no-untyped-call]
+    # With five ticks at least there are lengths of time, four hours and a half among them, that no interval suits.
+    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
     axes.margins(x=0.01)
