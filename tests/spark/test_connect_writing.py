@@ -46,6 +46,21 @@ except Exception as error:
 """
 
 
+def printed_by(program: str, folder: Path, *arguments: str) -> list[str]:
+    """The lines of a Python program that runs in `folder` with an empty PATH, and has to succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
 def test_a_client_writes_in_batches_in_a_stream_and_by_pipelines(
     connect_server: str, server: ServedProcess, name_server: str, topic: str, tmp_path: Path
 ) -> None:
@@ -54,17 +69,8 @@ def test_a_client_writes_in_batches_in_a_stream_and_by_pipelines(
     with connect(name_server) as client, client.producer("senders") as producer:
         for number in range(3):
             producer.send(f"%DLQ%{topic}", f"letter {number}".encode())
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, connect_server, name_server, topic, str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == ["replayed 1500 1000", "redriven 3 3", "ConfigurationError True"]
+    said = printed_by(PROGRAM, tmp_path, connect_server, name_server, topic, str(tmp_path))
+    assert said == ["replayed 1500 1000", "redriven 3 3", "ConfigurationError True"]
     batch = Counter(f"batch {number}".encode() for number in range(1_000))
     assert bodies(name_server, topic) == batch + Counter(f"stream {number}".encode() for number in range(500))
     assert bodies(name_server, f"{topic}-again") == batch + Counter(f"letter {number}".encode() for number in range(3))
@@ -104,16 +110,7 @@ def test_a_client_schedules_and_compacts(
     server = serve("owner", settings=settings)
     server.create_topic("renewals", 2)
     name_server = f"127.0.0.1:{server.name_port}"
-    done = subprocess.run(
-        [sys.executable, "-c", FAR, connect_server, name_server, "renewals", str(far_table)],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    said = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = printed_by(FAR, tmp_path, connect_server, name_server, "renewals", str(far_table))
+    said = [json.loads(line) for line in lines]
     assert said == [[30, 9, 1], [30, 9, 1], [60, 4, True], ["ConfigurationError", True]]
     assert len((tmp_path / "far-aside-1.jsonl").read_text().splitlines()) == 1
