@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
 
-RETRY_NS: Final = 1_000_000_000
-"""Pause after an action has raised: what it leaves undone is not forgotten, and does not fill the log."""
+from orbitmq.limits.clock import DEADLINE_RETRY_NS
 
 
 class Deadlines:
@@ -67,5 +65,5 @@ class Deadlines:
                 try:
                     self._actions[name]()
                 except Exception:
-                    self.arm(name, now_ns + RETRY_NS)
+                    self.arm(name, now_ns + DEADLINE_RETRY_NS)
                     raise

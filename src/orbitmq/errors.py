@@ -74,6 +74,10 @@ class StoreUnwritableError(StoreError):
     """The store accepts no messages at present: disk full, failed write or fsync, or shut down."""
 
 
+class JobRefusedError(StoreError):
+    """Work for a thread found no place there. Nothing of it was done; it may be asked for again."""
+
+
 class ClientError(OrbitError):
     """A client call failed."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.deadlines import RETRY_NS, Deadlines
+from orbitmq.deadlines import Deadlines
+from orbitmq.limits.clock import DEADLINE_RETRY_NS
 
 
 def table(*names: str) -> tuple[Deadlines, list[str]]:
@@ -80,10 +81,10 @@ def test_an_action_that_raises_is_tried_again_after_a_pause() -> None:
     deadlines, _ = table()
     deadlines.define("a", lambda: 1 / 0)  # type: ignore[arg-type, return-value]
     deadlines.arm("a", 1)
-    for now_ns in (10, 10 + RETRY_NS, 10 + 2 * RETRY_NS):
+    for now_ns in (10, 10 + DEADLINE_RETRY_NS, 10 + 2 * DEADLINE_RETRY_NS):
         with pytest.raises(ZeroDivisionError):
             deadlines.run_due(now_ns)
-        assert deadlines.next_ns == now_ns + RETRY_NS
+        assert deadlines.next_ns == now_ns + DEADLINE_RETRY_NS
 
 
 def test_a_name_without_an_action_is_a_mistake() -> None:

@@ -29,6 +29,12 @@ HELD_PULLS_MAX: Final = 100_000
 HELD_PULLS_PER_QUEUE_MAX: Final = 4_096
 """Pulls waiting on one message queue: every arrival looks at all of them."""
 
+PULL_EXPRESSION_CHARS_MAX: Final = 65_536
+"""Characters of a pull's tag expression, its own or of its group's subscription: parsing 10,000 tags holds the loop for 10 ms."""
+
+PULL_TAGS_MAX: Final = 1_000_000
+"""Tags in the tests of all pulls that wait, 80 bytes each; tests of up to four are not counted."""
+
 PULL_SUSPEND_MS_MAX: Final = 120_000
 """Longest wait of a held pull; a connection that is silent for longer is closed anyway."""
 
@@ -67,6 +73,12 @@ clients can be asked at once."""
 CONSUME_STATS_QUEUES_MAX: Final = 50_000
 """Message queues in one report about the progress of all groups: about 10 MB of JSON and half a second."""
 
+CUT_OFFSETS_LOGGED_MAX: Final = 100
+"""Saved offsets beyond their queues that a start names one by one; the rest is a count."""
+
+NAMED_TOPICS_MAX: Final = 20
+"""Topics without a table that a start names; the others are counted."""
+
 NOTED_OFFSETS_MAX: Final = 1_000
 """Pairs of group and topic whose commits beyond the end were logged; later ones are only counted."""
 
@@ -91,20 +103,78 @@ ONCE_KEY_BYTES_MAX: Final = 1_024
 """The key of a send, in characters: it is hashed, and stays in the properties of the message."""
 
 ONCE_SCOPES_MAX: Final = 20_000
-"""Scopes remembered at a time: one for every connection a listener takes."""
-
-ONCE_KEYS_PER_EPOCH_MAX: Final = 1_000_000
-"""Keys of one epoch of a scope: the largest batch a job should repeat as a whole. The tables of a scope are made for it."""
+"""Scopes remembered at a time: one for every connection a listener takes. Three quarters of them may be of one owner, transient, or
+of lasting names without `/`."""
 
 ONCE_MEMORY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Default of `idempotenceMemoryMax`: 1.6 million keys."""
+"""Default of `idempotenceMemoryMax`: 1.6 million keys of small epochs, 5.5 million of large ones."""
+
+ONCE_FINISHED_MAX: Final = 100_000
+"""Finished scopes and batches remembered at a time, 700 bytes each: one every 2.6 s for three days. Beyond it the oldest goes, and a
+repeat of that one is stored again."""
 
 ONCE_FINISHED_IDLE_MS: Final = 3_600_000
 """Rest after which a scope may be forgotten that its sender has finished with for good. What is kept of it until then refuses the
 sends of somebody who was replaced and does not know it yet."""
+
+ONCE_ENDED_TOPICS_MAX: Final = 10_000
+"""Deleted topics whose sends are known to have ended, while one of them may be remembered: as many as topics that exist."""
 
 ONCE_SCOPES_LISTED_MAX: Final = 64
 """Scopes in one answer: a sender looks for its own, of which there is one for every set of brokers it has sent to."""
 
 ONCE_TRANSIENT_IDLE_MS: Final = 60_000
 """Rest after which a transient scope may be forgotten. Clients promise not to repeat a send after that."""
+
+# --- reading from the disk -----------------------------------------------------------------------------------------
+COLD_PULLS_OF_PEER_MAX: Final = 2
+"""Pulls of one connection that are read from the disk at a time: the next is read while one is being sent."""
+
+COLD_PULLS_AT_ONCE_MAX: Final = 64
+"""Pulls that are read from the disk at a time: 16 MiB of the largest answers."""
+
+COLD_PULLS_WAITING_MAX: Final = 20_000
+"""Pulls that wait for their turn to be read from the disk: one of every connection."""
+
+CLIENT_ANSWER_WAIT_MS: Final = 10_000
+"""How long a client may take; RocketMQ's value for forwarded calls."""
+
+CLIENT_STATUS_WAIT_MS: Final = 4_000
+"""The same for 223, which asks every client of a group: less than the five seconds that tools wait themselves, so that
+those that do answer are heard."""
+
+LATENCY_SPAN_NS: Final = 60_000_000_000
+"""Percentiles of durations are taken from the span that is running and the one before it."""
+
+STATISTICS_SAMPLE_NS: Final = 10_000_000_000
+"""Time between two samples of the counters; the shortest rate that is shown covers as much."""
+
+TRAFFIC_STEP_NS: Final = 10_000_000_000
+"""The finest step; coarser ones are multiples of it."""
+
+HELD_CHECK_NS: Final = 5_000_000_000
+"""Every held pull is compared with the queue's maximum offset this often, whatever arrivals said."""
+
+QUEUE_LOCK_LIFE_NS: Final = 60_000_000_000
+"""Java clients renew every 20 s and give up a lock after 30 s without an answer."""
+
+REPLY_PUSH_TIMEOUT_MS: Final = 10_000
+"""How long the one who asked may take to confirm a reply; RocketMQ's value."""
+
+TABLE_RETRY_NS: Final = 5_000_000_000
+"""After a table could not be saved, how long to wait before trying again without a change."""
+
+SCOPE_TOUCH_MS: Final = 1_000
+"""How exactly the last use of a scope is known."""
+
+SCOPES_EXPIRED_AT_ONCE_MAX: Final = 16
+"""Scopes forgotten in one step."""
+
+KEY_DIRECTORY_BITS_MAX: Final = 24
+"""Of the directory: a billion keys."""
+
+SCOPE_BEGINNINGS_MAX: Final = 4
+"""Spark's prefixes end with the first `@`, or a later one where the name of a job has some."""
+
+TIMER_TOPIC_NAMES_MAX: Final = 10_000
+"""Topics whose bytes are remembered; beyond it they are made anew."""

@@ -105,8 +105,8 @@ REDRIVE_REFUSALS_KEPT_MAX: Final = 100
 """Dead letters that cannot be sent and are named in the account of a run; further ones are counted."""
 
 REDRIVE_SCOPE_LETTERS: Final = 200_000
-"""Dead letters of a queue that share a scope. A broker takes a million keys of one (ONCE_KEYS_PER_EPOCH_MAX): so many letters may be
-redriven to five targets, or five times with `again`, before it forgets them."""
+"""Dead letters of a queue that share a scope. A scope of a broker grows with what was ever
+redriven in it, and one of its owners may have three quarters of its memory."""
 
 # --- blocking client -----------------------------------------------------------------------------------------------
 SYNC_ACK_DELAY_MS: Final = 10
@@ -130,10 +130,3 @@ BULK_PULLS_MAX: Final = 128
 BULK_REQUEST_BYTES_MAX: Final = 49_152
 """Bytes of the requests of one wave: they fit into the buffers of the kernel, so that writing them cannot wait for a server that
 waits for its answers to be read."""
-
-# --- the far table ---------------------------------------------------------------------------------------------------
-FAR_TABLE_PATIENCE_MS: Final = 60_000
-"""A request about the far table is repeated for this long while its owner is away: a restart, or a move to another machine."""
-
-FAR_TABLE_RETRY_MS: Final = 500
-"""Pause between two attempts."""

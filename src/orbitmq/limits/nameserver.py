@@ -25,3 +25,9 @@ NAMESERVER_KV_BYTES_MAX: Final = 16 * 1024 * 1024
 
 NAMESERVER_ROUTE_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Encoded route answers kept; beyond it the cache starts again empty."""
+
+BROKER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
+"""Longest life of a registration that a sender may ask for: a broker that is gone does not stay in the routes for ever."""
+
+BROKER_TIMEOUT_MS: Final = 120_000
+"""Life of a registration whose sender names none."""

@@ -31,6 +31,10 @@ RECURRENCE_CATCH_UP_MAX: Final = 1_000
 RECURRENCE_GRACE_MS: Final = 60_000
 """How late a run may begin that is not to be made up for: an orderly restart of the broker is not down time."""
 
+RECURRENCE_AHEAD_MS_MAX: Final = 3_600_000
+"""How far ahead of the clock a message may be settled: the hour of summer time is waited for, so that no run comes twice; more is the
+mistake of a clock, which is shown and can be put right."""
+
 RECURRENCE_PREVIEW_MAX: Final = 1_000
 """Runs that are shown at a time."""
 

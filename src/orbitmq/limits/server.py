@@ -13,6 +13,10 @@ CONNECTIONS_MAX: Final = 20_000
 DESCRIPTORS_MAX: Final = 1_048_576
 """To this the server raises its own limit of open files, where the system allows it; Linux's usual maximum."""
 
+OPEN_FILES_MAX: Final = 32_768
+"""Open and mapped files of the store at a time, where descriptors are plenty: half of the mappings that Linux lets a process have
+(`vm.max_map_count`), though only a quarter of these files is mapped."""
+
 CONNECTION_IDLE_MS: Final = 120_000
 """A connection without a byte in either direction for this long is closed; RocketMQ's value, clients rely on it."""
 
@@ -25,12 +29,23 @@ WRITE_HIGH_WATER_BYTES: Final = 1_048_576
 WRITE_LOW_WATER_BYTES: Final = 262_144
 """Unsent bytes below which a blocked connection is read again."""
 
+UNSENT_PAUSE_BYTES: Final = 65_536
+"""Bytes that a socket has not taken above which a connection gets nothing new: the kernel's buffer before it holds megabytes, which keep
+a reader busy meanwhile."""
+
+UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
+"""What waits to leave, of all connections of a listener. A connection may fill a sixteenth of what is left of it; where nothing is
+left, each that takes its answers gets one at a time."""
+
+UNSENT_SHARE: Final = 16
+"""Part of the free room that one connection may fill: many readers that do not read leave room for those that do."""
+
 WRITE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes of a connection at which it is cut: answers to requests that were accepted before it blocked fit."""
 
 HELD_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of frames that have not arrived whole, and of requests whose senders take no answers, of all connections of a
-listener: sixteen frames of the largest size."""
+"""Bytes of frames that have not arrived whole, and memory of requests whose senders take no answers, of all connections of
+a listener: sixteen frames of the largest size, or 700,000 pulls."""
 
 REQUESTS_TO_PEER_MAX: Final = 256
 """Requests of ours to one client that wait for its answer; RocketMQ allows 64 for a whole server."""
@@ -39,7 +54,7 @@ WAITING_REQUESTS_MAX: Final = UNANSWERED_SENDS_MAX
 """Requests that were read and wait to be handled, of all connections, together with sends that wait for their flush."""
 
 WAITING_REQUESTS_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of the requests that wait to be handled: sixteen bodies of the largest size, or 10,000 of 6 KiB."""
+"""Memory of the requests that wait to be handled: sixteen bodies of the largest size, or 10,000 of 4 KiB."""
 
 TURN_SLICE_MS: Final = 20
 """How long a loop turn reads and handles before what it did is written and answered; under a flood reading and handling
@@ -141,3 +156,16 @@ LOG_WORDINGS_MAX: Final = 1_024
 
 LOOP_STALL_MS: Final = 250
 """A loop turn, or a timer's delay, of this length is a stall: it is counted, and reported in the log."""
+
+OUTPUT_JOIN_BYTES_MAX: Final = 16_384
+"""Parts up to this size (on average) are joined with their neighbours before writing: a copy costs less than a place in
+a write vector."""
+
+REGISTRATION_WAIT_MS: Final = 2_000
+"""How long the start waits for name servers; those that are down are tried again in the background."""
+
+FILES_MIN: Final = 128
+"""Descriptors kept for files, pipes and the event loop, however few there are."""
+
+ANNOUNCEMENT_WAIT_MS: Final = 2_000
+"""How long the answer to a change of a topic waits for name servers; below the patience of every client."""

@@ -118,40 +118,18 @@ REDRIVE_IN_FLIGHT_MAX: Final = 128
 SPARK_BROKEN_ROWS_MAX: Final = 10_000
 """Rows of one task that cannot be scheduled and are put aside; more of them are no exceptions. The driver holds a kilobyte for each."""
 
-SCHEDULE_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Rows of one file of the far table as they are in memory, before they are compressed: a task holds them three times."""
+SCHEDULE_FILE_BYTES: Final = 48 * 1024 * 1024
+"""Records of one file that is loaded into a far tier, before they are compressed. A task holds them three times; a broker that writes
+the file anew takes six times that."""
+
+SCHEDULE_PROBES: Final = 8
+"""Tasks that look whether their machine sees the storage of a far tier, before any writes there."""
+
+SCHEDULE_LOAD_PAUSE_MS: Final = 200
+"""Pause between two questions how far a broker is with the files of a job."""
 
 SCHEDULE_NEAR_PARTS: Final = 16
-"""Parts of the near rows of a job. A broker remembers a million keys of each while it is sent."""
-
-SCHEDULE_ATTEMPTS_MAX: Final = 5
-"""Times that the files of a job are trimmed because the frontier moved past their first rows, before the job is given up."""
-
-SCHEDULE_AGE_MS_MAX: Final = 86_400_000
-"""Age of an attempt whose files are still added. Files that nobody lists are removed a day later than that."""
-
-COMPACT_RANGE_BYTES: Final = 192 * 1024 * 1024
-"""Rows that one task of a compaction puts together, uncompressed: it holds them about three times."""
-
-COMPACT_ROUND_BYTES: Final = 16 * 1024**3
-"""Files, as they are stored, that one round of a compaction replaces. What is lost when the race for them is lost."""
-
-COMPACT_DAY_ROWS_MIN: Final = 50_000
-"""Rows of a range below which a day gets no file of its own: files of fewer megabytes than four cost more than they help, and a table of
-ten years would have thousands of them after every round."""
-
-COMPACT_DAY_FILES_MAX: Final = 8
-"""Small files of one day beyond which they become one."""
-
-COMPACT_ROUND_FILES: Final = 64
-"""Files of one round. A range of COMPACT_RANGE_BYTES then takes three megabytes of each, where a row group has about five: row groups are
-read two or three times. With ten times as many files they were read twenty times."""
-
-COMPACT_ROUNDS_MAX: Final = 1_000
-"""Rounds of one run: at 16 GiB each, more than a table holds."""
-
-COMPACT_LOST_MAX: Final = 5
-"""Races lost one after the other before a compaction gives up."""
+"""Parts of the near rows of a job. A broker remembers the keys of each while it is sent."""
 
 REDRIVE_TASKS: Final = 8
 """Tasks that share a slice of dead letters; each sends some thousand a second."""

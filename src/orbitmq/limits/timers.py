@@ -18,6 +18,13 @@ TIMER_CHAIN_UNITS_MAX: Final = 100_000
 """Units that one step of a walk along a slot reads at most: about 50 ms of work and 20 MB."""
 
 # --- release -------------------------------------------------------------------------------------------------------
+RELEASE_BATCH_MAX: Final = 256
+"""Messages released, or pending records put again, in one loop turn: about 3 ms of work, 8 ms where nothing is compiled."""
+
+RELEASE_BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What they may take together, the first of them aside: one of the largest takes some 10 ms to copy, check and write, and other sends
+have their turn before the next."""
+
 TIMER_READ_AHEAD_RECORDS_MAX: Final = 2_048
 """Timer records read before their time that wait to be delivered: more than a second of them at the rate a disk gives."""
 
@@ -51,6 +58,10 @@ TIMER_SLOT_WALKED_MAX: Final = 4_000
 TIMER_SLOT_READ_MAX: Final = 200
 """records of its topic read: two more."""
 
+TIMER_COPIES_APART_MS_MAX: Final = 3_600_000
+"""How far apart the due times of two copies of one message may be, of those that were never moved: a producer's retry with a delay
+begins to wait seconds later than its first attempt. What is further away is not looked for where that would cost a look into the
+far tier, or into old files of the key index."""
 TIMER_PAST_READ_MAX: Final = 32
 """Records with one unique key or key that are looked at to tell what became of a message; the newest of them."""
 

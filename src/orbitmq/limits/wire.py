@@ -8,6 +8,10 @@ from typing import Final
 FRAME_BYTES_MAX: Final = 16_777_216
 """Largest frame on the wire, the four length bytes included; the limit of RocketMQ's decoder."""
 
+HEADER_BYTES_MAX: Final = 524_288
+"""Largest header that a server reads: the longest tag expression of a pull with every character escaped, and a third more. RocketMQ has
+no bound of its own; one of 12 MB with a million fields held the loop for a second."""
+
 # --- messages ------------------------------------------------------------------------------------------------------
 BODY_BYTES_MAX: Final = 4_194_304
 """Default of `maxMessageSize`: largest body, and largest sum of a batch."""
@@ -17,6 +21,15 @@ RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
 
 PROPERTIES_BYTES_MAX: Final = 32_767
 """The length of the encoded properties is a signed 16-bit number in the record."""
+
+PROPERTIES_ROOM_BYTES: Final = 1_024
+"""Of the properties of a new message, what stays free for those that it may get later: while it waits for a time (slot, due time,
+hops, source), in its group's retry topic, and as a dead letter (`RETRY_TOPIC`, `ORIGIN_MESSAGE_ID`, `DLQ_ORIGIN_*`, a group of 255
+characters in `REAL_TOPIC`). A test adds them up. What waits for a time leaves twice the length of its unique key free beside that:
+after some reschedules it waits under another key, and its cancel record names the key three times."""
+
+PROPERTIES_PLAIN_MAX: Final = 10_000
+"""Properties up to this leave that room whatever their unique key, so that nothing has to be reckoned."""
 
 TOPIC_BYTES_MAX: Final = 127
 """Ordinary topics: the length is a signed byte in V1 records."""

@@ -57,6 +57,23 @@ def decode_block(data: bytes | memoryview, at: int) -> RawBlock | None:
     return RawBlock(kind, view[at + BLOCK_HEAD.size : end], end)
 
 
+def check_version(name: str, found: int, known: int) -> None:
+    """Raises StoreDamagedError for a file of a later version than this program knows: it must not be taken for a damaged one,
+    which would be made again in the old form."""
+    if found > known:
+        raise StoreDamagedError(
+            f"{name} has version {found}: a later version of orbitmq wrote it, this one knows {known}",
+            remedy="run the later version again; stores are not taken back to earlier ones",
+        )
+
+
+def check_magic(name: str, content: bytes | memoryview, magic: bytes) -> None:
+    """`check_version` by the digit that ends the first eight bytes; a file of another kind or none is left to its reader."""
+    found = bytes(content[:MAGIC_BYTES])
+    if found[:-1] == magic[:-1] and found[-1:].isdigit():
+        check_version(name, int(found[-1:]), int(magic[-1:]))
+
+
 def decode_blocks(data: bytes | memoryview, magic: bytes) -> Iterator[RawBlock]:
     """Every whole block of a file, up to the first bad one; none when it does not begin with `magic`."""
     if bytes(data[:MAGIC_BYTES]) != magic:
@@ -93,11 +110,13 @@ class BlockFile:
         return self._files.file_size(self.path) if self._files.exists(self.path) else 0
 
     def read(self) -> memoryview | None:
-        """The whole content, mapped; None when there is no file."""
+        """The whole content, mapped; None when there is no file. Raises StoreDamagedError for a file of a later version."""
         if not self._files.exists(self.path):
             return None
         file = self._open()
-        return memoryview(file.map_read()) if file.size() else memoryview(b"")
+        content = memoryview(file.map_read()) if file.size() else memoryview(b"")
+        check_magic(self.path.name, content, self._magic)
+        return content
 
     def cut(self, size_bytes: int) -> None:
         """Keep this much of the file, durably; of nothing, not even the file. Blocks."""
@@ -160,13 +179,14 @@ class BlockFile:
             new.truncate(0)
             size = self._write_all(new, blocks)
             new.datasync()
+            new.close()  # it gets another name
             self._files.rename(new_path, self.path)
         except BaseException:
             new.close()
             raise
         if self._file is not None:
             self._file.close()
-        self._file, self.size_bytes, self.shortened_bytes = new, size, size
+        self._file, self.size_bytes, self.shortened_bytes = None, size, size
         self._files.sync_dir(self.path.parent)
         self._name_synced = True
 

@@ -200,7 +200,7 @@ class _Check:
         for file in index_files:
             index_check.check_chains(file)
         hasher = KeyHasher()
-        steps_back = 0
+        steps_back = previous_ms = 0
         for item in walk_log(self._files, log, confirm=queue_check.confirms, progress=progress):
             if item.record is not None:
                 record = item.record
@@ -208,7 +208,8 @@ class _Check:
                 report.record_bytes += item.size
                 if not report.first_store_timestamp:
                     report.first_store_timestamp = record.store_timestamp
-                steps_back += record.store_timestamp < report.last_store_timestamp
+                steps_back += record.store_timestamp < previous_ms
+                previous_ms = record.store_timestamp
                 report.last_store_timestamp = max(report.last_store_timestamp, record.store_timestamp)
                 properties = decode_properties(record.properties)
                 queue_check.see(record, properties)

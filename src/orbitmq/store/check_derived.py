@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
+from orbitmq.limits.store import QUEUE_FINDINGS_MAX
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property
@@ -32,9 +33,6 @@ EXTENSION_ADDRESS_MAX: Final = -(2**31) - 1
 
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 _QUEUED: Final = (int(TransactionType.NOT), int(TransactionType.COMMIT))
-
-_QUEUE_FINDINGS_MAX: Final = 3
-"""Findings of one queue in words: a shifted queue would repeat the same one for every message."""
 
 
 class Sink(Protocol):
@@ -51,10 +49,15 @@ def has_unit(record: Record) -> bool:
 class _QueueProgress:
     """How far one queue has been compared."""
 
-    __slots__ = ("damage_count", "first", "missing", "missing_at", "next", "problems", "queue")
+    __slots__ = ("begins_at", "damage_count", "earlier", "first", "missing", "missing_at", "next", "problems", "queue")
 
     def __init__(self, queue: StoredQueue | None) -> None:
         self.queue = queue
+        unit = None if queue is None else queue.unit(0)
+        self.begins_at = -1 if unit is None or unit.is_filler else unit.physical_offset
+        """Where the first message of the queue lies, as long as its unit is there."""
+        self.earlier = 0
+        """Messages before that: of a topic of the same name that was deleted."""
         self.first = -1
         self.next = -1
         self.damage_count = 0
@@ -111,6 +114,9 @@ class QueueCheck:
         progress = self._progress.get(key)
         if progress is None:
             progress = self._progress[key] = _QueueProgress(None)
+        if record.physical_offset < progress.begins_at:
+            progress.earlier += 1
+            return
         if progress.first < 0:
             progress.first = record.queue_offset
         elif record.queue_offset < progress.next or (
@@ -166,7 +172,7 @@ class QueueCheck:
 
     def _problem(self, key: tuple[str, int], progress: _QueueProgress, message: str) -> None:
         progress.problems += 1
-        if progress.problems <= _QUEUE_FINDINGS_MAX:
+        if progress.problems <= QUEUE_FINDINGS_MAX:
             self._sink.find(self._path(key), message)
 
     def _path(self, key: tuple[str, int]) -> Path:
@@ -178,8 +184,13 @@ class QueueCheck:
             self._sink.note(self._root, "there are no consume queues; they are built again from the commit log")
         missing = 0
         for key, progress in sorted(self._progress.items()):
-            if progress.problems > _QUEUE_FINDINGS_MAX:
-                self._sink.find(self._path(key), f"{progress.problems - _QUEUE_FINDINGS_MAX} more units disagree")
+            if progress.problems > QUEUE_FINDINGS_MAX:
+                self._sink.find(self._path(key), f"{progress.problems - QUEUE_FINDINGS_MAX} more units disagree")
+            if progress.earlier:
+                self._sink.note(
+                    self._path(key),
+                    f"{progress.earlier} messages of a topic of that name that was deleted are still in the log",
+                )
             deleted = self._known_topics is not None and key[0] not in self._known_topics
             if progress.missing and progress.queue is None and deleted:
                 self._sink.note(
@@ -265,7 +276,7 @@ class IndexCheck:
 
     def _problem(self, path: Path, message: str) -> None:
         self._problems += 1
-        if self._problems <= 10 * _QUEUE_FINDINGS_MAX:
+        if self._problems <= 10 * QUEUE_FINDINGS_MAX:
             self._sink.find(path, message)
 
     def check_chains(self, file: IndexFile) -> None:
@@ -370,6 +381,6 @@ class IndexCheck:
                 self._directory,
                 f"{self._unindexed} records with keys, the first at {self._unindexed_at}, are not indexed",
             )
-        rest = self._problems - 10 * _QUEUE_FINDINGS_MAX
+        rest = self._problems - 10 * QUEUE_FINDINGS_MAX
         if rest > 0:
             self._sink.find(self._directory, f"{rest} more entries disagree")

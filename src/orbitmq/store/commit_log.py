@@ -3,17 +3,24 @@
 Rules of this file
 1. Records are gathered in memory during a loop turn and written together by `write`; nothing is visible before that.
 2. A record never crosses a file boundary; the rest of a file is closed by a filler (RocketMQ, end-of-file filler).
-3. The log is written with positioned writes and read through read-only mappings: a full disk is an error, not a signal.
-4. Store timestamps never decrease, whatever the wall clock does.
+3. The log is written and read with positioned calls: a full disk, a bad sector and a file cut short are errors, not signals.
+   Only `Segment.view` is a mapping; what is sent from it must be in memory.
+4. Nothing is read beyond `readable_end`. The scans of recovery, which look for it, read the files themselves.
+5. A read that fails raises OSError; None means that there is nothing to read.
+6. Store timestamps never decrease while the clock steps back by no more than `CLOCK_JUMP_MS`. Beyond that the newest one was a mistake, and
+   they return to the clock: better once out of order than wrong for as long as the clock was ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
+from typing import Any, Final
 
-from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.errors import RecordError
+from orbitmq.limits.clock import CLOCK_JUMP_MS
 from orbitmq.protocol.records import BLANK_BYTES_MIN, encode_blank
 from orbitmq.store.files import Files
 from orbitmq.store.segments import Segment, SegmentSequence
@@ -23,21 +30,48 @@ _HEAD = Struct(">i24xq")
 """Size and physical offset of a record."""
 
 
+RECORD_READ_BYTES = 2048
+"""What is read of a record whose size is not known yet: most are shorter, a longer one takes a second read."""
+
+NOT_HAD: Final = object()
+"""Instead of a record that would have to be read from the disk."""
+
+NEIGHBOUR_BYTES = 16 * 1024
+"""Records that begin this close to each other are read together: a copy of that size costs about as much as a call."""
+
+WINDOW_BYTES = 256 * 1024
+"""About how much is read together at most."""
+
+
 class CommitLog:
     """The files of `commitlog/` as one range of bytes, from `start` to `end`."""
 
-    __slots__ = ("_files", "_gathered", "end", "last_store_timestamp", "sequence", "synced_end", "written_end")
+    __slots__ = (
+        "_files",
+        "_gathered",
+        "_torn",
+        "end",
+        "last_store_timestamp",
+        "readable_end",
+        "sequence",
+        "synced_end",
+        "written_end",
+    )
 
     def __init__(self, files: Files, directory: Path, segment_bytes: int) -> None:
         self._files = files
-        self.sequence = SegmentSequence(files, directory, segment_bytes)
+        self.sequence = SegmentSequence(files, directory, segment_bytes, keep_unsynced=True)
         self._gathered: list[tuple[Segment, int, list[bytes | bytearray]]] = []
+        self._torn: list[tuple[Segment, int, int]] = []
+        """File, position and size of what a failed write may have left behind the end."""
         self.end = 0
         """Position of the next record."""
         self.written_end = 0
         """Everything below is in the files (page cache)."""
         self.synced_end = 0
         """Everything below survives a power failure."""
+        self.readable_end = 0
+        """Whatever lies below may be shown to anybody: the confirmed offset of the store."""
         self.last_store_timestamp = 0
 
     @property
@@ -53,7 +87,7 @@ class CommitLog:
 
     def stamp(self, now_ms: int) -> int:
         """Store timestamp for a record appended now."""
-        if now_ms > self.last_store_timestamp:
+        if now_ms > self.last_store_timestamp or self.last_store_timestamp - now_ms > CLOCK_JUMP_MS:
             self.last_store_timestamp = now_ms
         return self.last_store_timestamp
 
@@ -105,27 +139,31 @@ class CommitLog:
         return bool(self._gathered)
 
     def write(self) -> None:
-        """Write what was gathered. On OSError nothing of it counts: the range reads as zeros again and `end` is back.
-
-        Raises StoreUnwritableError when even that could not be restored: then the log must not be written any more.
-        """
+        """Write what was gathered. On OSError nothing of it counts: `end` is back, and what the write left behind it is undone,
+        at once or, where that fails too, before anything else is written."""
         gathered, self._gathered = self._gathered, []
         try:
+            if self._torn:
+                self.mend()
             for segment, position, parts in gathered:
                 segment.dirty = True
                 segment.file.pwritev(parts, position - segment.base)
-        except OSError as error:
+        except OSError:
             self.end = self.written_end
-            try:
-                for segment, position, parts in gathered:
-                    segment.file.punch(position - segment.base, sum(map(len, parts)))
-            except OSError as second:
-                raise StoreUnwritableError(
-                    f"a failed write at {self.written_end} ({error}) could not be undone ({second})",
-                    remedy="stop the broker, make room or replace the disk, and start it again",
-                ) from second
+            self._torn += [(segment, position, sum(map(len, parts))) for segment, position, parts in gathered]
+            with suppress(OSError):
+                self.mend()
             raise
         self.written_end = self.end
+
+    def mend(self) -> None:
+        """Make everything behind the end read as zeros again where a failed write was: records may not follow what it left.
+        Raises OSError; then it has to be called again."""
+        while self._torn:
+            segment, position, size = self._torn[-1]
+            segment.dirty = True
+            segment.file.punch(position - segment.base, size)
+            self._torn.pop()
 
     def discard(self) -> None:
         """Forget what was gathered."""
@@ -152,49 +190,102 @@ class CommitLog:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def view(self, offset: int, size: int) -> memoryview | None:
-        """The written bytes of a range inside one file; None when they are not there (any more)."""
+    def read(self, offset: int, size: int) -> bytes | None:
+        """A range inside one file; None when it is not there (any more), or not to be read yet. May wait for the disk.
+
+        Raises OSError when it cannot be read.
+        """
+        segment = self._readable(offset, size)
+        return None if segment is None else segment.read(offset, size)
+
+    def read_now(self, offset: int, size: int) -> bytes | bytearray | None:
+        """As `read`, of what is in memory: never waits for the disk, and None also when it would have to."""
+        segment = self._readable(offset, size)
+        return None if segment is None else segment.file.pread_now(size, offset - segment.base)
+
+    def _readable(self, offset: int, size: int) -> Segment | None:
+        """The file that holds all of a range, if all of it may be read."""
         segment = self.sequence.find(offset)
-        if segment is None or offset < 0 or offset + size > min(self.written_end, segment.end):
+        if segment is None or offset < segment.base or size < 0 or offset + size > min(self.readable_end, segment.end):
             return None
-        return segment.view[offset - segment.base : offset - segment.base + size]
+        return segment
 
-    def record_view(self, offset: int) -> memoryview | None:
-        """The record that begins at `offset`, by its own size field; None when that cannot be one."""
-        head = self.view(offset, _SIZE.size)
-        if head is None:
+    def room_at(self, offset: int) -> int:
+        """How many bytes from `offset` on may be read, up to the end of the file that holds it; 0 where there are none."""
+        segment = self.sequence.find(offset)
+        return 0 if segment is None or offset < segment.base else max(min(self.readable_end, segment.end) - offset, 0)
+
+    def record(self, offset: int) -> bytes | None:
+        """The record that begins at `offset`, by its own size field, unchecked; None when that cannot be one. May wait for the
+        disk. Raises OSError when it cannot be read."""
+        return self._record_in(b"", offset, offset, RECORD_READ_BYTES)
+
+    def record_now(self, offset: int) -> Any:
+        """As `record`, of what is in memory; NOT_HAD when the disk would have to be asked."""
+        room = self.room_at(offset)
+        if room < BLANK_BYTES_MIN:
             return None
-        (size,) = _SIZE.unpack(head)
-        return self.view(offset, size) if size > BLANK_BYTES_MIN else None
+        data = self.read_now(offset, min(RECORD_READ_BYTES, room))
+        if data is None:
+            return NOT_HAD
+        (size,) = _SIZE.unpack_from(data)
+        if not BLANK_BYTES_MIN < size <= room:
+            return None
+        if size <= len(data):
+            return data[:size]
+        data = self.read_now(offset, size)
+        return NOT_HAD if data is None else data
 
-    def will_need(self, offset: int, size: int) -> None:
-        """A range that lies in one file will be asked for soon; see `Segment.will_need`."""
-        if offset + size <= self.written_end:
-            self.sequence.will_need(offset, size)
-
-    def claimed_size(self, offset: int) -> int:
-        """What the first bytes at `offset`, read from the file, say is the size of a record there; 0 when there are none."""
-        head = self.sequence.read(offset, _SIZE.size)
-        return int(_SIZE.unpack(head)[0]) if len(head) == _SIZE.size else 0
-
-    def record_views(self, offsets: Sequence[int]) -> list[memoryview | None]:
-        """`record_view` of many, in a third of its time where they lie in one file."""
-        found: list[memoryview | None] = []
-        base = end = 0
-        for offset in offsets:
-            if not base <= offset <= end - BLANK_BYTES_MIN:
-                segment = self.sequence.find(offset)
-                if segment is None or offset < 0 or offset + BLANK_BYTES_MIN > min(self.written_end, segment.end):
-                    found.append(None)
-                    continue
-                base, end, view = segment.base, min(self.written_end, segment.end), segment.view
+    def records(self, offsets: Sequence[int], bytes_max: int) -> list[bytes | None]:
+        """`record` of many, or of the first of them that have more than `bytes_max` together; neighbours are read together."""
+        found: list[bytes | None] = []
+        window, base = b"", 0
+        count = len(offsets)
+        for number, offset in enumerate(offsets):
             at = offset - base
-            (size,) = _SIZE.unpack_from(view, at)
-            found.append(view[at : at + size] if BLANK_BYTES_MIN < size <= end - offset else None)
+            if not 0 <= at <= len(window) - BLANK_BYTES_MIN:
+                following = number + 1
+                last = offset
+                while (
+                    following < count
+                    and 0 <= offsets[following] - last < NEIGHBOUR_BYTES
+                    and last - offset < WINDOW_BYTES
+                ):
+                    last = offsets[following]
+                    following += 1
+                size = min(last - offset + RECORD_READ_BYTES, self.room_at(offset))
+                window, base = self.read(offset, size) or b"", offset
+            record = self._record_in(window, base, offset, RECORD_READ_BYTES)
+            found.append(record)
+            bytes_max -= 0 if record is None else len(record)
+            if bytes_max < 0:
+                break
         return found
 
+    def _record_in(self, window: bytes, base: int, offset: int, guess: int) -> bytes | None:
+        """The record at `offset`, out of bytes that were read from `base` on as far as they go."""
+        at = offset - base
+        if len(window) - at < BLANK_BYTES_MIN:
+            window, at = self.read(offset, min(guess, self.room_at(offset))) or b"", 0
+            if len(window) < BLANK_BYTES_MIN:
+                return None
+        (size,) = _SIZE.unpack_from(window, at)
+        if size <= BLANK_BYTES_MIN:
+            return None
+        return window[at : at + size] if at + size <= len(window) else self.read(offset, size)
+
+    def will_need(self, offset: int, size: int) -> None:
+        """As much of a range as lies in the file where it begins, and may be read, will be asked for soon; see `File.will_need`."""
+        self.sequence.will_need(offset, min(size, self.readable_end - offset))
+
+    def claimed_size(self, offset: int) -> int:
+        """What the first bytes at `offset` say is the size of a record there; 0 when there are none. As `read`."""
+        head = self.read(offset, _SIZE.size)
+        return int(_SIZE.unpack(head)[0]) if head is not None else 0
+
     def claims_record(self, offset: int, size: int) -> bool:
-        """Whether the files hold a record of that size which says that it lies at `offset`; not checked any further."""
+        """Whether the files hold a record of that size which says that it lies at `offset`; not checked any further. For recovery:
+        also beyond `readable_end`."""
         head = self.sequence.read(offset, _HEAD.size)
         return len(head) == _HEAD.size and _HEAD.unpack(head) == (size, offset)
 
@@ -202,12 +293,13 @@ class CommitLog:
 
     def expose_files(self) -> None:
         """Let everything in the files be looked at until the end is known."""
-        self.end = self.written_end = self.end_of_files
+        self.end = self.written_end = self.readable_end = self.end_of_files
 
     def set_end(self, end: int) -> None:
         """Make `end` the end of the log: whatever lies beyond it is removed."""
         self.sequence.cut(end)
         self.end = self.written_end = end
+        self.readable_end = min(self.readable_end, end)
 
     def drop_beyond(self, end: int) -> None:
         """As `set_end` when nothing but zeros lies beyond `end`: only whole files are removed."""
@@ -215,6 +307,7 @@ class CommitLog:
         while len(self.sequence.segments) > 1 and self.sequence.segments[-1].base >= end:
             self.sequence.drop_last()
         self.end = self.written_end = end
+        self.readable_end = min(self.readable_end, end)
 
     def close(self) -> None:
         self.sequence.close()

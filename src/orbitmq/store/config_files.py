@@ -11,17 +11,25 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import threading
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from orbitmq.errors import ProtocolError, StoreDamagedError
+from orbitmq.limits.store import TABLE_PIECE_PAUSE_S
 from orbitmq.protocol.remoting import fastjson
 
 if TYPE_CHECKING:
     from orbitmq.store.files import Files
+
+PIECE_MEMBERS = 128
+"""Members of a large map that are encoded at a time."""
+
+
+_never = threading.Event()
 
 
 def parse_table(data: bytes) -> dict[str, Any]:
@@ -84,12 +92,51 @@ class ConfigFile:
         return None
 
     def save(self, table: object) -> None:
-        """Replace the table; durable on return, the previous content kept in `.bak`. Blocks on the disk."""
+        """Replace the table; durable on return, the previous content kept in `.bak`. Blocks on the disk.
+
+        A long table is made in pieces, with pauses in which another thread gets the interpreter: 0.5 ms at a time.
+        """
         self._files.make_dirs(self._path.parent)
-        self._files.write_atomic(self._path, self.encode(table), backup=True)
+        pieces: list[bytes] = []
+        for piece in encoded_pieces(table):
+            if pieces:
+                _never.wait(TABLE_PIECE_PAUSE_S)
+            pieces.append(piece)
+        self._files.write_atomic(self._path, b"".join(pieces), backup=True)
 
     @staticmethod
     def encode(table: object) -> bytes:
         """Strict, sorted, indented JSON; integer keys become quoted text."""
-        plain = msgspec.to_builtins(table, str_keys=True)
-        return msgspec.json.format(msgspec.json.encode(plain, order="sorted"), indent=2) + b"\n"
+        return b"".join(encoded_pieces(table))
+
+
+def encoded_pieces(table: object) -> Iterator[bytes]:
+    """What `encode` answers, with members of large maps `PIECE_MEMBERS` at a time."""
+    if not isinstance(table, Mapping) or not any(_is_large(value) for value in table.values()):
+        yield _text(table) + b"\n"
+        return
+    before = b"{\n  "
+    for key in sorted(table):
+        before += msgspec.json.encode(key) + b": "
+        value = table[key]
+        if _is_large(value):
+            names = sorted(value)
+            before += b"{"
+            for begin in range(0, len(names), PIECE_MEMBERS):
+                members = _text({name: value[name] for name in names[begin : begin + PIECE_MEMBERS]})
+                yield before + members[1:-2].replace(b"\n", b"\n  ")
+                before = b","
+            before = b"\n  }"
+        else:
+            before += _text(value).replace(b"\n", b"\n  ")
+        before += b",\n  "
+    yield before.removesuffix(b",\n  ") + b"\n}\n"
+
+
+def _is_large(value: object) -> bool:
+    return isinstance(value, Mapping) and len(value) > PIECE_MEMBERS
+
+
+def _text(value: object) -> bytes:
+    plain = msgspec.to_builtins(value, str_keys=True)
+    return msgspec.json.format(msgspec.json.encode(plain, order="sorted"), indent=2)

@@ -59,7 +59,8 @@ class Derived(Protocol):
         ...
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        """Take in entries that follow those of the previous call. May raise OSError; then the store stops writing."""
+        """Take in entries that follow those of the previous call. May raise OSError: the store takes no more
+        messages then, and gives the same entries again when the trouble has passed (`is_passing_trouble`)."""
         ...
 
     def write(self) -> None:

@@ -22,7 +22,7 @@ class PutStatus(enum.Enum):
     """The record is not in the log, or may be lost: nothing is promised."""
 
 
-Told = Callable[[PutStatus], None]
+OnDone = Callable[[PutStatus], None]
 
 
 class Durability:
@@ -31,20 +31,20 @@ class Durability:
     __slots__ = ("_serial", "_waiting", "failed")
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, int, Told]] = []
+        self._waiting: list[tuple[int, int, int, OnDone]] = []
         self._serial = 0
         self.failed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def wait(self, end_offset: int, deadline_ns: int, told: Told) -> None:
-        """Tell `told` when everything below `end_offset` is durable, or FLUSH_DISK_TIMEOUT after `deadline_ns`."""
+    def wait(self, end_offset: int, deadline_ns: int, on_done: OnDone) -> None:
+        """Tell `on_done` when everything below `end_offset` is durable, or FLUSH_DISK_TIMEOUT after `deadline_ns`."""
         if self.failed:
-            told(PutStatus.SERVICE_NOT_AVAILABLE)
+            on_done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
         self._serial += 1
-        heapq.heappush(self._waiting, (end_offset, self._serial, deadline_ns, told))
+        heapq.heappush(self._waiting, (end_offset, self._serial, deadline_ns, on_done))
 
     def synced(self, end_offset: int) -> None:
         waiting = self._waiting
@@ -69,3 +69,8 @@ class Durability:
         waiting, self._waiting = self._waiting, []
         for entry in sorted(waiting):
             entry[3](PutStatus.SERVICE_NOT_AVAILABLE)
+
+
+def told_through(run: Callable[[Callable[[], None]], None], on_done: OnDone) -> OnDone:
+    """Who is told by a call that `run` makes at its own time."""
+    return lambda status: run(lambda: on_done(status))

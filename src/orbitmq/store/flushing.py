@@ -1,28 +1,38 @@
 """How far the log is on the disk: asking for syncs, holding back what is not safe yet, telling those who wait.
 
 One fdatasync at a time runs on the worker and covers everything written before it began; what is written meanwhile is
-covered by the next.
+covered by the next. While a store is open nobody else syncs its log: a file that is being synced no longer counts as dirty, so a
+second sync beside the first would take it for safe.
 
 Rules of this file
 1. With synchronous flush nothing is confirmed, and so neither dispatched nor read, before it is synced.
 2. A failed sync is told to the owner at once. It is not tried again: what the kernel dropped cannot be synced any more.
+3. A sync that was never begun is no failed one: it is tried again after a while.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
+from orbitmq.errors import JobRefusedError
+from orbitmq.limits.store import REFUSED_RETRY_MS, UNSYNCED_INTERVALS_MAX, UNSYNCED_READY_MS_MIN
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.durability import Durability, PutStatus, Told
+from orbitmq.store.durability import Durability, OnDone, PutStatus
 from orbitmq.store.worker import Worker
+from orbitmq.units import NS_PER_MS
 
-NS_PER_MS: Final = 1_000_000
+logger = logging.getLogger("orbitmq.store")
+
 FLUSH, TIMEOUT = "flush", "sync-timeout"
+
+Synced = Callable[[bool], None]
+"""Told whether the log became durable up to a position."""
 
 
 class Flushing:
@@ -57,12 +67,20 @@ class Flushing:
         self._stopped = stopped
         self._held: deque[Dispatched] = deque()
         self._durability = Durability()
+        self._followers: deque[tuple[int, Synced]] = deque()
+        """Who waits for the log alone, by position; positions never decrease."""
         self._running = False
+        self._begun_ns = 0
+        """When the newest sync was begun."""
+        self._unsynced_since_ns: int | None = None
+        """Not later than the first write that is not synced; None while everything is."""
         deadlines.define(FLUSH, self.start)
         deadlines.define(TIMEOUT, self._expire)
 
     def written(self, entries: list[Dispatched]) -> None:
         """These records were just written to the log."""
+        if self._unsynced_since_ns is None:
+            self._unsynced_since_ns = self._clock.monotonic_ns()
         if self.holds_back:
             self._held.extend(entries)
             self.start()
@@ -75,16 +93,23 @@ class Flushing:
         if self._running or self._stopped() or self._log.synced_end >= self._log.written_end:
             return
         self._running = True
+        self._begun_ns = self._clock.monotonic_ns()
+        if self._unsynced_since_ns is None:
+            self._unsynced_since_ns = self._begun_ns
         end = self._log.written_end
         self._worker.submit(self._log.datasync, lambda result: self._done(end, result))
 
     def _done(self, end: int, result: object) -> None:
         self._running = False
+        if isinstance(result, JobRefusedError):
+            logger.error("the log is not synced, trying again in %d ms: %s", REFUSED_RETRY_MS, result)
+            self._deadlines.arm(FLUSH, self._clock.monotonic_ns() + REFUSED_RETRY_MS * NS_PER_MS)
+            return
         if isinstance(result, BaseException):
             self._failed(result)
             return
         self.synced(end)
-        if self.holds_back:
+        if self.holds_back or self._followers:
             self.start()  # what was written meanwhile
 
     def synced(self, end: int) -> None:
@@ -92,20 +117,48 @@ class Flushing:
         if end <= self._log.synced_end:
             return
         self._log.synced_end = end
+        self._unsynced_since_ns = None if end >= self._log.written_end else self._begun_ns
         ready = []
         while self._held and self._held[0].end_offset <= end:
             ready.append(self._held.popleft())
         if ready:
             self._confirmed(ready, end)
         self._durability.synced(end)
+        while self._followers and self._followers[0][0] <= end:
+            self._followers.popleft()[1](True)
 
-    def wait(self, end_offset: int, timeout_ms: int, told: Told) -> None:
-        """Tell `told` when everything below `end_offset` is durable, or FLUSH_DISK_TIMEOUT after that time."""
+    def when_synced(self, on_done: Synced) -> None:
+        """Sync what is written so far, and tell `on_done` when it is durable, or that it never will be. Perhaps at once."""
+        if self._durability.failed:
+            on_done(False)
+        elif self._log.synced_end >= self._log.written_end:
+            on_done(True)
+        else:
+            self._followers.append((self._log.written_end, on_done))
+            self.start()
+
+    @property
+    def unsynced_ms(self) -> int:
+        """For how long there has been something in the log that is not durable; 0 when there is nothing."""
+        since_ns = self._unsynced_since_ns
+        return 0 if since_ns is None else (self._clock.monotonic_ns() - since_ns) // NS_PER_MS
+
+    @property
+    def trouble(self) -> str:
+        """Why the log is not as safe as it should be; empty when it is."""
+        waited_ms = self.unsynced_ms
+        if waited_ms < max(UNSYNCED_INTERVALS_MAX * self._pause_ms(), UNSYNCED_READY_MS_MIN):
+            return ""
+        count = self._log.written_end - self._log.synced_end
+        return f"{count} bytes of the log were not synced for {waited_ms / 1000:.1f} s; look at the disk"
+
+    def wait(self, end_offset: int, timeout_ms: int, on_done: OnDone) -> None:
+        """Tell `on_done` when everything below `end_offset` is durable, or FLUSH_DISK_TIMEOUT after that time."""
         if end_offset <= self._log.synced_end:
-            told(PutStatus.PUT_OK)
+            on_done(PutStatus.PUT_OK)
             return
         deadline_ns = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
-        self._durability.wait(end_offset, deadline_ns, told)
+        self._durability.wait(end_offset, deadline_ns, on_done)
         self._deadlines.arm(TIMEOUT, deadline_ns)
 
     def _expire(self) -> None:
@@ -117,3 +170,6 @@ class Flushing:
     def fail(self) -> None:
         """Nothing more becomes durable: whoever waits is told so."""
         self._durability.fail()
+        followers, self._followers = self._followers, deque()
+        for _, on_done in followers:
+            on_done(False)

@@ -6,7 +6,8 @@ leave the sequences here, files are removed on the worker.
 Rules of this file
 1. What anybody still needs (`pins`) stays; nothing is decided here, see `retention`.
 2. A file goes only after everything that replaced its records, deliveries as well as records put again, is on the disk.
-3. A failure to look or to remove is reported and tried again at the next round.
+3. A failure to look or to remove is reported and tried again at the next round. A request is forgotten only when there is
+   nothing left to do for it.
 """
 
 from __future__ import annotations
@@ -17,19 +18,17 @@ from pathlib import Path
 from typing import Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.limits.store import DISK_LOOK_SOON_FREE_BYTES
+from orbitmq.limits.store import DISK_LOOK_SOON_FREE_BYTES, HOUSEKEEPING_SOON_MS
 from orbitmq.store.files import DiskUsage, Files
 from orbitmq.store.retention import LogFile, Pending, Retention, decide, reserve_bytes, used_percent
 from orbitmq.store.store import MessageStore
+from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.store")
 
-NS_PER_MS = 1_000_000
 WAKEUP = "retention"
 REFUSAL = "disk"
 
-LOOK_SOON_MS = 1_000
-"""Pause between two looks while sends could use up in one usual pause what is free besides the reserve."""
 
 Pin = Callable[[], int | None]
 """Answers the lowest log position that its owner still needs, None when there is none."""
@@ -84,6 +83,7 @@ class Housekeeping:
         self._busy = False
         """A look or a removal is on its way."""
         self._manual = False
+        """Somebody asked for the removal of expired files, and some may be left."""
         self._announced = 0
         """Log position below which pending records were last asked to move."""
         self.disk_use: dict[str, float] = {}
@@ -102,7 +102,7 @@ class Housekeeping:
         return 0 if self._rewriter is None else self._rewriter.rewritten_count
 
     def request(self) -> None:
-        """Remove expired files now, whatever the hour."""
+        """Remove expired files now, whatever the hour, and go on until none is left that can go."""
         self._manual = True
         self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
@@ -134,7 +134,6 @@ class Housekeeping:
         fullest = max(disks, key=used_percent)
         self.room = (fullest.total_bytes, fullest.free_bytes)
         needed = [position for pin in self._pins if (position := pin()) is not None]
-        manual, self._manual = self._manual, False
         decision = decide(
             files,
             now_ms=self._clock.now_ms(),
@@ -142,9 +141,10 @@ class Housekeeping:
             disks=disks,
             lowest_needed=min(needed, default=None),
             pending=self._pending(),
-            manual=manual,
+            manual=self._manual,
         )
-        self._carry_out(decision, manual=manual)
+        self._manual = self._manual and (bool(decision.remove) or decision.rewrite_below is not None)
+        self._carry_out(decision)
 
     def _pending(self) -> Pending | None:
         lowest = None if self._rewriter is None else self._rewriter.lowest_pending()
@@ -152,12 +152,13 @@ class Housekeeping:
             return None
         free = self.disk_free_bytes
         if free is not None and free < reserve_bytes(self._store.settings) + DISK_LOOK_SOON_FREE_BYTES:
-            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + LOOK_SOON_MS * NS_PER_MS)
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
         return Pending(lowest, self._rewriter.bytes_below)
 
-    def _carry_out(self, decision: Retention, *, manual: bool) -> None:
+    def _carry_out(self, decision: Retention) -> None:
         if decision.refuse_sends:
             self._store.refuse(REFUSAL, decision.reason)
+            self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
         else:
             self._store.allow(REFUSAL)
         if decision.remove:
@@ -171,7 +172,6 @@ class Housekeeping:
 
         def ended(complete: bool) -> None:
             if complete:
-                self._manual = self._manual or manual
                 self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
         self._rewriter.rewrite_below(below, ended)
@@ -190,5 +190,7 @@ class Housekeeping:
             logger.info("removing %d commit log files up to offset %d", len(files), files[-1].end)
             self.removed_files += len(files)
             self._store.remove_paths(paths)
+            if self._manual:  # a round takes a few files only
+                self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
         self._store.save_durably(saved)

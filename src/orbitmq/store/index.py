@@ -131,6 +131,8 @@ class IndexService:
             elif trust is Trust.PROCESS_ENDED:
                 self._relink(known or IndexState())
             self.position = max(position or 0, self._newest_offset())
+        for file in self.index_files[:-1]:
+            file.seal()  # repairing it has mapped it
         self._prepare_resume()
         return self.position
 

@@ -86,7 +86,6 @@ class IndexFile:
         "_heads",
         "_pending",
         "_table",
-        "_view",
         "_written",
         "begin_offset",
         "begin_timestamp",
@@ -104,7 +103,6 @@ class IndexFile:
         self._files = files
         self._file = file
         self._table: mmap.mmap | None = None
-        self._view: mmap.mmap | None = None
         self._pending = bytearray()
         self._heads: dict[int, int] = {}
         self._entries_at = shape.entries_at
@@ -307,10 +305,7 @@ class IndexFile:
         """Entry `number`, 1 to `count` - 1."""
         if number >= self._written:
             return IndexEntry(*ENTRY.unpack_from(self._pending, (number - self._written) * ENTRY_BYTES))
-        view = self._view
-        if view is None:
-            view = self._view = self._file.map_read()
-        return IndexEntry(*ENTRY.unpack_from(view, self._at(number)))
+        return IndexEntry(*ENTRY.unpack_from(self._file.view(), self._at(number)))
 
     def entries(self, since: int = 1) -> Iterator[tuple[int, IndexEntry]]:
         """Written entries from number `since` on, with their numbers."""
@@ -339,11 +334,7 @@ class IndexFile:
         """Number of the newest entry of a slot, 0 when there is none."""
         number = self._heads.get(slot)
         if number is None:
-            table = self._table
-            if table is None:
-                if self._view is None:
-                    self._view = self._file.map_read()
-                table = self._view
+            table = self._table or self._file.view()
             number = int(SLOT.unpack_from(table, HEADER_BYTES + slot * SLOT_BYTES)[0])
         return number if 0 < number < self.count else 0
 
@@ -382,7 +373,6 @@ class IndexFile:
     def close(self) -> None:
         """Release mappings and descriptor. What was not written is lost: the commit log still has it."""
         self._table = None
-        self._view = None
         self._file.close()
 
 

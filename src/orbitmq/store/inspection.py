@@ -4,7 +4,8 @@ File sizes are taken from the files; the directory may be RocketMQ's or ours, cl
 
 Rules of this file
 1. Nothing is created, locked, repaired or truncated.
-2. One file is mapped at a time per sequence and what was read is not kept: memory does not grow with the store.
+2. What was read is not kept: memory does not grow with the store. The log is read, never mapped: a page that cannot be had (a bad
+   sector, a hole on a full tmpfs) is an error that can be told, and no signal.
 3. Damage is an item of the walk like a record; the walk goes on behind it wherever a credible record follows.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from orbitmq.protocol.records import CheckStatus, Record, check_record, decode_record
+from orbitmq.protocol.records import CheckStatus, Record, RecordCheck, check_record, decode_record
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
 from orbitmq.store.files import File, Files
 from orbitmq.store.index_batch import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, SLOT_BYTES
@@ -139,11 +141,13 @@ def walk_log(
     for file in log.files:
         handle = files.open(file.path, writable=False)
         try:
-            with handle.map_read() as data, memoryview(data) as view:
+            with closing(_Pages(handle, file.size)) as pages:
+                view = pages.view
                 at = 0
                 reported = 0
                 while at < file.size:
                     here = file.base + at
+                    pages.need_record(at)
                     check = check_record(view, at, file.size, crc=crc, expect_physical_offset=here)
                     if check.status is CheckStatus.VALID:
                         record = decode_record(view[at : at + check.size], 0, body)
@@ -151,12 +155,11 @@ def walk_log(
                             if damage is not None:
                                 yield damage._replace(size=here - damage.physical_offset)
                                 damage = None
-                            last_time = max(last_time, record.store_timestamp)
+                            last_time = record.store_timestamp
                             yield LogItem(LogItemKind.RECORD, here, check.size, record)
                             at += check.size
                             if at - reported >= _CHUNK_BYTES:
-                                # What was read may leave memory again.
-                                data.madvise(mmap.MADV_DONTNEED, 0, at // mmap.PAGESIZE * mmap.PAGESIZE)
+                                pages.forget(at)
                                 reported = at
                                 if progress is not None:
                                     progress(done + at, total)
@@ -165,10 +168,7 @@ def walk_log(
                         yield LogItem(LogItemKind.BLANK, here, check.size)
                         break
                     if damage is None:
-                        problem = check.problem
-                        if check.status is CheckStatus.BLANK:
-                            problem = f"a filler of {check.size} bytes stands {file.size - at} bytes before the end"
-                        damage = LogItem(LogItemKind.DAMAGE, here, 0, None, problem)
+                        damage = LogItem(LogItemKind.DAMAGE, here, 0, None, _problem(check, file.size - at))
                     gap = _next_candidate(handle, at, file.size)
                     if gap.last_byte:
                         last_byte = max(last_byte, file.base + gap.last_byte)
@@ -178,11 +178,54 @@ def walk_log(
         done += file.size
         if progress is not None:
             progress(done, total)
-    if damage is None:
-        yield LogItem(LogItemKind.END, log.end, 0)
-    else:
-        dirty = max(0, last_byte - damage.physical_offset)
-        yield damage._replace(kind=LogItemKind.END, size=dirty, problem=damage.problem if dirty else "")
+    yield LogItem(LogItemKind.END, log.end, 0) if damage is None else _end_in(damage, last_byte)
+
+
+def _problem(check: RecordCheck, left_bytes: int) -> str:
+    """What is wrong with a stretch that is no record, so far before the end of its file."""
+    if check.status is CheckStatus.BLANK:
+        return f"a filler of {check.size} bytes stands {left_bytes} bytes before the end"
+    return check.problem
+
+
+def _end_in(damage: LogItem, last_byte: int) -> LogItem:
+    """The end of a log at a stretch that no record follows; nothing is wrong where only zeros follow."""
+    dirty = max(0, last_byte - damage.physical_offset)
+    return damage._replace(kind=LogItemKind.END, size=dirty, problem=damage.problem if dirty else "")
+
+
+class _Pages:
+    """A file as memory that is filled as far as it is needed, from front to back."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self._file = file
+        self._size = size
+        self._filled = 0
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.view = memoryview(self._memory)
+
+    def close(self) -> None:
+        self.view.release()
+        self._memory.close()
+
+    def need_record(self, at: int) -> None:
+        """Have what begins at `at`: a record as far as it says that it goes. Raises OSError."""
+        self._need(at, at + _MAGIC_END)
+        if bytes(self.view[at + _MAGIC_AT : at + _MAGIC_END]) in _MAGICS:
+            self._need(at, at + int.from_bytes(self.view[at : at + _MAGIC_AT], "big", signed=True))
+
+    def forget(self, end: int) -> None:
+        """What lies before `end` is not looked at again."""
+        self._memory.madvise(mmap.MADV_DONTNEED, 0, end // mmap.PAGESIZE * mmap.PAGESIZE)
+
+    def _need(self, begin: int, end: int) -> None:
+        end = min(end, self._size)
+        if end <= self._filled:
+            return
+        start = max(begin, self._filled)
+        data = self._file.pread(min(max(end - start, _CHUNK_BYTES), self._size - start), start)
+        self.view[start : start + len(data)] = data
+        self._filled = start + len(data)
 
 
 class _Gap(NamedTuple):

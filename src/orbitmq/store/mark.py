@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from orbitmq.store.blocks import check_version
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.files import File, Files
 
@@ -49,6 +50,12 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     def lowest_position(self) -> int:
         return min(self.positions.values(), default=0)
+
+
+class _Versioned(msgspec.Struct):
+    """What every version of a mark has."""
+
+    version: int
 
 
 class MarkFile:
@@ -75,7 +82,7 @@ class MarkFile:
         return self._handle
 
     def load(self, boot: str) -> Mark | None:
-        """The best mark that can be believed in this boot; None when there is none."""
+        """The best mark that can be believed in this boot; None when there is none. Raises StoreDamagedError for one of a later version."""
         content = self._files.read_bytes(self._path) if self._files.exists(self._path) else b""
         marks = _read_slots(content)
         self.serial = max((self.serial, *(mark.serial for _, mark in marks)))
@@ -139,7 +146,7 @@ def _read_slot(slot: bytes) -> Mark | None:
     if not payload or len(payload) != length or zlib.crc32(payload) != crc:
         return None
     try:
-        mark = msgspec.json.decode(payload, type=Mark)
+        check_version(MARK_FILE, msgspec.json.decode(payload, type=_Versioned).version, _VERSION)
+        return msgspec.json.decode(payload, type=Mark)
     except msgspec.MsgspecError:
         return None
-    return mark if mark.version == _VERSION else None

@@ -1,7 +1,7 @@
 """Opening a store directory: lock, load, recover, and only then write.
 
 Rules of this file
-1. The lock comes first: nothing is read for recovery, let alone changed, while another process holds the directory.
+1. The locks come first: nothing is read for recovery, let alone changed, while another broker holds a folder of the store.
 2. The end of the log is judged before anything but the lock file is changed; what is derived is fed good records only.
 3. Opening twice changes nothing the second time.
 """
@@ -12,22 +12,25 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError
+from orbitmq.limits.clock import CLOCK_JUMP_MS
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.checkpoint import Checkpoint, CheckpointFile, read_checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
-from orbitmq.store.files import Files
+from orbitmq.store.files import Files, Lock
 from orbitmq.store.index import IndexService, Trust
 from orbitmq.store.index_file import IndexShape
+from orbitmq.store.known_queues import read_known_queues
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import store_timestamp_of
+from orbitmq.store.recovered import Recovered
 from orbitmq.store.recovery import (
     LogScan,
     Origin,
@@ -39,12 +42,16 @@ from orbitmq.store.recovery import (
     judge_end,
     plan_recovery,
 )
-from orbitmq.store.saving import ABORT_FILE, CHECKPOINT_FILE, LOCK_FILE, Saving
+from orbitmq.store.reserve import Reserve, bytes_to_set_aside
+from orbitmq.store.saving import ABORT_FILE, CHECKPOINT_FILE, LOCK_FILE, Saving, is_passing_trouble
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
-from orbitmq.store.worker import Notify, ThreadWorker, Worker
+from orbitmq.store.worker import Lanes, Notify, Worker
 
 logger = logging.getLogger("orbitmq.store")
+
+SEARCHED_QUEUES: Final = 1_000
+"""Where a start had to look at so many consume queues, 0.1 s and more, the next one in this boot has not to."""
 
 
 class Recoverable(Derived, Protocol):
@@ -80,35 +87,79 @@ def open_store(
     due_time: DueTime | None = None,
     derived: Sequence[Recoverable] = (),
     worker: Worker | None = None,
+    reserve: Reserve | None = None,
+    folders: Sequence[Path] = (),
 ) -> MessageStore:
-    """Lock, recover and open the store in `root`, creating it when there is none.
+    """Lock, recover and open the store in `root`, creating it when there is none. `worker`: does what threads do otherwise.
+    `reserve`: of this directory, where others write through it as well. `folders`: existing ones elsewhere that hold a part of the
+    store, and are claimed with it.
 
     Raises StoreLockedError, StoreDamagedError (nothing was changed), OSError.
     """
-    files.make_dirs(root)
-    lock = files.lock(root / LOCK_FILE)
+    log_directory = settings.store_path_commit_log or root / "commitlog"
+    lock = _lock_folders(files, root, log_directory, folders)
+    if reserve is None:
+        reserve = Reserve(files, root, bytes_to_set_aside(settings.mapped_file_size_commit_log))
+    kept = reserve.files
     try:
-        return _Opening(root, settings, files, clock, due_time or level_due_time(DelayLevels.parse())).run(
-            lambda mark_file, checkpoint: Saving(files, root, lock, mark_file, checkpoint, files.boot_id()),
+        return _Opening(root, settings, files, kept, clock, due_time or level_due_time(DelayLevels.parse())).run(
+            lambda mark_file, checkpoint: Saving(kept, root, lock, mark_file, checkpoint, files.boot_id()),
             derived,
-            worker or ThreadWorker("orbitmq-store", notify),
+            reserve,
+            notify,
+            Lanes.threads("orbitmq-store", notify) if worker is None else Lanes.of(worker),
         )
     except BaseException:
+        reserve.close()
         lock.release()
         raise
+
+
+class _Locks:
+    """All locks of one store."""
+
+    def __init__(self) -> None:
+        self.taken: list[Lock] = []
+
+    def release(self) -> None:
+        while self.taken:
+            self.taken.pop().release()
+
+
+def _lock_folders(files: Files, root: Path, log_directory: Path, others: Sequence[Path]) -> _Locks:
+    """Claim the root and every folder that may be shared by mistake: the log lies where a key says, and any may be a link.
+
+    The root comes before RocketMQ's lock file in it, which one process could take twice.
+    """
+    locks = _Locks()
+    try:
+        files.make_dirs(root)
+        locks.taken.append(files.lock_dir(root))
+        locks.taken.append(files.lock(root / LOCK_FILE))
+        files.make_dirs(log_directory)
+        for folder in (log_directory, root / "consumequeue", root / "index", *others):
+            if files.is_dir(folder):
+                locks.taken.append(files.lock_dir(folder))
+    except BaseException:
+        locks.release()
+        raise
+    return locks
 
 
 class _Opening:
     """The steps of one start."""
 
-    def __init__(self, root: Path, settings: StoreSettings, files: Files, clock: Clock, due_time: DueTime) -> None:
+    def __init__(
+        self, root: Path, settings: StoreSettings, log_files: Files, files: Files, clock: Clock, due_time: DueTime
+    ) -> None:
+        """`log_files` are for the log; `files`, for everything else, may use what is set aside."""
         self.root = root
         self.settings = settings
         self.files = files
         self.clock = clock
         self.due_time = due_time
         directory = settings.store_path_commit_log or root / "commitlog"
-        self.log = CommitLog(files, directory, settings.mapped_file_size_commit_log)
+        self.log = CommitLog(log_files, directory, settings.mapped_file_size_commit_log)
         self.queues = ConsumeQueues(files, root / "consumequeue", settings.mapped_file_size_consume_queue)
         shape = IndexShape(settings.max_hash_slot_num, settings.max_index_num)
         self.index = IndexService(files, root / "index", shape, clock) if settings.message_index_enable else None
@@ -117,23 +168,24 @@ class _Opening:
         self,
         make_saving: Callable[[MarkFile, CheckpointFile], Saving],
         others: Sequence[Recoverable],
-        worker: Worker,
+        reserve: Reserve,
+        notify: Notify,
+        lanes: Lanes,
     ) -> MessageStore:
         files, root, log = self.files, self.root, self.log
         abort_exists = files.exists(root / ABORT_FILE)
         mark_file = MarkFile(files, root)
-        mark = mark_file.load(files.boot_id())
-        if mark is not None and mark.clean and abort_exists:
-            # A process began after that stop, and what it said of itself was lost with the machine's power.
-            mark = msgspec.structs.replace(mark, clean=False)
+        mark = self._load_mark(mark_file, abort_exists)
         page = read_checkpoint(files, root / CHECKPOINT_FILE) or Checkpoint()
         log.sequence.load()
         trusted = mark is not None and page.digest() in mark.checkpoints
         limit = mark.positions.get(self.queues.name, 0) if trusted and mark else log.sequence.end_offset
-        self.queues.load(limit)
+        known = read_known_queues(files, root, mark, files.boot_id(), log.start) if trusted and mark else None
+        self.queues.load(limit, known)
         plan = plan_recovery(log, mark, page, abort_exists, self.queues.highest_physical(), files.boot_id())
         end = find_end(log, plan.start)
         torn = judge_end(log, end, plan)
+        reserve.take_up()
         checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
         self.queues.cut(min(limit, end))
         if plan.origin is Origin.FOREIGN_CRASH:
@@ -149,15 +201,54 @@ class _Opening:
         if self.index is not None:
             index = self.index
             saving.index_timestamp = lambda: index.durable_full_timestamp
-        store = MessageStore(
-            self.settings, self.clock, log, self.queues, self.index, others, saving, worker, self.due_time, report
+        recovered = Recovered(
+            log=log,
+            queues=self.queues,
+            index=self.index,
+            others=others,
+            saving=saving,
+            reserve=reserve,
+            due_time=self.due_time,
+            report=report,
         )
-        files.write_atomic(root / ABORT_FILE, str(os.getpid()).encode())
+        store = MessageStore(self.settings, self.clock, recovered, lanes, notify)
+        self._note_open()
         store.begin(plan.origin)
+        if self.queues.searched_count >= SEARCHED_QUEUES:
+            self.queues.save_known(files.boot_id(), 0, log.start)
         if files.exists(self.queues.removed_directory):
             store.remove_paths([self.queues.removed_directory])
         logger.info("%s", report.text(), extra={"event": "recovery"})
+        self._report_future()
         return store
+
+    def _load_mark(self, mark_file: MarkFile, abort_exists: bool) -> Mark | None:
+        """What the process before said of itself last."""
+        mark = mark_file.load(self.files.boot_id())
+        if mark is not None and mark.clean and abort_exists:
+            # A process began after that stop, and what it said of itself was lost with the machine's power.
+            return msgspec.structs.replace(mark, clean=False)
+        return mark
+
+    def _report_future(self) -> None:
+        """Say that the log's newest record was stored later than now."""
+        ahead_ms = self.log.last_store_timestamp - self.clock.now_ms()
+        if ahead_ms > CLOCK_JUMP_MS:
+            logger.warning(
+                "the newest message of the log was stored %.1f s from now: the clock was ahead then, or is behind now. Store times "
+                "of new messages go by the clock; looking up an offset by time finds too early a message there",
+                ahead_ms / 1_000,
+            )
+
+    def _note_open(self) -> None:
+        abort = self.root / ABORT_FILE
+        try:
+            self.files.write_atomic(abort, str(os.getpid()).encode())
+        except OSError as error:
+            if not is_passing_trouble(error):
+                raise
+            self.files.open(abort, create=True).close()  # what counts is that it is there
+            self.files.sync_dir(self.root)
 
     def _rebuild_queues(self, end: int) -> None:
         """Somebody removed consume queues: make them from the log, which must be sound for that."""
@@ -267,7 +358,7 @@ class _Opening:
         last = self.queues.highest_physical()
         for queue in self.queues:
             unit = queue.unit(queue.max_offset - 1) if last and queue.max_physical == last else None
-            record = self.log.view(unit[0], unit[1]) if unit is not None else None
+            record = self.log.read(unit[0], unit[1]) if unit is not None else None
             if record is not None:
                 return store_timestamp_of(record)
         return 0

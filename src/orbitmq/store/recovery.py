@@ -20,7 +20,8 @@ from typing import NamedTuple
 import msgspec
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.protocol.records import CheckStatus, check_record, decode_record
+from orbitmq.limits.store import CHECKPOINT_GUARD_MS
+from orbitmq.protocol.records import CheckStatus, MagicCode, RecordCheck, check_record, decode_record
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched, DueTime, dispatched_from_record
@@ -30,8 +31,6 @@ from orbitmq.store.segments import Segment
 SCAN_BATCH_RECORDS = 2000
 """Records handed to the derived structures at a time."""
 
-CHECKPOINT_GUARD_MS = 3000
-"""RocketMQ steps this far back behind its checkpoint, because its fields are not written at one moment."""
 
 PAGE_BYTES = 4096
 """What a disk keeps or loses as a whole."""
@@ -40,9 +39,14 @@ MAGIC_POSITION = 4
 MAGIC_BYTES = 4
 MAGICS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 """How the two kinds of message records begin, after their size field."""
+FILLER_MAGIC = MagicCode.BLANK.to_bytes(MAGIC_BYTES, "big")
 
 SEARCH_WINDOW_BYTES = 1024 * 1024
 """How much is looked at in one step when searching behind the end."""
+
+
+WINDOW_BYTES = 256 * 1024
+"""How much of the log a scan reads at a time; a longer record is read alone. A multiple of a page."""
 
 
 class Origin(enum.Enum):
@@ -115,27 +119,76 @@ def plan_recovery(
     return Plan(Origin.FOREIGN_CRASH, log.start, 0, None)
 
 
+class _Window:
+    """A part of one file of the log, read when it is first looked at. A mapping would end the process at a bad sector."""
+
+    __slots__ = ("_begin", "_segment", "data")
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._begin = 0
+        self.data = memoryview(b"")
+
+    def at(self, place: int) -> int:
+        """Where byte `place` of the file stands in `data`. Both are as far from the beginning of their page."""
+        return place - self._begin
+
+    def check(self, place: int, *, crc: bool = True) -> RecordCheck:
+        """What stands at byte `place` of the file, as `check_record`; a whole record is in `data` then. Raises OSError."""
+        segment = self._segment
+        needed = MAGIC_POSITION + MAGIC_BYTES
+        while True:
+            end = min(place + needed, segment.size)
+            if not self._begin <= place or end > self._begin + len(self.data):
+                self._read(place, end)
+            left = segment.size - place
+            outcome = check_record(
+                self.data, self.at(place), self.at(segment.size), crc=crc, expect_physical_offset=segment.base + place
+            )
+            if outcome.status is not CheckStatus.TRUNCATED or not needed < outcome.size <= left:
+                return outcome
+            if _is_filler(self.data, self.at(place)):
+                return RecordCheck(CheckStatus.BLANK, outcome.size)
+            needed = outcome.size
+
+    def _read(self, place: int, end: int) -> None:
+        segment = self._segment
+        self._begin = place - place % PAGE_BYTES
+        size = min(max(end - self._begin, WINDOW_BYTES), segment.size - self._begin)
+        self.data = memoryview(segment.read(segment.base + self._begin, size))
+
+
+def _is_filler(data: memoryview, at: int) -> bool:
+    """Whether these are the first bytes of an end-of-file filler: what follows them is not looked at."""
+    return data[at + MAGIC_POSITION : at + MAGIC_POSITION + MAGIC_BYTES] == FILLER_MAGIC
+
+
 def _first_store_timestamp(segment: Segment) -> int | None:
-    outcome = check_record(segment.view, 0, segment.size, expect_physical_offset=segment.base)
-    if outcome.status is not CheckStatus.VALID:
+    window = _Window(segment)
+    if window.check(0).status is not CheckStatus.VALID:
         return None
-    return decode_record(segment.view, 0, body=False).store_timestamp or None
+    return decode_record(window.data, 0, body=False).store_timestamp or None
 
 
 def find_end(log: CommitLog, start: int) -> int:
-    """The position from `start` on where the first thing stands that is no sound record. Reads, changes nothing."""
+    """The position from `start` on where the first thing stands that is no sound record. Reads, changes nothing.
+
+    Raises OSError where the files cannot be read.
+    """
     position = start
     while (segment := log.sequence.find(position)) is not None:
-        view, base, size = segment.view, segment.base, segment.size
-        at = position - base
-        while at < size:
-            outcome = check_record(view, at, size, expect_physical_offset=base + at)
+        window = _Window(segment)
+        place = position - segment.base
+        while place < segment.size:
+            outcome = window.check(place)
             if outcome.status is CheckStatus.BLANK:
-                at = size
-            elif outcome.status is CheckStatus.VALID and not _has_lost_page(view, at, outcome.size):
-                at += outcome.size
+                place = segment.size
+            elif outcome.status is CheckStatus.VALID and not _has_lost_page(
+                window.data, window.at(place), outcome.size
+            ):
+                place += outcome.size
             else:
-                return base + at
+                return segment.base + place
         position = segment.end
     return position
 
@@ -159,26 +212,19 @@ class LogScan:
     def __iter__(self) -> Iterator[Dispatched]:
         """Entries of all good records; ends at the first place that holds none."""
         while (segment := self._log.sequence.find(self.position)) is not None:
-            view = segment.view
-            while True:
-                at = self.position - segment.base
-                if at >= segment.size:
-                    break
-                outcome = check_record(
-                    view,
-                    at,
-                    segment.size,
-                    crc=self.position >= self._sound_until,
-                    expect_physical_offset=self.position,
-                )
+            window = _Window(segment)
+            while (place := self.position - segment.base) < segment.size:
+                is_new = self.position >= self._sound_until
+                outcome = window.check(place, crc=is_new)
                 if outcome.status is CheckStatus.BLANK:
                     self.position = segment.end
                     break
                 if outcome.status is not CheckStatus.VALID:
                     return
-                if self.position >= self._sound_until and _has_lost_page(view, at, outcome.size):
+                at = window.at(place)
+                if is_new and _has_lost_page(window.data, at, outcome.size):
                     return
-                record = decode_record(view, at, body=False)
+                record = decode_record(window.data, at, body=False)
                 entry = dispatched_from_record(record, self.position, self._due_time)
                 self.position += outcome.size
                 self.records += 1
@@ -187,7 +233,7 @@ class LogScan:
 
 
 def _has_lost_page(view: memoryview, at: int, size: int) -> bool:
-    """Whether the properties of the sound record at `at` contain a page of zeros; files begin at a page.
+    """Whether the properties of the sound record at `at` contain a page of zeros; files begin at a page, and so does `view`.
 
     Only the body is covered by a checksum. A power failure may lose one page of a record and keep those around it.
     """
@@ -238,12 +284,12 @@ def find_record_after(log: CommitLog, end: int) -> int | None:
         return None
     for candidate in (s for s in log.sequence.segments if s.end > end):
         begin = max(end + 1 - candidate.base, 0)
+        window = _Window(candidate)
         for at in _occurrences(candidate, MAGICS, begin):
             place = at - MAGIC_POSITION
             if place < begin:
                 continue
-            outcome = check_record(candidate.view, place, candidate.size, expect_physical_offset=candidate.base + place)
-            if outcome.status is CheckStatus.VALID:
+            if window.check(place).status is CheckStatus.VALID:
                 return candidate.base + place
     return None
 

@@ -24,8 +24,7 @@ from typing import Final, NamedTuple
 from orbitmq.limits.store import DISK_FREE_ENOUGH_BYTES, REWRITE_RESERVE_BYTES_MAX
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.settings import StoreSettings
-
-HOUR_MS: Final = 3_600_000
+from orbitmq.units import HOUR_MS
 
 
 class LogFile(NamedTuple):

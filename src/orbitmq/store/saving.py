@@ -1,17 +1,21 @@
-"""Saving how far the derived structures are, so that the next start has little to scan.
+"""What a save of how far the derived structures are consists of, so that the next start has little to scan.
 
 Two saves. The *written* save puts what waits in memory into files and notes it in the mark's first slot: it is cheap and
 good for the end of the process. The *durable* save also syncs everything and notes it in a synced slot: it is good for
-the end of the machine, and keeps RocketMQ's checkpoint page.
+the end of the machine, and keeps RocketMQ's checkpoint page. `durable_saves` knows when it is made.
 
 Rules of this file
-1. Order of a durable save: log, derived structures, mark, checkpoint page. The mark names the checkpoint it is about to
-   write as well as the one that is there, so that a crash between the two does not look like another program's work.
-2. A position in a mark is only ever the confirmed end at a moment when every derived structure had taken in all of it.
+1. Order of a durable save: units of the queues into files; syncs of the log, of the derived structures, of the mark; the
+   checkpoint page. The mark names the checkpoint it is about to write as well as the one that is there, so that a crash between
+   the two does not look like another program's work.
+2. A position in a mark is only ever the confirmed end at a moment when every derived structure had taken in all of it. The mark is
+   made at that moment and noted when the queues' units below are in files, which may be many turns later: there may be
+   thousands of queues. What is written beyond the position meanwhile is cut by the next start, and made again.
 """
 
 from __future__ import annotations
 
+import enum
 import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -22,28 +26,36 @@ from typing import NamedTuple
 import msgspec
 
 from orbitmq.deadlines import Deadlines
+from orbitmq.limits.store import DURABLE_SAVE_MS, SYNCED_QUEUES_MAX, WRITTEN_SAVE_MS
 from orbitmq.store.checkpoint import Checkpoint, CheckpointFile
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, NotWrittenError
-from orbitmq.store.files import Files, Lock
+from orbitmq.store.files import Files, Lock, NotReadError
 from orbitmq.store.mark import Mark, MarkFile
-from orbitmq.store.worker import Worker
+from orbitmq.store.queues import ConsumeQueues
+from orbitmq.store.unit_writing import UnitWriting
+from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.store")
 
-WRITTEN_SAVE_MS = 200
-"""After the first change: bounds what must be scanned after the process was killed."""
 
-DURABLE_SAVE_MS = 5_000
-"""After the first change: bounds what must be scanned after a power failure."""
+SAVE_WRITTEN, SAVE_DURABLE = "save", "save-durable"
 
-NS_PER_MS = 1_000_000
+
+class SaveStep(enum.Enum):
+    """What a part of the blocking work of a durable save answers."""
+
+    MORE = "more"
+    DONE = "done"
 
 
 class NotNoted(NamedTuple):
     """The log was synced; what says so, or a cache of the log, could not be written for want of room."""
 
     error: OSError
+
+
+SaveOutcome = SaveStep | NotNoted
 
 
 class Saving:
@@ -57,12 +69,9 @@ class Saving:
         self._lock = lock
         self._mark_file = mark_file
         self._checkpoint = checkpoint
-        self._boot = boot
-        self._serial = mark_file.serial
-        self._running = False
-        self._waiting: list[Callable[[bool], None]] = []
-        self._covered: list[Callable[[bool], None]] = []
-        """Who waits for the next durable save, and for the one that runs."""
+        self.boot = boot
+        self.serial = mark_file.serial
+        """Of the newest mark."""
         self._coming = checkpoint.value
         """The page that the running durable save is about to write; otherwise the one that is there."""
         self.index_timestamp: Callable[[], int] = int
@@ -70,14 +79,14 @@ class Saving:
 
     def touched(self, deadlines: Deadlines, now_ns: int) -> None:
         """Something was dispatched: both saves become due in their time."""
-        deadlines.arm("save", now_ns + WRITTEN_SAVE_MS * NS_PER_MS)
-        deadlines.arm("save-durable", now_ns + DURABLE_SAVE_MS * NS_PER_MS)
+        deadlines.arm(SAVE_WRITTEN, now_ns + WRITTEN_SAVE_MS * NS_PER_MS)
+        deadlines.arm(SAVE_DURABLE, now_ns + DURABLE_SAVE_MS * NS_PER_MS)
 
     def _mark(self, derived: Sequence[Derived], end: int, *, clean: bool, checkpoints: list[str]) -> Mark:
-        self._serial += 1
+        self.serial += 1
         return Mark(
-            serial=self._serial,
-            boot=self._boot,
+            serial=self.serial,
+            boot=self.boot,
             end=end,
             positions={one.name: end for one in derived},
             states={one.name: one.state() for one in derived},
@@ -85,36 +94,41 @@ class Saving:
             checkpoints=checkpoints,
         )
 
-    def save_written(self, derived: Sequence[Derived], end: int) -> None:
-        """Raises OSError; then the previous save holds."""
-        for one in derived:
+    def written_mark(self, queues: ConsumeQueues, others: Sequence[Derived], end: int) -> Mark:
+        """The mark of a written save of this moment, for `note_written` when the units of `queues` below `end` are written. Writes
+        what the others have in memory. Raises OSError; then the previous save holds."""
+        for one in others:
             one.write()
         known = [self._checkpoint.value.digest(), self._coming.digest()]
-        self._mark_file.save_written(self._mark(derived, end, clean=False, checkpoints=known))
+        return self._mark([queues, *others], end, clean=False, checkpoints=known)
+
+    def note_written(self, mark: Mark, confirmed: int) -> None:
+        """The log may be read up to `confirmed` by now. Raises OSError; then the previous save holds."""
+        self._mark_file.save_written(msgspec.structs.replace(mark, end=confirmed))
 
     def synced_job(
-        self, derived: Sequence[Derived], log: CommitLog, confirmed: int
-    ) -> Callable[[], NotNoted | None] | None:
-        """The blocking part of a durable save of this moment; None while another one runs. Raises OSError.
+        self, queues: ConsumeQueues, others: Sequence[Derived], log: CommitLog, confirmed: int
+    ) -> Callable[[], SaveOutcome]:
+        """The blocking part of a durable save of this moment. It is to be called again as long as it answers MORE, and for the first
+        time when the units of `queues` below `confirmed` are written, `queues.begin_sync` was called after that, and the log is
+        synced as far as it is written now. Raises OSError; then nothing was begun.
 
         When the job raises, something could not be synced. It answers NotNoted when the disk is too full to note what was
         synced: then the previous mark holds.
         """
-        if self._running:
-            return None
-        for one in derived:
+        for one in others:
             one.write()
+        for one in others:
             one.begin_sync()
-        self._running = True
-        self._covered, self._waiting = self._waiting, []
         self._coming = checkpoint = self._next_checkpoint(log)
         known = [self._checkpoint.value.digest(), checkpoint.digest()]
-        mark = self._mark(derived, confirmed, clean=False, checkpoints=known)
+        mark = self._mark([queues, *others], confirmed, clean=False, checkpoints=known)
 
-        def job() -> NotNoted | None:
-            log.datasync()
+        def job() -> SaveOutcome:
+            if not queues.datasync_some(SYNCED_QUEUES_MAX):
+                return SaveStep.MORE
             full: OSError | None = None
-            for one in derived:
+            for one in others:
                 try:
                     one.datasync()
                 except NotWrittenError as error:
@@ -129,26 +143,19 @@ class Saving:
                 if not is_passing_trouble(error):
                     raise
                 return NotNoted(error)
-            return None
+            return SaveStep.DONE
 
         return job
 
-    def job_done(self, *, durable: bool) -> None:
-        """The running save has ended."""
-        self._running = False
-        covered, self._covered = self._covered, []
-        for told in covered:
-            told(durable)
-
-    def tell(self, told: Callable[[bool], None]) -> None:
-        """Tell whether the next durable save that begins became durable."""
-        self._waiting.append(told)
-
-    def give_up(self) -> None:
-        """There is no next durable save for now: tell those who wait for it."""
-        waiting, self._waiting = self._waiting, []
-        for told in waiting:
-            told(False)
+    def save_first(self, queues: ConsumeQueues, others: Sequence[Derived], log: CommitLog, confirmed: int) -> None:
+        """A durable save, before anything else happens. Raises OSError. Blocks."""
+        job = self.synced_job(queues, others, log, confirmed)
+        queues.write()
+        queues.begin_sync()
+        log.datasync()
+        while (outcome := job()) is not SaveStep.DONE:
+            if isinstance(outcome, NotNoted):
+                raise outcome.error
 
     def _next_checkpoint(self, log: CommitLog) -> Checkpoint:
         stamp = log.last_store_timestamp or self._checkpoint.value.physic_msg_timestamp
@@ -182,36 +189,33 @@ class Saving:
         """Stop without saving: what is on disk is for recovery to judge."""
         logger.warning("the store is left as after a crash; the next start recovers it")
 
-    def remove_later(self, worker: Worker, paths: Sequence[Path], releases: Sequence[Callable[[], None]]) -> None:
-        """On the worker, call `releases`, which close files, and remove files or directories."""
-
-        def job() -> None:
-            for release in releases:
-                release()
-            for path in paths:
-                if self._files.is_dir(path):
-                    self._files.remove_tree(path)
-                elif self._files.exists(path):
-                    self._files.remove(path)
-
-        def done(result: object) -> None:
-            if isinstance(result, BaseException):
-                logger.error("could not remove %s: %s", ", ".join(map(str, paths)), result)
-
-        worker.submit(job, done)
-
     def release(self) -> None:
         self._mark_file.close()
         self._checkpoint.close()
         self._lock.release()
 
 
+class SaveParts(NamedTuple):
+    """What both kinds of saves of one open store are made of."""
+
+    saving: Saving
+    queues: ConsumeQueues
+    others: Sequence[Derived]
+    """Everything derived but the queues."""
+    units: UnitWriting
+    confirmed: Callable[[], int]
+    """The confirmed end of the log."""
+    may_begin: Callable[[], bool]
+    """Whether there is a state that can be saved."""
+
+
 PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def is_passing_trouble(error: BaseException) -> bool:
-    """Whether the machine ran short of something that comes back: disk space, descriptors, memory."""
-    return isinstance(error, OSError) and error.errno in PASSING
+    """Whether the machine ran short of something that comes back: disk space, descriptors, memory; or something could not be
+    read, which may be read the next time."""
+    return isinstance(error, NotReadError) or (isinstance(error, OSError) and error.errno in PASSING)
 
 
 @contextmanager

@@ -99,3 +99,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     access_message_in_memory_max_ratio: int = 40
     """Percent of physical memory: records nearer to the end of the log than that count as warm."""
+
+    @property
+    def flush_pause_ms(self) -> int:
+        """How long after a write the log is synced in the background."""
+        return min(self.flush_interval_commit_log_ms, self.flush_commit_log_thorough_interval_ms)

@@ -1,11 +1,11 @@
 """The message store: appending, committing, dispatching and reading, for one owner on one thread.
 
 A loop turn appends any number of messages and then commits once: one gathered write, then dispatch to the derived
-structures, then the answers. Everything that blocks runs on the worker; `flushing` knows how far the log is synced and
-`writability` whether messages are taken.
+structures, then the answers. Everything that blocks runs on workers; `flushing` knows how far the log is synced,
+`durable_saves` when the state is saved and `writability` whether messages are taken.
 
 Rules of this file
-1. Single owner: every method is called on the thread that opened the store; `notify` brings the worker's results there.
+1. Single owner: every method is called on the thread that opened the store; `notify` brings the workers' results there.
 2. Nothing is dispatched, read or acknowledged beyond `confirm_offset`, which never passes what the flush mode demands.
 3. After a failed sync nothing is acknowledged or written any more until a restart. A full disk is refused at once and
    heals by itself.
@@ -13,7 +13,6 @@ Rules of this file
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,37 +24,33 @@ from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.records import encode_stored, stored_size
 from orbitmq.store import reading
-from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Derived, Dispatched, DueTime
-from orbitmq.store.durability import PutStatus, Told
+from orbitmq.store.dispatch import Derived, Dispatched
+from orbitmq.store.durability import OnDone, PutStatus, told_through
+from orbitmq.store.durable_saves import DurableSaves, Saved
+from orbitmq.store.files import Buffer
 from orbitmq.store.flushing import Flushing
-from orbitmq.store.index import IndexService
 from orbitmq.store.message import EncodedMessage, NewMessage, checked_size
 from orbitmq.store.placing import place_encoded
-from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import GetResult
-from orbitmq.store.recovery import LogScan, Origin, Report
-from orbitmq.store.saving import NotNoted, Saving, is_passing_trouble
+from orbitmq.store.reads import ReadProblem, Reads, RecordsNotInMemory
+from orbitmq.store.recovered import Recovered
+from orbitmq.store.recovery import LogScan, Origin
+from orbitmq.store.removals import Removals
+from orbitmq.store.saving import SaveParts, is_passing_trouble
 from orbitmq.store.settings import FlushDiskType, StoreSettings
-from orbitmq.store.worker import Worker
-from orbitmq.store.writability import CLOSED, FATAL, SPACE, Writability
+from orbitmq.store.shortage import Shortage
+from orbitmq.store.unit_writing import UnitWriting
+from orbitmq.store.worker import Lanes, Notify
+from orbitmq.store.writability import CLOSED, FATAL, Writability
+from orbitmq.store.written_saves import WrittenSaves
 
 logger = logging.getLogger("orbitmq.store")
 T = TypeVar("T")
 
 CRC_MASK = 0x7FFFFFFF
-NS_PER_MS = 1_000_000
-
-WARM_WINDOW_BYTES = 512 * 1024 * 1024
-"""The newest part of the log is taken to be in the page cache when this process wrote it; what is older is read cold."""
-
-SPACE_CHECK_INTERVAL_MS = 1_000
-"""After a write failed for lack of space, how long to refuse before trying again."""
-
 
 Appended = Dispatched
 """What `append` answers: where the record is going to be."""
-
 ArrivalListener = Callable[[Sequence[Dispatched]], None]
 
 
@@ -63,64 +58,73 @@ class MessageStore:
     """Built by `orbitmq.store.opening.open_store`, which recovers it first."""
 
     def __init__(
-        self,
-        settings: StoreSettings,
-        clock: Clock,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: IndexService | None,
-        others: Sequence[Derived],
-        saving: Saving,
-        worker: Worker,
-        due_time: DueTime,
-        report: Report,
+        self, settings: StoreSettings, clock: Clock, recovered: Recovered, lanes: Lanes, notify: Notify
     ) -> None:
+        log, queues, index, reserve = recovered.log, recovered.queues, recovered.index, recovered.reserve
         self.settings = settings
         self.log = log
         self.queues = queues
         self.index = index
-        self.report = report
+        self.report = recovered.report
         self.arrival: ArrivalListener | None = None
         """Told of every dispatched batch, after the derived structures."""
         self.deadlines = Deadlines()
-        self.damaged_reads = 0
-        """Records that failed their check when read; each was reported and not served."""
         self.failed_syncs = 0
         self.failed_writes = 0
         """Writes that failed, for lack of space or otherwise; what they were to write is not in the log."""
         self._clock = clock
-        self._saving = saving
-        self._worker = worker
-        self._due_time = due_time
-        self._derived: list[Derived] = [queues, *([index] if index else []), *others]
+        self._saving = recovered.saving
+        self._lanes = lanes
+        self._due_time = recovered.due_time
+        self._derived: list[Derived] = [queues, *([index] if index else []), *recovered.others]
         self._appended: list[Dispatched] = []
         self._unapplied: list[Dispatched] = []
-        self._turn_waiters: list[tuple[int, bool, Told]] = []
+        self._turn_waiters: list[tuple[int, bool, OnDone]] = []
         self._writability = Writability()
         self._flushing = Flushing(
             log,
-            worker,
+            lanes.sync,
             clock,
             self.deadlines,
             holds_back=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-            pause_ms=self._flush_pause_ms,
+            pause_ms=lambda: self.settings.flush_pause_ms,
             confirmed=self._dispatch,
             failed=self._sync_failed,
             stopped=lambda: self._writability.is_over,
         )
-        self._retired: list[Callable[[], None]] = []
-        """Releases of files that are forgotten; for the worker, which may still be syncing them."""
-        self._save_again = False
-        """A durable save was asked for while another one ran."""
+        self._written_saves, self.durable_saves = self._saves()
+        self._removals = Removals(reserve.files, lanes.upkeep, clock, self.deadlines)
+        self._reserve = reserve
+        self._shortage = Shortage(reserve, self._writability, clock, self.deadlines, self._catch_up)
+        reserve.spent = lambda: notify(self._shortage.reserve_spent)
         self._topic_bytes: dict[str, bytes] = {}
-        self._warm_from = log.written_end
+        self.reads = Reads(log, queues, clock)
         self.confirm_offset = log.written_end
-        for name, action in (
-            ("save", self._save_written),
-            ("save-durable", self._save_synced),
-            (SPACE, self._retry_space),
-        ):
-            self.deadlines.define(name, action)
+
+    def _saves(self) -> tuple[WrittenSaves, DurableSaves]:
+        """The two ways of saving the state: into the kernel's memory, and onto the disk."""
+        clock, deadlines = self._clock, self.deadlines
+        parts = SaveParts(
+            self._saving,
+            self.queues,
+            self._derived[1:],
+            UnitWriting(self.queues, clock, deadlines),
+            confirmed=lambda: self.confirm_offset,
+            may_begin=lambda: not (self._writability.is_over or self._unapplied),
+        )
+        return (
+            WrittenSaves(parts, clock, deadlines, failed=self._write_failed),
+            DurableSaves(
+                parts,
+                self.log,
+                self._flushing,
+                self._lanes.upkeep,
+                clock,
+                deadlines,
+                sync_failed=self._sync_failed,
+                write_failed=self._write_failed,
+            ),
+        )
 
     def begin(self, origin: Origin) -> None:
         """After recovery: note at once where everything stands, so that a second crash finds no more work.
@@ -128,15 +132,13 @@ class MessageStore:
         Where no mark of ours was valid, the first one is made durable before anything is written (blocks).
         """
         if origin is Origin.OURS:
-            self._saving.save_written(self._derived, self.confirm_offset)
+            self._written_saves.save_now()
             self._saving.touched(self.deadlines, self._clock.monotonic_ns())
             self._flushing.start()
         else:
-            job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
-            if job is not None and (outcome := job()) is not None:
-                raise outcome.error
-            self._saving.job_done(durable=True)
+            self._saving.save_first(self.queues, self._derived[1:], self.log, self.confirm_offset)
             self.log.synced_end = self.log.written_end
+        self._shortage.reserve_spent()
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -249,13 +251,23 @@ class MessageStore:
             raise RecordError(f"the bytes from {start} on are not whole records beyond {scan.position}")
         self._flushing.written(entries)
 
-    def wait_durable(self, end_offset: int, wait: bool, told: Told) -> None:
-        """Tell `told` what became of a message appended in this turn, as soon as its flush mode is satisfied.
+    def wait_durable(self, end_offset: int, wait: bool, on_done: OnDone) -> None:
+        """Tell `on_done` what became of a message appended in this turn, as soon as its flush mode is satisfied.
 
         With `wait` false, or asynchronous flush: after the write of the next commit. Else after the sync that covers
         `end_offset`, or FLUSH_DISK_TIMEOUT.
         """
-        self._turn_waiters.append((end_offset, wait, told))
+        self._turn_waiters.append((end_offset, wait, on_done))
+
+    @property
+    def waiter_count(self) -> int:
+        """How many `wait_durable` has taken in this turn."""
+        return len(self._turn_waiters)
+
+    def hold_answers(self, since: int, run: Callable[[Callable[[], None]], None]) -> None:
+        """Have `run` tell those whom `wait_durable` took in this turn after the first `since`."""
+        for index, (end, wait, on_done) in enumerate(self._turn_waiters[since:], since):
+            self._turn_waiters[index] = end, wait, told_through(run, on_done)
 
     # --- committing -------------------------------------------------------------------------------------------------
 
@@ -266,19 +278,19 @@ class MessageStore:
         if entries:
             try:
                 self.log.write()
-            except (OSError, StoreUnwritableError) as error:
+            except OSError as error:
                 for entry in reversed(entries):
                     self.queues.for_append(entry.topic, entry.queue_id).next_offset = entry.queue_offset
                 self._write_failed(error)
-                for _, _, told in waiters:
-                    told(PutStatus.SERVICE_NOT_AVAILABLE)
+                for _, _, on_done in waiters:
+                    on_done(PutStatus.SERVICE_NOT_AVAILABLE)
                 return
             self._flushing.written(entries)
-        for end_offset, wait, told in waiters:
+        for end_offset, wait, on_done in waiters:
             if wait and self._flushing.holds_back:
-                self._flushing.wait(end_offset, self.settings.sync_flush_timeout_ms, told)
+                self._flushing.wait(end_offset, self.settings.sync_flush_timeout_ms, on_done)
             else:
-                told(PutStatus.PUT_OK)
+                on_done(PutStatus.PUT_OK)
 
     def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
         self.confirm_offset = confirmed
@@ -298,10 +310,6 @@ class MessageStore:
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
-    def _flush_pause_ms(self) -> int:
-        settings = self.settings
-        return min(settings.flush_interval_commit_log_ms, settings.flush_commit_log_thorough_interval_ms)
-
     def _sync_failed(self, error: BaseException) -> None:
         self.failed_syncs += 1
         log = self.log
@@ -318,72 +326,43 @@ class MessageStore:
     def _write_failed(self, error: Exception) -> None:
         self.failed_writes += 1
         if is_passing_trouble(error):
-            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            self._writability.stop(SPACE, f"{'the disk is full' if full else 'the machine is short of means'}: {error}")
-            self.deadlines.arm(SPACE, self._clock.monotonic_ns() + SPACE_CHECK_INTERVAL_MS * NS_PER_MS)
+            self._shortage.met(error)
         else:
             self._writability.stop(FATAL, f"writing the store failed: {error}; restart the broker on a sound disk")
             self._flushing.fail()
 
-    def _retry_space(self) -> None:
-        """Accept messages again once what could not be written before can be."""
+    def _catch_up(self) -> bool:
+        """Undo what a failed write left, and give what is derived what it could not take. False when there is no room for it."""
         try:
+            self._reserve.with_room(self.log.mend)
             for derived in self._derived:
                 derived.apply(self._unapplied)
                 derived.write()
         except OSError as error:
             self._write_failed(error)
-            return
+            return False
         late, self._unapplied = self._unapplied, []
-        self.allow(SPACE)
-        self._saving.touched(self.deadlines, self._clock.monotonic_ns())
+        self._saving.touched(self.deadlines, self._clock.monotonic_ns())  # what could not be saved either
         if late and self.arrival is not None:
             self.arrival(late)
+        return True
 
     # --- saving -----------------------------------------------------------------------------------------------------
 
-    def _save_written(self) -> None:
-        if self._writability.is_over or self._unapplied:
-            return
-        try:
-            self._saving.save_written(self._derived, self.confirm_offset)
-        except OSError as error:
-            self._write_failed(error)
-
-    def save_durably(self, told: Callable[[bool], None]) -> None:
+    def save_durably(self, on_done: Saved) -> None:
         """Save everything as after a few seconds without traffic, and tell whether log, derived files and mark are durable."""
-        self._saving.tell(told)
-        self._save_synced()
-
-    def _save_synced(self) -> None:
-        if self._writability.is_over or self._unapplied:
-            self._saving.give_up()
-            return
-        end = self.log.written_end
-        try:
-            job = self._saving.synced_job(self._derived, self.log, self.confirm_offset)
-        except OSError as error:
-            self._write_failed(error)
-            self._saving.give_up()
-            return
-        self._save_again = job is None
-        if job is not None:
-            self._worker.submit(job, lambda result: self._save_done(end, result))
-
-    def _save_done(self, end: int, result: object) -> None:
-        if isinstance(result, BaseException):
-            self._sync_failed(result)
-        else:
-            self._flushing.synced(end)
-        self._saving.job_done(durable=result is None)
-        if isinstance(result, NotNoted):
-            self._write_failed(result.error)
-        if result is None and self._save_again:
-            self._save_synced()
-        elif result is not None:
-            self._saving.give_up()
+        self.durable_saves.ask(on_done)
 
     # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> int:
+        """Nothing beyond is dispatched or shown to anybody."""
+        return self.log.readable_end
+
+    @confirm_offset.setter
+    def confirm_offset(self, end: int) -> None:
+        self.log.readable_end = end
 
     @property
     def writable(self) -> bool:
@@ -421,6 +400,11 @@ class MessageStore:
     def unsynced_bytes(self) -> int:
         return self.log.written_end - self.log.synced_end
 
+    @property
+    def unsynced_trouble(self) -> str:
+        """Why the log is not as safe as it should be; empty when it is."""
+        return self._flushing.trouble
+
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def get(
@@ -432,30 +416,21 @@ class MessageStore:
         max_bytes: int,
         accepts: Callable[[int], bool] | None = None,
     ) -> GetResult:
-        """Messages of a queue from queue offset `offset` on. A result with `cold` set must go through `read_cold`."""
-        queue = self.queues.get(topic, queue_id)
-        if queue is None:
-            return reading.no_queue()
-        return reading.get_records(self.log, queue, offset, max_count, max_bytes, accepts, self.warm_from)
+        """Messages of a queue from queue offset `offset` on. A result with `cold` set must go through `read_cold`.
 
-    def read_cold(self, result: GetResult, done: Callable[[GetResult], None]) -> None:
-        """Read and verify the records of a cold result on the worker, then call `done` with the finished result."""
+        Raises OSError when they cannot be read.
+        """
+        return self.reads.get(topic, queue_id, offset, max_count, max_bytes, accepts)
 
-        def finished(read: reading.ColdRead | BaseException) -> None:
-            if isinstance(read, BaseException):
-                logger.error("cold read failed: %s", read)
-                read = reading.ColdRead([], result.cold[0][0])
-            if read.damaged_at is not None:
-                self.damaged_reads += 1
-                logger.error("the record at %d fails its check and is not served", read.damaged_at)
-            done(reading.settle_cold(result, read))
-
-        self._worker.submit(lambda: reading.read_and_verify(self.log, result.cold), finished)
+    def read_cold(self, result: GetResult, done: Callable[[GetResult | ReadProblem], None]) -> None:
+        """Read and verify the records of a cold result on the worker, then call `done` with the finished result, or why they could
+        not be read."""
+        self.reads.read_cold(self._lanes.reads.submit, result, done)
 
     @property
     def warm_from(self) -> int:
-        """Log position from which on reads are served straight from the mapping."""
-        return max(self._warm_from, self.log.written_end - WARM_WINDOW_BYTES)
+        """Log position from which on this process wrote everything, and lately: it is in memory, or was a moment ago."""
+        return self.reads.warm_from
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
@@ -466,22 +441,34 @@ class MessageStore:
         return queue.max_offset if queue else 0
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """See `reading.offset_by_time`. Raises as `record_at`."""
         queue = self.queues.get(topic, queue_id)
-        return reading.offset_by_time(self.log, queue, timestamp_ms, upper=upper) if queue else 0
+        return reading.offset_by_time(self.reads.head_at, queue, timestamp_ms, upper=upper) if queue else 0
 
     def store_time_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store timestamp of a message, -1 when it is not there."""
+        """Store timestamp of a message, -1 when it is not there. Raises as `record_at`."""
         queue = self.queues.get(topic, queue_id)
-        return reading.store_time(self.log, queue, queue_offset) if queue else -1
+        return reading.store_time(self.reads.head_at, queue, queue_offset) if queue else -1
 
     def earliest_store_time(self) -> int:
-        record = self.log.record_view(self.log.start)
-        return -1 if record is None else reading.store_timestamp_of(record)
+        """Store timestamp of the oldest message, -1 when there is none. Raises as `record_at`."""
+        head = self.reads.head_at(self.log.start)
+        return -1 if head is None else reading.store_timestamp_of(head)
 
-    def record_at(self, physical_offset: int) -> memoryview | None:
-        """The verified record at a log position; None when there is none (any more)."""
-        record = self.log.record_view(physical_offset)
-        return record if record is not None and reading.is_sound(record, physical_offset) else None
+    def record_at(self, physical_offset: int) -> Buffer | None:
+        """The verified record at a log position; None when there is none (any more).
+
+        Raises RecordsNotInMemory when the disk has to be asked first (`fetch`), OSError when it cannot be read.
+        """
+        return self.reads.record_at(physical_offset)
+
+    def records_at(self, physical_offsets: Sequence[int]) -> Iterator[Buffer]:
+        """The verified records at these log positions, of those that are there. Raises as `record_at`, for all that follow."""
+        return self.reads.records_at(physical_offsets)
+
+    def fetch(self, missing: RecordsNotInMemory, again: Callable[[], None]) -> None:
+        """Have the worker read the missing records, then run `again`, within which they are there."""
+        self.reads.fetch(self._lanes.reads.submit, missing, again)
 
     def query_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Log positions of records with that key (or another of the same hash), ascending."""
@@ -499,72 +486,85 @@ class MessageStore:
                 return
             yield entry
 
+    def read_elsewhere(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Run `job`, which reads the log for the broker itself, on a worker, then `done` with its result or exception on this
+        thread. Who asks has one such job at a time."""
+        self._lanes.inner.submit(job, done)
+
     def run_blocking(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Run `job` on the worker, then `done` with its result or exception on this thread."""
-        self._worker.submit(job, done)
+        """As `read_elsewhere`, for work on derived files: between two saves or removals, and so perhaps seconds later."""
+        self._lanes.upkeep.submit(job, done)
 
     # --- upkeep -----------------------------------------------------------------------------------------------------
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues; their records stay in the log until it is cleaned."""
         self.commit()
+        for derived in self._derived:
+            if (end_topic := getattr(derived, "end_topic", None)) is not None:
+                end_topic(topic, self.log.end)  # before its queues go: no record says that they went
         forgotten = self.queues.forget_topic(topic, self.log.end)
-        self._retired += [queue.close for queue in forgotten]
-        self._save_written()  # recovery must not find the old messages and number the new ones after them
-        self._save_synced()
+        self._removals.release([queue.close for queue in forgotten])
+        self._written_saves.save_now()  # recovery must not find the old messages and number the new ones after them
+        self.durable_saves.begin()
         self.remove_paths([self.queues.removed_directory])
 
     def drop_first_segments(self, count: int) -> list[Path]:
         """Forget the oldest commit log files and what only speaks of them; answers the files to remove."""
         gone = [self.log.sequence.drop_first() for _ in range(count)]
         gone += self.queues.expired_segments(self.log.start)
-        self._retired += [segment.release for segment in gone]
+        self._removals.release([segment.release for segment in gone])
         paths = [segment.path for segment in gone]
         if self.index is not None:
             paths += self.index.take_expired(self.log.start)
         return paths
 
     def remove_paths(self, paths: Sequence[Path]) -> None:
-        """Remove files or directories on the worker; a failure is reported."""
-        retired, self._retired = self._retired, []
-        self._saving.remove_later(self._worker, paths, retired)
+        """Remove files or directories elsewhere; what cannot be removed is reported and tried again."""
+        self._removals.remove(paths)
 
     def run_due(self, now_ns: int) -> None:
         """Periodic work whose time has come; see `deadlines`."""
         self.deadlines.run_due(now_ns)
 
-    def close(self) -> None:
-        """Orderly stop: everything written, synced and marked clean, so that the next start scans nothing."""
+    def close(self) -> bool:
+        """Orderly stop: everything written, synced and marked clean, so that the next start scans nothing. False when that could
+        not be: the store is left as after a crash."""
         self.commit()
-        self._worker.close()
-        if not self._save_clean():
+        self._lanes.close()
+        is_clean = self._save_clean()
+        if not is_clean:
             self._saving.abandon()
         self._writability.stops[CLOSED] = "the store is closed"
         self._flushing.fail()
-        for release in self._retired:
-            release()
+        self.durable_saves.close()
+        self._removals.close()
         for derived in self._derived:
             try:
                 if (close := getattr(derived, "close", None)) is not None:
                     close()
             except OSError as error:  # a cache of the log: the next start builds it again
                 logger.error("%s could not be closed: %s", derived.name, error)
+        self._reserve.restore()
+        self._end()
+        return is_clean
+
+    def _end(self) -> None:
+        self._reserve.close()
         self.log.close()
         self._saving.release()
 
     def abandon(self) -> None:
         """Close the files as they are, as the end of a killed process does: what was not written is lost, nothing is synced.
-        Jobs of the worker are finished first."""
-        self._worker.close()
+        Jobs of the workers are finished first."""
+        self._lanes.close()
         self._writability.stops[CLOSED] = "the store is closed"
-        for release in self._retired:
-            release()
+        self._removals.close()
         for derived in self._derived:
             end = getattr(derived, "abandon", None) or getattr(derived, "close", None)
             if end is not None:
                 end()
-        self.log.close()
-        self._saving.release()
+        self._end()
 
     def _save_clean(self) -> bool:
         """Sync and dispatch everything, then save it as the state after an orderly stop. False when that failed."""
@@ -576,11 +576,12 @@ class MessageStore:
             self._sync_failed(error)
             return False
         self._flushing.synced(self.log.written_end)
-        if self._unapplied:
+        if not self._catch_up():
             return False
         try:
             self._saving.save_clean(self._derived, self.log)
         except OSError as error:
             logger.error("the state of an orderly stop could not be saved: %s", error)
             return False
+        self.queues.save_known(self._saving.boot, self._saving.serial, self.log.start)
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import shutil
 import struct
 from collections.abc import Callable
@@ -9,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.store import check as check_module
 from orbitmq.store import inspection
 from orbitmq.store.check import CheckReport, check_store
 from orbitmq.store.checkpoint import read_checkpoint
 from orbitmq.store.dump import dump_records
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import OsFile, OsFiles
 from orbitmq.store.mark import Mark, MarkFile
 
 Unpack = Callable[[str], Any]
@@ -298,6 +301,30 @@ def test_messages_of_a_deleted_topic_are_a_note_and_of_a_known_one_a_finding(sto
     assert any("topic that was deleted" in str(note) for note in report.notes)
 
 
+def test_messages_of_an_earlier_topic_of_the_same_name_are_a_note(tmp_path: Path) -> None:
+    rig = LittleStore(tmp_path)
+    for _ in range(5):
+        rig.send()
+    rig.store.delete_topic("Topic")
+    for _ in range(3):
+        rig.send()
+    rig.close()
+    report = check_store(tmp_path, FILES)
+    assert findings(report) == []
+    assert any("5 messages of a topic of that name that was deleted" in str(note) for note in report.notes)
+
+
+def test_a_first_unit_that_points_too_far_is_found_all_the_same(tmp_path: Path) -> None:
+    rig = LittleStore(tmp_path)
+    for _ in range(5):
+        rig.send()
+    rig.close()
+    queue = tmp_path / "consumequeue" / "Topic" / "0" / f"{0:020d}"
+    third = queue.read_bytes()[40:60]
+    put(queue, 0, third)
+    assert any("Topic/0" in finding for finding in findings(check_store(tmp_path, FILES)))
+
+
 def test_a_store_whose_beginning_has_expired_is_sound(store: Path) -> None:
     (store / LOG0).unlink()
     report = check_store(store, FILES)
@@ -322,3 +349,24 @@ def test_damage_longer_than_a_chunk_is_skipped(golden_store: Unpack, monkeypatch
         damage = [text for text in findings(report) if "are damaged" in text]
         assert len(damage) == 1
         assert f"{target['physicalOffset'] - at} bytes at physical offset {at}" in damage[0]
+
+
+def test_the_log_is_never_mapped(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad sector under a mapping, or a hole on a full tmpfs, would end the process."""
+    mapped: list[Path] = []
+    real = OsFile.map_read
+
+    def map_read(file: OsFile) -> mmap.mmap:
+        mapped.append(file._path)
+        return real(file)
+
+    monkeypatch.setattr(OsFile, "map_read", map_read)
+    assert findings(check_store(store, FILES)) == []
+    assert [path for path in mapped if path.parent.name == "commitlog"] == []
+    monkeypatch.setattr(OsFile, "pread", lambda file, size, offset: _refuse())
+    with pytest.raises(OSError, match="bad sector"):
+        list(dump_records(FILES, store))
+
+
+def _refuse() -> bytes:
+    raise OSError(errno.EIO, "bad sector")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import OsFile, OsFiles
 
 PER_FILE = 40
 
@@ -99,11 +99,11 @@ def test_a_later_message_number_0_begins_the_queue_anew(tmp_path: Path) -> None:
 def test_units_in_memory_are_read_before_they_are_written(tmp_path: Path) -> None:
     found = filled(tmp_path, 45)
     found.put(45, 4_500, 100, 45)
-    assert found.has_tail
+    assert found.tail_bytes > 0
     assert found.unit(45) == (4_500, 100, 45)
     assert [unit[2] for unit in found.scan(30, 46)] == list(range(30, 46))
     found.write_tail()
-    assert not found.has_tail
+    assert found.tail_bytes == 0
     assert [unit[2] for unit in found.scan(30, 46)] == list(range(30, 46))
     assert found.next_file_offset(3) == 40
     assert len(bytes(found.units(38, 10))) == 2 * 20, "a read ends with its file"
@@ -173,7 +173,7 @@ def test_the_minimum_may_lie_among_units_that_wait_in_memory(tmp_path: Path) -> 
     for log_start, first in ((9_900, 99), (10_000, 100), (11_050, 111), (20_000, 130)):
         found.correct_min_offset(log_start)
         assert found.min_offset == first
-    assert found.has_tail
+    assert found.tail_bytes > 0
 
 
 def test_files_go_when_all_their_records_are_gone_but_never_the_last(tmp_path: Path) -> None:
@@ -193,3 +193,65 @@ def test_a_record_is_found_by_its_place(tmp_path: Path) -> None:
     assert found.offset_of(1 << 40) is None
     assert found.offset_of(0) is None, "blank units are no records"
     assert FILLER_SIZE == 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("holes", [True, False])
+@pytest.mark.parametrize("count", [0, 1, 2, 203, 204, 205, 256, 257, 300, 1_000, 1_001, 1_500])
+def test_the_end_is_found_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, holes: bool
+) -> None:
+    """Files of 1,000 units; the end is looked for in the last written page, and everywhere where that does not tell."""
+    reads: list[int] = []
+    real = OsFile.pread
+
+    def counted(self: OsFile, size: int, offset: int) -> bytes:
+        reads.append(offset)
+        return real(self, size, offset)
+
+    monkeypatch.setattr(OsFile, "pread", counted)
+    monkeypatch.setattr(OsFile, "data_ranges", lambda self, start: iter(ranges(self)))
+
+    def ranges(file: OsFile) -> list[tuple[int, int]]:
+        """As a file system tells them that knows of holes, by its pages, or not."""
+        base = int(file.path.name)
+        written = min(max(count * 20 - base, 0), file.size())
+        end = min(-(-written // 4_096) * 4_096, file.size()) if holes else file.size()
+        return [(0, end)] if end else []
+
+    found = ConsumeQueue(OsFiles(), tmp_path, 20_000, "T", 0)
+    for offset in range(count):
+        found.put(offset, 100 + offset * 10, 10, 0)
+    found.write_tail()
+    found.close()
+    for log_end, expected in ((1 << 40, count), (100 + 10 * (count // 2), count // 2), (0, 0)):
+        reads.clear()
+        again = ConsumeQueue(OsFiles(), tmp_path, 20_000, "T", 0)
+        again.load(log_end)
+        assert again.max_offset == again.next_offset == expected
+        assert again.max_physical == (100 + expected * 10 if expected else 0)
+        if holes and log_end > 1 << 30:
+            assert len(reads) <= 4, "whatever its length"
+            reads.clear()
+            again.cut(1 << 40)
+            again.correct_min_offset(100 if count else 0)
+            assert reads == [], "nothing stands behind the end, and the first record is known"
+        again.correct_min_offset(131)
+        assert again.min_offset == min(4, expected)
+        again.close()
+
+
+def test_what_a_crash_left_behind_the_end_is_cut_though_nothing_was_added(tmp_path: Path) -> None:
+    first = ConsumeQueue(OsFiles(), tmp_path, 2_000, "T", 0)
+    for offset in range(5):
+        first.put(offset, offset * 10, 10, 0)
+    first.write_tail()
+    first.close()
+    again = ConsumeQueue(OsFiles(), tmp_path, 2_000, "T", 0)
+    again.load(30)
+    assert again.max_offset == 3
+    again.cut(30)
+    again.close()
+    last = ConsumeQueue(OsFiles(), tmp_path, 2_000, "T", 0)
+    last.load(1 << 40)
+    assert last.max_offset == 3
+    last.close()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.records import MagicCode, Record
 from orbitmq.protocol.sysflag import TransactionType
 from orbitmq.store.dispatch import Dispatched, dispatched_from_record
-from orbitmq.testing.little_store import LittleStore
 
 
 def test_an_entry_read_back_equals_the_one_appended(tmp_path: Path) -> None:

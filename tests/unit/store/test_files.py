@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,16 @@ def test_a_punched_range_reads_as_zeros_and_the_size_stays(tmp_path: Path, offse
     expected = bytearray(b"x" * 10)
     expected[offset : offset + size] = bytes(len(expected[offset : offset + size]))
     assert file.pread(10, 0) == expected
+
+
+def test_punching_takes_no_room(tmp_path: Path) -> None:
+    file = FILES.open(tmp_path / "f", create=True)
+    file.truncate(1 << 20)
+    file.pwrite(b"x" * 5_000, 100_000)
+    blocks = (tmp_path / "f").stat().st_blocks
+    file.punch(50_000, 500_000)
+    assert (tmp_path / "f").stat().st_blocks <= blocks, "nothing is written where nothing was"
+    assert not any(file.pread(1 << 20, 0))
 
 
 def test_holes_are_skipped(tmp_path: Path) -> None:
@@ -130,6 +141,58 @@ def test_a_second_process_is_refused_and_the_lock_ends_with_its_owner(tmp_path: 
     lock.release()
 
 
+def test_a_claim_on_a_directory_holds_in_this_process_and_others_under_any_name(tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    claim = FILES.lock_dir(folder)
+    for name in (folder, link, tmp_path / "folder" / ".." / "folder"):
+        with pytest.raises(StoreLockedError, match="stop that broker, or give this one a directory of its own"):
+            FILES.lock_dir(name)
+    code = "import fcntl,os,sys; fcntl.flock(os.open(sys.argv[1],os.O_RDONLY),fcntl.LOCK_EX|fcntl.LOCK_NB)"
+    other = [sys.executable, "-c", code, str(link)]
+    assert b"BlockingIOError" in subprocess.run(other, capture_output=True, check=False).stderr
+    claim.release()
+    claim.release()
+    assert subprocess.run(other, check=False).returncode == 0
+    FILES.lock_dir(link).release()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_forked_child_does_not_keep_the_claim_of_its_parent(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from orbitmq.store.files import OsFiles
+claim = OsFiles().lock_dir(Path(sys.argv[1]))
+if os.fork():
+    os._exit(0)
+print("forked", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"forked\n"
+        parent.wait()
+        FILES.lock_dir(tmp_path).release()
+
+
+def test_a_file_system_without_locks_of_directories_still_refuses_a_second_claim_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(descriptor: int, how: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr("orbitmq.store.files.fcntl.flock", no_locks)
+    claim = FILES.lock_dir(tmp_path)
+    assert "cannot be locked (Bad file descriptor): do not let two brokers use it" in caplog.text
+    with pytest.raises(StoreLockedError):
+        FILES.lock_dir(tmp_path)
+    claim.release()
+
+
 def test_facts_about_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = FILES.disk_usage(tmp_path)
     assert usage.total_bytes >= usage.free_bytes > 0
@@ -143,3 +206,60 @@ def test_facts_about_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert FILES.boot_id() == FILES.boot_id()
     monkeypatch.setattr(Path, "read_text", unreadable)
     assert FILES.boot_id() != FILES.boot_id(), "an unknown boot is never the same one"
+
+
+COUNTER = """
+#include <unistd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+static void count(int fd, const char *name) {
+    struct stat found;
+    FILE *out = fopen(getenv("SYNCS"), "a");
+    fstat(fd, &found);
+    fprintf(out, "%s %lu\\n", name, (unsigned long)found.st_ino);
+    fclose(out);
+}
+int fdatasync(int fd) { count(fd, "fdatasync"); return 0; }
+int fsync(int fd) { count(fd, "fsync"); return 0; }
+"""
+SYNCING = """
+import sys
+from pathlib import Path
+from orbitmq.store.files import OsFiles
+root, files = Path(sys.argv[1]), OsFiles()
+file = files.open(root / "written", create=True)
+file.pwrite(b"x", 0)
+file.datasync()
+files.sync_dir(root)
+"""
+
+
+def test_syncs_reach_the_system(tmp_path: Path) -> None:
+    """Everything else counts calls of ours: here a library between Python and the system sees what is really asked of it."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    source, library, syncs = tmp_path / "count.c", tmp_path / "count.so", tmp_path / "syncs"
+    source.write_text(COUNTER)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    store = tmp_path / "store"
+    store.mkdir()
+    environment = os.environ | {"LD_PRELOAD": str(library), "SYNCS": str(syncs)}
+    subprocess.run([sys.executable, "-c", SYNCING, str(store)], env=environment, check=True)
+    file, directory = (store / "written").stat().st_ino, store.stat().st_ino
+    assert syncs.read_text().splitlines() == [f"fdatasync {file}", f"fsync {directory}"]
+
+
+def test_a_claim_that_is_forgotten_while_another_is_made_ends(tmp_path: Path) -> None:
+    """The collector may meet a forgotten lock on the thread that is making, or ending, another claim."""
+    program = """
+import sys
+from pathlib import Path
+from orbitmq.store.files import OsFiles, _claims
+lock = OsFiles().lock_dir(Path(sys.argv[1]))
+with _claims._guard:
+    del lock
+OsFiles().lock_dir(Path(sys.argv[1])).release()
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.store.files import DiskUsage, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
-from orbitmq.testing.little_store import LittleStore
 
 GIB = 1 << 30
 HOUR_MS = 3_600_000
@@ -147,7 +147,7 @@ def test_trouble_with_looking_is_reported_and_tried_again(
 
 
 def test_files_are_removed_on_the_worker_while_readers_keep_what_they_hold(little: LittleStore, disk: Disk) -> None:
-    view = little.store.log.view(0, 100)
+    view = little.store.log.read(0, 100)
     assert view is not None
     before = bytes(view)
     paths = little.store.drop_first_segments(2)
@@ -156,3 +156,48 @@ def test_files_are_removed_on_the_worker_while_readers_keep_what_they_hold(littl
     little.worker.close()
     assert not any(path.exists() for path in paths)
     assert bytes(view) == before
+
+
+# --- a request is kept until it is done ------------------------------------------------------------------------------
+
+
+def test_a_request_that_finds_no_place_is_kept(little: LittleStore) -> None:
+    keeper = housekeeping(little)
+    little.advance(0)
+    little.clock.advance(73 * HOUR_MS)
+    little.worker.is_full = True
+    keeper.request()
+    little.advance(0)
+    assert len(log_files(little)) == 4
+    little.worker.is_full = False
+    little.advance(little.store.settings.clean_resource_interval_ms)
+    assert len(log_files(little)) == 1
+
+
+def test_a_request_whose_save_fails_is_kept(little: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = housekeeping(little)
+    little.advance(0)
+    little.clock.advance(73 * HOUR_MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(little.store, "save_durably", lambda on_done: on_done(False))
+        patch.setattr(little.store.log, "synced_end", -1)
+        keeper.request()
+        little.advance(0)
+        assert len(log_files(little)) == 4
+        patch.undo()
+    little.advance(little.store.settings.clean_resource_interval_ms)
+    assert len(log_files(little)) == 1
+
+
+def test_a_request_goes_on_when_one_round_does_not_take_all(tmp_path: Path, disk: Disk) -> None:
+    little = LittleStore(tmp_path, files=disk, delete_file_batch_max=1)
+    disk.modified = little.clock.now_ms()
+    while len(little.store.log.sequence.segments) < 4:
+        little.send(body=bytes(1000))
+    keeper = housekeeping(little)
+    little.advance(6_000)
+    little.clock.advance(73 * HOUR_MS)
+    keeper.request()
+    little.advance(0)
+    assert len(log_files(little)) == 1
+    assert not keeper._manual, "nothing is left to do for it"

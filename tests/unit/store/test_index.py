@@ -190,6 +190,16 @@ def test_foreign_crash_drops_files_newer_than_the_checkpoint(tmp_path: Path) -> 
     expect(index, 23)
 
 
+def test_a_file_that_ends_behind_the_checkpoint_by_any_time_is_made_again(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    feed(index, 0, 23)
+    stamp = index.index_files[1].end_timestamp - 1
+    index = open_index(tmp_path, Trust.FOREIGN_CRASH, stamp=stamp)
+    assert len(index.index_files) == 1
+    feed(index, 0, 23)
+    expect(index, 23)
+
+
 def test_a_record_whose_keys_lie_in_two_files_is_completed_without_repeats(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     feed(index, 0, 4)

@@ -229,7 +229,9 @@ def test_a_failed_write_loses_nothing_and_may_be_repeated(tmp_path: Path) -> Non
 
 def test_a_full_disk_leaves_no_file_behind(tmp_path: Path) -> None:
     class FullDisk(OsFiles):
-        def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+        def open(
+            self, path: Path | str, *, create: bool = False, writable: bool = True, keep_unsynced: bool = False
+        ) -> File:
             return cast("File", FailingFile(super().open(path, create=create, writable=writable), "allocate"))
 
     with pytest.raises(OSError, match="no space"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE, SLOT_BYTES, Mark, MarkFile
 
@@ -71,9 +72,10 @@ def test_a_torn_slot_is_not_believed(tmp_path: Path, at: int) -> None:
     assert load(tmp_path) is None
 
 
-def test_a_mark_of_another_version_is_not_believed(tmp_path: Path) -> None:
+def test_a_mark_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     saved(tmp_path, synced=[mark(1), mark(2, version=9)])
-    assert load(tmp_path) == mark(1)
+    with pytest.raises(StoreDamagedError, match="version 9: a later version of orbitmq"):
+        load(tmp_path)
 
 
 def test_a_mark_that_is_too_large_is_an_error_and_changes_nothing(tmp_path: Path) -> None:

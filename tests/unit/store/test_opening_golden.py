@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreDamagedError
@@ -24,7 +25,6 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.recovery import Origin
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
-from orbitmq.testing.little_store import LittleStore
 
 Unpack = Callable[[str], Any]
 

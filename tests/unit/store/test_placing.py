@@ -38,8 +38,9 @@ class Little:
     def written(self) -> list[Dispatched]:
         """What the files say, record by record."""
         self.log.write()
+        self.log.readable_end = self.log.written_end
         found, at = [], 0
-        while (view := self.log.record_view(at)) is not None:
+        while (view := self.log.record(at)) is not None:
             record = decode_record(view)
             found.append(dispatched_from_record(record, at, lambda properties, stamp: 0))
             at += len(view)

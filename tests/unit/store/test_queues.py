@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import RecordingFiles
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store import queues as queues_module
@@ -33,12 +34,26 @@ def test_asking_creates_no_queue(tmp_path: Path) -> None:
 
 
 def test_waiting_units_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues_module, "TAIL_TOTAL_BYTES_MAX", 200)
+    monkeypatch.setattr(queues_module, "QUEUE_TAILS_BYTES_MAX", 200)
     found = queues(tmp_path)
     found.apply([entry(n) for n in range(9)])
     assert not (tmp_path / "consumequeue").exists()
     found.apply([entry(9)])
     assert (tmp_path / "consumequeue").exists()
+
+
+def test_beyond_the_bound_those_that_wait_longest_are_written_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues_module, "QUEUE_TAILS_BYTES_MAX", 200)
+    found = queues(tmp_path)
+    found.apply([entry(0, queue_id=n, at=n * 100) for n in range(10)])
+    assert [queue.queue_id for queue in found if not queue.tail_bytes] == [0]
+    found.apply([entry(1, queue_id=0, at=1_000), entry(1, queue_id=5, at=1_100)])
+    assert [queue.queue_id for queue in found if not queue.tail_bytes] == [1, 2]
+    found.forget_topic("T", 1_200)
+    found.apply([entry(0, "U", queue_id=n, at=1_200 + n * 100) for n in range(9)])
+    assert all(queue.tail_bytes for queue in found), "queues that went take no room"
 
 
 def test_records_of_transactions_without_a_place_are_left_out(tmp_path: Path) -> None:
@@ -90,3 +105,23 @@ def test_a_deleted_topic_begins_anew_behind_its_end(tmp_path: Path) -> None:
     found.write()
     assert len(list((tmp_path / "consumequeue.removed").iterdir())) == 1
     assert found.forget_topic("Unknown", 700) == []
+
+
+def test_after_a_deletion_the_next_sync_makes_the_gone_name_durable(tmp_path: Path) -> None:
+    """Else the old queue of a topic that is used again could come back under the new one."""
+    files = RecordingFiles(OsFiles(), tmp_path)
+    found = ConsumeQueues(files, tmp_path / "consumequeue", 800)
+    found.apply([entry(0)])
+    found.write()
+    found.begin_sync()
+    found.datasync()
+    found.forget_topic("T", 100)
+    before = len(files.calls)
+    found.begin_sync()
+    found.datasync()
+    synced = {call.path for call in files.calls[before:] if call.kind == "sync_dir"}
+    assert synced == {tmp_path / "consumequeue", found.removed_directory}
+    before = len(files.calls)
+    found.begin_sync()
+    found.datasync()
+    assert not [call for call in files.calls[before:] if call.kind == "sync_dir"], "once is enough"

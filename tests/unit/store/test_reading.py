@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
+from orbitmq.limits.store import SCAN_UNITS_MIN
 from orbitmq.protocol.records import iter_records
-from orbitmq.store.reading import SCAN_BYTES_MIN, GetStatus, store_times
-from orbitmq.testing.little_store import LittleStore
+from orbitmq.store import reading
+from orbitmq.store.files import OsFile
+from orbitmq.store.reading import GetStatus, store_times
 
 START = 1_000_000
+
+
+@contextmanager
+def cold_disk() -> Iterator[None]:
+    """Nothing is in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OsFile, "pread_now", lambda self, size, offset: None)
+        patch.setattr(reading, "is_in_memory", lambda view, begin, end: False)
+        yield
 
 
 @pytest.fixture
@@ -80,7 +95,7 @@ def test_a_filter_that_matches_nothing_scans_a_bounded_number_of_units(tmp_path:
     wanted = little.store.append(little.message(TAGS="b")).tags_code
     little.store.commit()
     found = little.store.get("Topic", 0, 0, 32, 1 << 20, lambda code: code == wanted)
-    assert (found.status, found.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, SCAN_BYTES_MIN // 20)
+    assert (found.status, found.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, SCAN_UNITS_MIN)
     found = little.store.get("Topic", 0, found.next_offset, 32, 1 << 20, lambda code: code == wanted)
     assert (found.status, found.count) == (GetStatus.FOUND, 32)
     assert found.next_offset == 932, "it continues behind the last message given"
@@ -115,12 +130,16 @@ def test_cold_records_are_read_and_verified_before_they_are_served(little: Littl
         little.send(body=bytes([number]) * 50)
     little.close()
     again = LittleStore(tmp_path, clock=little.clock)
-    found = again.store.get("Topic", 0, 1, 3, 1 << 20)
-    assert (found.status, found.count, found.records) == (GetStatus.FOUND, 3, [])
-    assert [offset for _, _, offset in found.cold] == [1, 2, 3]
-    again.send(body=b"warm")
-    assert again.store.get("Topic", 0, 5, 3, 1 << 20).cold == []
-    assert again.get(offset=1, count=3).bytes_total == found.bytes_total
+    warm = again.store.get("Topic", 0, 1, 3, 1 << 20)
+    assert (warm.status, warm.count, warm.cold) == (GetStatus.FOUND, 3, None)
+    with cold_disk():
+        again.clock.advance(200)  # what the system said is not believed any more
+        found = again.store.get("Topic", 0, 1, 3, 1 << 20)
+        assert (found.status, found.records) == (GetStatus.FOUND, [])
+        assert found.cold is not None, "first the units"
+        assert again.get(offset=1, count=3) == warm
+        again.send(body=b"new")
+        assert again.get(offset=5).count == 1
 
 
 def test_what_follows_a_damaged_record_waits_for_the_next_read(little: LittleStore, tmp_path: Path) -> None:
@@ -168,6 +187,19 @@ def test_by_time(timed: LittleStore, at: int, lower: int, upper: int) -> None:
     assert timed.store.offset_by_time("Topic", 0, START + at, upper=True) == upper
 
 
+def test_by_time_where_a_clock_that_was_ahead_was_put_right_nothing_is_passed_over(timed: LittleStore) -> None:
+    """Times 0, 10, 10, 10, 20, 40 are in order; then come three of a wrong clock, and as many of the right one."""
+    year_ms = 365 * 86_400_000
+    for at in (50, year_ms, year_ms + 1, year_ms + 2, 60, 70, 80):
+        timed.clock.set_wall(START + at)
+        timed.send()
+    right = {50: 6, 60: 10, 70: 11, 80: 12, 81: 13}
+    assert [timed.store.store_time_at("Topic", 0, offset) - START for offset in (9, 10, 12)] == [year_ms + 2, 60, 80]
+    for at, first in right.items():
+        assert timed.store.offset_by_time("Topic", 0, START + at) <= first
+    assert timed.store.offset_by_time("Topic", 0, START + 40) == 5
+
+
 def test_by_time_stays_within_the_queue(timed: LittleStore) -> None:
     queue = timed.store.queues.get("Topic", 0)
     assert queue is not None
@@ -201,3 +233,28 @@ def test_store_times_by_position_and_nothing_where_no_record_begins(little: Litt
     found = store_times(log, [0, second.physical_offset, 1, second.physical_offset + 4, end, end + (1 << 40)])
     assert first.physical_offset == 0
     assert found == {0: START, second.physical_offset: START + 5_000}
+
+
+def test_after_a_crash_who_read_what_it_took_goes_on_where_the_log_was_recovered(tmp_path: Path) -> None:
+    """A consumer that lives on asks for offset 8; the log ended at 3, and what came since are other messages."""
+    little = LittleStore(tmp_path / "before", clock=ManualClock(START))
+    for _ in range(3):
+        little.send()
+    shutil.copytree(tmp_path / "before", tmp_path / "after")  # what the disk holds of a store that still runs
+    little.close()
+    again = LittleStore(tmp_path / "after", clock=ManualClock(START))
+    for _ in range(4):
+        again.send()
+        again.send("New")
+    for topic, end, since in (("Topic", 7, 3), ("New", 4, 0)):
+        found = again.store.get(topic, 0, 8, 32, 1000)
+        assert (found.status, found.next_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, since)
+        assert again.store.get(topic, 0, end, 32, 1000).status is GetStatus.OFFSET_OVERFLOW_ONE
+    queue = again.store.queues.get("Topic", 0)
+    assert queue is not None
+    queue.min_offset = 5
+    assert again.get(offset=8).next_offset == 5, "retention has gone on"
+    again.close()
+    orderly = LittleStore(tmp_path / "after", clock=ManualClock(START))
+    assert orderly.get(offset=8).next_offset == 7
+    orderly.close()

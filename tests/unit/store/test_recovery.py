@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL, LittleStore
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.checkpoint import Checkpoint
@@ -12,7 +13,6 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import Mark
 from orbitmq.store.recovery import LogScan, Origin, Plan, find_end, find_record_after, judge_end, plan_recovery
-from orbitmq.testing.little_store import SMALL, LittleStore
 
 PAGE = Checkpoint(physic_msg_timestamp=10_000, logics_msg_timestamp=9_000)
 FILE = SMALL.mapped_file_size_commit_log

@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from tests.worlds.faults import RecordingFiles
+from tests.worlds.little_store import LittleStore
 
+from orbitmq.limits.store import DURABLE_SAVE_MS, SAVE_RETRY_MS, WRITTEN_SAVE_MS
 from orbitmq.store.checkpoint import CheckpointFile, read_checkpoint
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE, Mark, MarkFile
 from orbitmq.store.recovery import Origin
-from orbitmq.store.saving import DURABLE_SAVE_MS, WRITTEN_SAVE_MS, is_passing_trouble
-from orbitmq.testing.faults import RecordingFiles
-from orbitmq.testing.little_store import LittleStore
+from orbitmq.store.saving import is_passing_trouble
 
 
 def mark_of(root: Path, *, boot: str = "boot") -> Mark:
@@ -110,8 +112,9 @@ def test_a_disk_too_full_for_the_mark_keeps_the_previous_one_and_heals(
     assert mark_of(little.root, boot="another boot").end == little.store.log.end
 
 
-def test_a_kill_right_behind_a_durable_save_that_another_save_overtook(tmp_path: Path) -> None:
-    """The written mark is newer than the durable one and was made before the page changed: it has to know both pages."""
+@pytest.mark.parametrize("page_is_written", [True, False])
+def test_a_kill_beside_a_durable_save_that_another_save_overtook(tmp_path: Path, page_is_written: bool) -> None:
+    """The written mark is newer than the durable one: it has to know the page that is there and the page that comes."""
     little = LittleStore(tmp_path)
     little.send(body=b"one")
     little.clock.advance(DURABLE_SAVE_MS)
@@ -119,9 +122,44 @@ def test_a_kill_right_behind_a_durable_save_that_another_save_overtook(tmp_path:
     little.send(body=b"two")
     little.clock.advance(WRITTEN_SAVE_MS)
     little.turn()  # the written save overtakes it
-    little.worker.close()
+    if page_is_written:
+        little.worker.close()
     little.kill()
-    again = LittleStore(tmp_path)
+    opened_again_as_ours(tmp_path)
+
+
+def test_a_kill_after_a_disk_too_full_for_the_page_and_a_written_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that the failed save announced never came: until another one does, marks have to know the old one."""
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    little = LittleStore(tmp_path)
+    little.send(body=b"one")
+    little.clock.advance(DURABLE_SAVE_MS)
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFile, "write", full)
+        little.turn()
+        little.worker.close()
+    assert not little.store.writable
+    boot = OsFiles().boot_id()
+    before = mark_of(tmp_path, boot=boot).serial
+    little.clock.advance(SAVE_RETRY_MS - 1)
+    while not little.store.writable:
+        little.clock.advance(1)
+        little.turn()
+    little.send(body=b"two")
+    little.clock.advance(WRITTEN_SAVE_MS)
+    little.turn()
+    assert mark_of(tmp_path, boot=boot).serial > before
+    little.kill()
+    opened_again_as_ours(tmp_path)
+
+
+def opened_again_as_ours(root: Path) -> None:
+    again = LittleStore(root)
     assert again.store.report.origin is Origin.OURS
     assert again.bodies() == [b"one", b"two"]
 
@@ -165,3 +203,36 @@ def test_which_errors_pass_by_themselves() -> None:
     assert is_passing_trouble(OSError(errno.EMFILE, "too many open files"))
     assert not is_passing_trouble(OSError(errno.EIO, "broken"))
     assert not is_passing_trouble(ValueError("no"))
+
+
+def test_a_mark_names_the_checkpoint_that_is_there_and_the_one_that_comes(little: LittleStore, tmp_path: Path) -> None:
+    """A crash between the mark and the checkpoint leaves the old page: the mark has to be believed with it, too."""
+    old = read_checkpoint(OsFiles(), tmp_path / "checkpoint")
+    assert old is not None
+    little.send()
+    little.clock.advance(DURABLE_SAVE_MS)
+    little.turn()
+    seen: list[list[str]] = []
+    correct = MarkFile.save_synced
+
+    def save_synced(self: MarkFile, mark: Mark) -> None:
+        seen.append(mark.checkpoints)
+        correct(self, mark)
+
+    with mock.patch.object(MarkFile, "save_synced", save_synced):
+        little.advance(DURABLE_SAVE_MS)
+    new = read_checkpoint(OsFiles(), tmp_path / "checkpoint")
+    assert new is not None
+    assert new != old
+    assert seen[0] == [old.digest(), new.digest()]
+
+
+def test_the_mark_of_an_orderly_stop_names_both_checkpoints(little: LittleStore, tmp_path: Path) -> None:
+    old = read_checkpoint(OsFiles(), tmp_path / "checkpoint")
+    little.clock.advance(5)
+    little.send()
+    little.store.close()
+    new = read_checkpoint(OsFiles(), tmp_path / "checkpoint")
+    assert old is not None
+    assert new is not None
+    assert mark_of(tmp_path).checkpoints == [old.digest(), new.digest()]

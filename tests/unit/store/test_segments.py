@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import StoreDamagedError
+from orbitmq.store import files
 from orbitmq.store.files import OsFiles
 from orbitmq.store.segments import SegmentSequence
 
@@ -106,47 +108,57 @@ def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
     assert found.first_offset == SIZE
 
 
-class AdvisedMap(mmap.mmap):
-    """A mapping that remembers what was asked of the system."""
-
-    advice: list[tuple[int, int, int]]
-    fails = False
-
-    def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
-        if self.fails:
-            raise OSError(11, "Resource temporarily unavailable")
-        self.advice.append((option, start, length))
-        super().madvise(option, start, length)
-
-
-def test_what_will_be_needed_is_fetched_by_whole_pages_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from orbitmq.store.files import OsFile
-
-    maps: list[AdvisedMap] = []
-
-    def mapped(self: OsFile) -> mmap.mmap:
-        found = os.open(self.path, os.O_RDONLY)
-        maps.append(AdvisedMap(found, 0, access=mmap.ACCESS_READ))
-        os.close(found)
-        maps[-1].advice = []
-        return maps[-1]
-
-    monkeypatch.setattr(OsFile, "map_read", mapped)
+def test_what_will_be_needed_is_asked_for_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, size, advice: asked.append((offset, size, advice)))
     page = mmap.PAGESIZE
     found = sequence(tmp_path, 4 * page)
     found.grow()
-    found.grow().file.pwrite(b"kept", page)
+    found.grow()
     found.will_need(5 * page + 7, 100)
     found.will_need(8 * page - 5, 100)
     for offset, size in ((8 * page, 1), (-3, 1), (0, 0)):
         found.will_need(offset, size)
-    assert [one.advice for one in maps] == [[(mmap.MADV_WILLNEED, page, 107), (mmap.MADV_WILLNEED, 3 * page, page)]]
-    maps[0].fails = True
-    found.will_need(5 * page, 4)
-    assert bytes(found.segments[1].view[page : page + 4]) == b"kept"
-    assert len(maps) == 1, "advice and view are of one mapping"
+    assert asked == [(page + 7, 100, os.POSIX_FADV_WILLNEED), (4 * page - 5, 5, os.POSIX_FADV_WILLNEED)]
+
+    asked.clear()
+    monkeypatch.setattr(files, "ADVISED_BYTES", page)
+    found.will_need(0, 2 * page + 1)
+    assert [each[:2] for each in asked] == [(0, page), (page, page), (2 * page, 1)]
+
+    def refused(*_: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "posix_fadvise", refused)
+    found.will_need(0, 1)  # no more than advice
+
+
+def test_a_file_that_was_cut_short_is_an_error_not_an_end(tmp_path: Path) -> None:
+    found = sequence(tmp_path, 4096)
+    segment = found.grow()
+    segment.file.pwrite(b"kept", 0)
+    os.truncate(segment.path, 2)
+    assert found.read(0, 2) == b"ke"
+    with pytest.raises(OSError, match=r"the file ends at 2, it was made with 4096 bytes"):
+        found.read(0, 4)
+    assert found.read_now(0, 4) is None, "nobody is told less than he asked for"
+
+
+def test_what_is_in_memory_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sequence(tmp_path, 4096)
+    found.grow().file.pwrite(b"kept", 4)
+    assert found.read_now(4, 4) in (b"kept", None)  # None where the file system cannot tell
+    for at, size in ((4095, 2), (4096, 1), (-1, 1)):
+        assert found.read_now(at, size) is None
+    calls: list[int] = []
+
+    def blind(*arguments: object) -> int:
+        calls.append(1)
+        raise OSError(errno.EOPNOTSUPP, "cannot tell")
+
+    monkeypatch.setattr(os, "preadv", blind)
+    assert (found.read_now(4, 4), found.read_now(4, 4), len(calls)) == (None, None, 1), "it is asked once"
+    assert found.read(4, 4) == b"kept"
 
 
 def test_a_file_that_cannot_be_sized_is_removed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import RecordError, StoreDamagedError, StoreLockedError, StoreUnwritableError
+from orbitmq.limits.store import RESERVE_BYTES_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
@@ -20,8 +25,9 @@ from orbitmq.store.index import IndexService
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.recovery import Origin
+from orbitmq.store.reserve import RESERVE_FILE
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.little_store import LittleStore
+from orbitmq.store.worker import Lanes
 
 SYNC = FlushDiskType.SYNC_FLUSH
 OK, TIMEOUT, REFUSED = PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.SERVICE_NOT_AVAILABLE
@@ -129,7 +135,7 @@ def test_store_timestamps_never_decrease_not_even_over_a_restart(tmp_path: Path)
     clock = ManualClock(1_000_000)
     little = LittleStore(tmp_path, clock=clock)
     assert little.send().store_timestamp == 1_000_000
-    clock.set_wall(900_000)
+    clock.set_wall(995_000)
     assert little.send().store_timestamp == 1_000_000
     little.close()
     little = LittleStore(tmp_path, clock=clock)
@@ -179,10 +185,10 @@ def test_group_commit_one_sync_answers_everybody_written_before_it(syncing: Litt
 
 def test_a_sender_that_does_not_wait_is_answered_after_the_write(syncing: LittleStore) -> None:
     placed = syncing.store.append(syncing.message())
-    told: list[PutStatus] = []
-    syncing.store.wait_durable(placed.end_offset, False, told.append)
+    on_done: list[PutStatus] = []
+    syncing.store.wait_durable(placed.end_offset, False, on_done.append)
     syncing.store.commit()
-    assert told == [OK]
+    assert on_done == [OK]
     assert syncing.store.max_offset("Topic", 0) == 0, "it is still not visible before it is safe"
 
 
@@ -208,7 +214,9 @@ def test_an_orderly_stop_answers_and_keeps_what_is_still_in_flight(tmp_path: Pat
             return None
 
     little = LittleStore(tmp_path, flush_disk_type=flush)
-    little.store._worker = Elsewhere()  # type: ignore[assignment]
+    elsewhere = Elsewhere()
+    little.store._lanes = Lanes.of(elsewhere)
+    little.store._flushing._worker = little.store.durable_saves._worker = elsewhere
     little.send(body=b"last")
     little.close()
     assert little.statuses == [OK]
@@ -255,6 +263,26 @@ def test_what_could_not_be_indexed_for_lack_of_space_is_indexed_later_and_in_ord
     little.send(body=b"two", KEYS="k")
     assert little.bodies() == [b"one", b"two"]
     assert len(little.store.query_by_key("Topic", "k", 9, 0, 1 << 62)) == 2
+
+
+def test_what_could_not_be_applied_for_a_read_that_failed_is_applied_later(
+    little: LittleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read takes nothing away: it is no reason to stop for good, as a failed write is."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", fails(errno.EIO))
+        patch.setattr(
+            IndexService, "apply", lambda self, entries: little.store.log.sequence.segments[0].file.pread(4, 0)
+        )
+        little.send(body=b"one")
+    assert little.store.is_behind
+    assert "cannot be read" in little.store.unwritable_reason
+    assert not little.store.is_over
+    little.advance(1_000)
+    assert little.store.writable
+    assert not little.store.is_behind
+    little.send(body=b"two")
+    assert little.bodies() == [b"one", b"two"]
 
 
 def test_a_failed_write_stops_the_store_for_good(little: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +378,9 @@ def test_another_file_size_is_refused_with_the_remedy(
 def test_an_empty_store_costs_next_to_nothing(tmp_path: Path) -> None:
     little = LittleStore(tmp_path, mapped_file_size_commit_log=1 << 30, max_hash_slot_num=5_000_000)
     little.close()
-    assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file()) < 64 * 1024
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != RESERVE_FILE]
+    assert sum(path.stat().st_blocks * 512 for path in files) < 64 * 1024
+    assert (tmp_path / RESERVE_FILE).stat().st_blocks * 512 >= RESERVE_BYTES_MAX
 
 
 # --- reading and deleting -------------------------------------------------------------------------------------------
@@ -365,7 +395,7 @@ def test_damage_is_never_served(little: LittleStore, tmp_path: Path) -> None:
     path.write_bytes(data)
     again = LittleStore(tmp_path)
     assert again.bodies() == [b"0" * 20, b"1" * 20, b"3" * 20]
-    assert again.store.damaged_reads >= 1
+    assert again.store.reads.damaged >= 1
     assert again.store.record_at(placed[2].physical_offset) is None
     assert again.get(offset=2).status.name == "MESSAGE_WAS_REMOVING"
     assert again.get(offset=2).next_offset == 3
@@ -395,8 +425,8 @@ def test_a_deleted_topic_stays_readable_through_a_crash_without_its_save(
     """Power fails before the deletion is durable: the old messages may be back, the new ones must be there."""
     for number in range(5):
         little.send(body=b"old%d" % number)
-    monkeypatch.setattr(little.store, "_save_written", lambda: None)
-    monkeypatch.setattr(little.store, "_save_synced", lambda: None)
+    monkeypatch.setattr(little.store._written_saves, "save_now", lambda: None)
+    monkeypatch.setattr(little.store.durable_saves, "begin", lambda: None)
     little.store.delete_topic("Topic")
     for number in range(3):
         little.send(body=b"new%d" % number)
@@ -465,3 +495,32 @@ def test_an_abandoned_store_is_as_after_a_kill(little: LittleStore, tmp_path: Pa
     again = LittleStore(tmp_path)
     again.worker.close()
     assert again.bodies() == [b"written"]
+
+
+class TestTwoStores:
+    def test_one_directory_is_opened_once_in_a_process_and_stays_locked_for_others(self, tmp_path: Path) -> None:
+        first = LittleStore(tmp_path)
+        with pytest.raises(StoreLockedError):
+            LittleStore(tmp_path)
+        code = "import fcntl,os,sys; fcntl.lockf(os.open(sys.argv[1],os.O_RDWR),fcntl.LOCK_EX|fcntl.LOCK_NB,1,0)"
+        other = [sys.executable, "-c", code, str(tmp_path / "lock")]
+        assert b"BlockingIOError" in subprocess.run(other, capture_output=True, check=False).stderr
+        first.send(body=b"still written")
+        first.store.close()
+        LittleStore(tmp_path).store.close()
+
+    def test_one_log_under_two_roots_is_refused(self, tmp_path: Path) -> None:
+        first = LittleStore(tmp_path / "one")
+        with pytest.raises(StoreLockedError, match="commitlog is in use by another broker"):
+            LittleStore(tmp_path / "two", store_path_commit_log=tmp_path / "one" / "commitlog")
+        first.store.close()
+
+    @pytest.mark.parametrize("name", ["consumequeue", "index"])
+    def test_a_folder_that_is_a_link_to_anothers_is_refused(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "one" / name).mkdir(parents=True)
+        first = LittleStore(tmp_path / "one")
+        (tmp_path / "two").mkdir()
+        (tmp_path / "two" / name).symlink_to(tmp_path / "one" / name)
+        with pytest.raises(StoreLockedError, match=f"{name} is in use by another broker"):
+            LittleStore(tmp_path / "two")
+        first.store.close()
