@@ -307,7 +307,18 @@ def choose_spans(
 
 def exact_properties(text: str) -> dict[str, str] | None:
     values: dict[str, str] = {}
+    return None if _read_properties(text, values, {}) < 0 else values
+
+
+def marked_properties(text: str, marks: dict[str, int]) -> tuple[dict[str, str], int] | None:
+    values: dict[str, str] = {}
+    found = _read_properties(text, values, marks)
+    return None if found < 0 else (values, found)
+
+
+def _read_properties(text: str, values: dict[str, str], marks: dict[str, int]) -> int:
     number_of_entries = 0
+    found = 0
     at = 0
     end = len(text)
     while at < end:
@@ -316,11 +327,14 @@ def exact_properties(text: str) -> dict[str, str] | None:
             stop = end
         middle = text.find("\x01", at, stop)
         if middle <= at or middle + 1 == stop:
-            return None
-        values[text[at:middle]] = text[middle + 1 : stop]
+            return -1
+        name = text[at:middle]
+        values[name] = text[middle + 1 : stop]
+        if name in marks:
+            found |= marks[name]
         at = stop + 1
         number_of_entries += 1
-    return values if len(values) == number_of_entries else None
+    return found if len(values) == number_of_entries else -1
 
 
 def get32(data: bytes, at: int) -> int:
@@ -337,8 +351,8 @@ def get64(data: bytes, at: int) -> int:
     return high * 0x1_0000_0000 + get32(data, at + 4)
 
 
-def batch_rows(body: bytes) -> list[tuple[int, bytes, bytes, dict[str, str] | None]]:
-    rows: list[tuple[int, bytes, bytes, dict[str, str] | None]] = []
+def batch_rows(body: bytes, marks: dict[str, int]) -> list[tuple[int, bytes, bytes, dict[str, str] | None, int]]:
+    rows: list[tuple[int, bytes, bytes, dict[str, str] | None, int]] = []
     at = 0
     end = len(body)
     while at < end:
@@ -357,11 +371,15 @@ def batch_rows(body: bytes) -> list[tuple[int, bytes, bytes, dict[str, str] | No
         if properties_size < 0 or item_end > end:
             raise _broken(rows, at, f"properties of {properties_size} bytes do not fit the rest of the batch")
         properties = body[body_end + 2 : item_end]
+        values: dict[str, str] = {}
         try:
-            values = exact_properties(properties.decode())
+            found = _read_properties(properties.decode(), values, marks)
         except UnicodeDecodeError:
-            values = None
-        rows.append((flag, body[body_at:body_end], properties, values))
+            found = -1
+        if found < 0:
+            rows.append((flag, body[body_at:body_end], properties, None, 0))
+        else:
+            rows.append((flag, body[body_at:body_end], properties, values, found))
         at = item_end
     return rows
 

@@ -1,6 +1,31 @@
 # C types of `inner.py`, `timer_rows.py`, `word_sums.py` and `record_checks.py`. Only speed depends on this file: without it the extension does the same, slower.
 cimport cython
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <unistd.h>
+    #include <sys/mman.h>
+    #define ORBITMQ_PAGES_MAX 1024
+    static int orbitmq_in_memory(const unsigned char *first, Py_ssize_t size) {
+        unsigned char known[ORBITMQ_PAGES_MAX];
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        uintptr_t begin = (uintptr_t)first & ~(page - 1), end = (uintptr_t)first + (uintptr_t)size;
+        uintptr_t count = (end - begin + page - 1) / page, at;
+        if (size <= 0 || count > ORBITMQ_PAGES_MAX) return 0;
+        if (mincore((void *)begin, end - begin, (void *)known) != 0) return 0;
+        for (at = 0; at < count; at++) if (!(known[at] & 1)) return 0;
+        return 1;
+    }
+    """
+    int orbitmq_in_memory(const unsigned char *first, Py_ssize_t size)
+
+# The only pointer of the leaf: mincore takes an address, and the bounds of the view are checked before it is made.
+cdef inline bint pages_in_memory(const unsigned char[::1] view, Py_ssize_t begin, Py_ssize_t end):
+    if begin < 0 or end <= begin or end > view.shape[0]:
+        return False
+    return orbitmq_in_memory(&view[begin], end - begin)
+
 cdef long long MASK, INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX, MAGIC_V1, MAGIC_V2
 cdef long long TIME_DIGITS_MAX, QUEUE_DIGITS_MAX, DUE_MAX
 cdef long long INDEX_HEADER_BYTES, ROLLBACK, ITEM_BYTES_MIN, PROPERTIES_MAX, PREPARED_AT, BODY_SIZE_AT, BODY_AT
@@ -48,11 +73,17 @@ cpdef bytes encode_stored(
     body_crc,
 )
 
+@cython.locals(values=dict)
+cpdef dict exact_properties(str text)
+
+@cython.locals(values=dict, found=cython.longlong)
+cpdef tuple marked_properties(str text, dict marks)
+
 @cython.locals(
     at=cython.Py_ssize_t, end=cython.Py_ssize_t, stop=cython.Py_ssize_t, middle=cython.Py_ssize_t,
-    number_of_entries=cython.Py_ssize_t, values=dict,
+    number_of_entries=cython.Py_ssize_t, found=cython.longlong, name=str,
 )
-cpdef dict exact_properties(str text)
+cdef long long _read_properties(str text, dict values, dict marks) except? -1
 
 cdef unsigned long long get32(bytes data, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF
 cdef long long signed32(unsigned long long value)
@@ -62,9 +93,9 @@ cdef long long get64(bytes data, Py_ssize_t at) except? -1
 @cython.locals(
     at=cython.Py_ssize_t, end=cython.Py_ssize_t, flag=cython.longlong, body_size=cython.longlong,
     body_at=cython.longlong, body_end=cython.longlong, properties_size=cython.longlong, item_end=cython.longlong,
-    properties=bytes, rows=list,
+    properties=bytes, rows=list, found=cython.longlong, values=dict,
 )
-cpdef list batch_rows(bytes body)
+cpdef list batch_rows(bytes body, dict marks)
 
 cpdef list restored_rows(list records, list positions, str due_name, str needed, tuple shy, long long span_ms)
 
@@ -146,3 +177,29 @@ cpdef record_starts(view, Py_ssize_t start, Py_ssize_t end)
     begin=cython.Py_ssize_t, end=cython.Py_ssize_t, found=cython.longlong, wrong=list,
 )
 cpdef list rows_with_wrong_sums(bytes data, begins, ends, said, crc32)
+
+@cython.locals(view="const unsigned char[::1]")
+cpdef bint is_in_memory(view, Py_ssize_t begin, Py_ssize_t end) except -1
+
+cdef long long SYS_FLAG_BYTE, HOST_BYTES_MORE
+
+@cython.locals(
+    size=cython.longlong, magic=cython.longlong, flags=cython.int, at=cython.Py_ssize_t, place=cython.Py_ssize_t,
+    stop=cython.Py_ssize_t, body_size=cython.longlong, found=cython.longlong, topic_size=cython.longlong,
+    topic_at=cython.Py_ssize_t, topic_end=cython.Py_ssize_t, properties_size=cython.longlong,
+)
+cdef Py_ssize_t sound_end(
+    data, const unsigned char[::1] view, Py_ssize_t begin, Py_ssize_t end, long long base, crc32
+) except -1
+
+cpdef Py_ssize_t sound_prefix(data, long long position, crc32) except -1
+
+@cython.locals(
+    data="const unsigned char[::1]", last=cython.Py_ssize_t, first=cython.longlong, behind=cython.longlong,
+    begin=cython.longlong, end=cython.longlong, found=list,
+)
+cpdef log_slices(view, long long base, list spans, crc32)
+
+cdef inline bint is_text(bytes data) except -1
+cdef inline unsigned long long four(const unsigned char[::1] view, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF
+cdef inline unsigned long long eight(const unsigned char[::1] view, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF

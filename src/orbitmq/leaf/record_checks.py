@@ -14,10 +14,13 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orbitmq.leaf.inner import INT32_MAX
+from orbitmq.leaf.inner import INT32_MAX, MAGIC_V1, MAGIC_V2, MASK
+from orbitmq.leaf.pages import pages_in_memory
 
 WHOLE_RECORD_MIN = 91
 SUM_BITS = 0x7FFF_FFFF
+SYS_FLAG_BYTE = 39
+HOST_BYTES_MORE = 12
 
 
 def record_starts(view: Any, start: int, end: int) -> array[int]:
@@ -53,3 +56,98 @@ def rows_with_wrong_sums(
             if found & SUM_BITS != sums[row]:
                 wrong.append(row)
     return wrong
+
+
+def sound_prefix(data: Any, position: int, crc32: Callable[[Any], int]) -> int:
+    return sound_end(data, data, 0, len(data), position, crc32)
+
+
+def log_slices(view: Any, base: int, spans: Sequence[tuple[int, int]], crc32: Callable[[Any], int] | None) -> Any:
+    data = view
+    last = len(data)
+    found = []
+    for first, behind in spans:
+        begin = first - base
+        end = behind - base
+        if begin < 0 or end > last:
+            return None
+        if crc32 is not None and sound_end(view, data, begin, end, base, crc32) != end:
+            return None
+        found.append(view[begin:end])
+    return found
+
+
+def sound_end(data: Any, view: Any, begin: int, end: int, base: int, crc32: Callable[[Any], int]) -> int:
+    at = begin
+    while at + WHOLE_RECORD_MIN <= end:
+        size = four(view, at)
+        magic = four(view, at + 4)
+        if size < WHOLE_RECORD_MIN or size > end - at or (magic != MAGIC_V1 and magic != MAGIC_V2):
+            break
+        if eight(view, at + 28) != base + at:
+            break
+        flags = view[at + SYS_FLAG_BYTE] >> 4
+        place = at + 84
+        if flags & 1:
+            place += HOST_BYTES_MORE
+        if flags & 2:
+            place += HOST_BYTES_MORE
+        stop = at + size
+        if place + 7 > stop:
+            break
+        body_size = four(view, place)
+        place += 4
+        if body_size > stop - place - 3:
+            break
+        if body_size:
+            found = crc32(data[place : place + body_size])
+            if found & SUM_BITS != four(view, at + 8):
+                break
+        place += body_size
+        topic_size = view[place]
+        place += 1
+        if magic == MAGIC_V2:
+            topic_size = topic_size << 8 | view[place]
+            place += 1
+        elif topic_size > 127:
+            break
+        if topic_size > stop - place - 2:
+            break
+        topic_end = place + topic_size
+        topic_at = place
+        while place < topic_end and 0 < view[place] <= 127:
+            place += 1
+        if place < topic_end and not is_text(bytes(view[topic_at:topic_end])):
+            break
+        place = topic_end
+        properties_size = view[place] << 8 | view[place + 1]
+        place += 2
+        if properties_size > 0x7FFF or place + properties_size != stop:
+            break
+        if properties_size and view[stop - 1] == 0:
+            break
+        at = stop
+    return at
+
+
+def is_text(data: bytes) -> bool:
+    if 0 in data:
+        return False
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def four(view: Sequence[int], at: int) -> int:
+    # Compiled, the shifts are those of a signed C int: the mask makes the number unsigned.
+    return (view[at] << 24 | view[at + 1] << 16 | view[at + 2] << 8 | view[at + 3]) & MASK
+
+
+def eight(view: Sequence[int], at: int) -> int:
+    return four(view, at) << 32 | four(view, at + 4)
+
+
+def is_in_memory(view: Any, begin: int, end: int) -> bool:
+    return pages_in_memory(view, begin, end)

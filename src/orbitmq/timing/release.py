@@ -13,11 +13,12 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
 from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.dispatch import Dispatched
@@ -28,9 +29,6 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.restoring import Undeliverable, quarantine_message
 
 logger = logging.getLogger("orbitmq.timing")
-
-RELEASE_BATCH_MAX: Final = 256
-"""Messages released in one loop turn: about 3 ms of work, 8 ms where nothing is compiled."""
 
 SLEEP_MAX_MS: Final = 1_000
 """Longest sleep while anything is pending: how late a forward step of the wall clock is noticed."""
@@ -148,18 +146,49 @@ def _known(encoded: Sequence[EncodedMessage | None] | None, first: int) -> list[
     return found
 
 
+def count_in_turn(sizes: Iterable[int]) -> int:
+    """How many records of these sizes, from the first on, one loop turn takes: as many as `RELEASE_BATCH_BYTES_MAX` allows, at least
+    one."""
+    room_bytes, count = RELEASE_BATCH_BYTES_MAX, 0
+    for size in sizes:
+        room_bytes -= size
+        if room_bytes < 0 and count:
+            break
+        count += 1
+    return count
+
+
 def read_cold(
     store: MessageStore,
     units: Sequence[tuple[int, int]],
     done: Callable[[list[tuple[int, bytes | None]] | BaseException], None],
 ) -> None:
     """Read and check the records at (log position, size) on the worker; `done` gets (log position, record or None) in the same
-    order, or why nothing could be read."""
+    order, or why nothing could be read. None stands for a record that is damaged or gone; one that could not be read is left out,
+    for whoever asked to ask again (`left_out`)."""
 
     def job() -> list[tuple[int, bytes | None]]:
-        return [(physical, read_sound(store.log, physical, size)) for physical, size in units]
+        found: list[tuple[int, bytes | None]] = []
+        problem: OSError | None = None
+        for physical, size in units:
+            try:
+                found.append((physical, read_sound(store.log, physical, size)))
+            except OSError as error:
+                problem = error
+                logger.error("the record at %d cannot be read now: %s", physical, error)
+        if problem is not None and not found:
+            raise problem
+        return found
 
-    store.run_blocking(job, done)
+    store.read_elsewhere(job, done)
+
+
+def left_out(units: Sequence[int], found: Sequence[tuple[int, Data]]) -> list[int]:
+    """Those of the log positions that `read_cold` was given which could not be read."""
+    if len(found) == len(units):
+        return []
+    there = {physical for physical, _ in found}
+    return [physical for physical in units if physical not in there]
 
 
 def may_be_of_level(entry: Dispatched) -> bool:

@@ -11,6 +11,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from orbitmq.leaf import twin
@@ -167,16 +168,32 @@ def rewritten_message(record: Record, due_ms: int) -> NewMessage:
     )
 
 
-def quarantine_message(record: Record | None, physical_offset: int, reason: str) -> NewMessage:
-    """What is kept of a record that cannot be delivered; with `record` None nothing of it could be read."""
-    properties = b"" if record is None else without_property(record.properties, _DUE_NAME)
-    note = append_property(b"", QUARANTINE_REASON, reason[:REASON_CHARS_MAX].replace("\x01", " ").replace("\x02", " "))
-    note = append_property(note, QUARANTINE_SOURCE, str(physical_offset))
-    if len(properties) + len(note) + 1 > 0x7FFF:
-        properties = b""
-    if properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
-    message = NewMessage(QUARANTINE_TOPIC, 0, reason.encode(), properties + note)
+def quarantine_message(
+    record: Record | None,
+    physical_offset: int,
+    reason: str,
+    *,
+    without: Sequence[str] = (Property.DUE_MS,),
+    further: Mapping[str, str] | None = None,
+) -> NewMessage:
+    """What is kept of a record that cannot be delivered; with `record` None nothing of it could be read.
+
+    All of its properties are kept but those in `without`, and `further` ones added, which the caller knows to fit. Behind them stand
+    reason and source, where there is room: the reason loses its end, or goes, before anything that its sender wrote.
+    """
+    properties = b"" if record is None else bytes(record.properties)
+    for name in without:
+        properties = without_property(properties, name.encode())
+    for name, value in (further or {}).items():
+        properties = append_property(properties, name, value)
+    source = append_property(b"", QUARANTINE_SOURCE, str(physical_offset))
+    text = reason[:REASON_CHARS_MAX].replace("\x01", " ").replace("\x02", " ").encode()
+    free = PROPERTIES_BYTES_MAX - len(properties) - len(source) - len(QUARANTINE_REASON) - 3
+    if text and free > 0:
+        properties = append_property(properties, QUARANTINE_REASON, text[:free].decode("utf-8", "ignore"))
+    if len(properties) + len(source) + 1 <= PROPERTIES_BYTES_MAX:
+        properties = append_property(properties, QUARANTINE_SOURCE, str(physical_offset))
+    message = NewMessage(QUARANTINE_TOPIC, 0, reason.encode(), properties)
     if record is not None:
         message.body = record.body
         message.body_crc = record.body_crc

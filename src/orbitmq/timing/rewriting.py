@@ -7,7 +7,7 @@ identity, same due time. Each names the record it replaces as its source, and wi
 Rules of this file
 1. What is being moved is taken: meanwhile nobody delivers, recalls or changes it. It is finished when the log says so, and put
    back when the append fails. A crash in between leaves one of the two records pending, never both and never none.
-2. One slice of `REWRITE_BATCH_MAX` at a time and a pause after it, so that senders and deliveries go on.
+2. One slice at a time, as large as a release of due messages may be, and a pause after it, so that senders and deliveries go on.
 3. A record that cannot be read goes to the quarantine topic, as it would when it falls due. It blocks nothing.
 4. The new records may use the space that is reserved for them: they were accepted before.
 """
@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.limits.store import REWRITE_BATCH_MAX
+from orbitmq.limits.timers import RELEASE_BATCH_MAX
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.message import NewMessage
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.release import Release, read_cold
+from orbitmq.timing.release import Release, count_in_turn, left_out, read_cold
 from orbitmq.timing.restoring import rewritten_message
 
 logger = logging.getLogger("orbitmq.timing")
@@ -117,26 +117,34 @@ class Rewriting:
         if self._below is None or self._moving:
             return
         if self._store.is_over:
-            self._end()
+            self._end(complete=False)
             return
         if not self._store.writes_accepted:
             self._continue(RETRY_MS)
             return
-        for owner in self._owners:
-            if taken := owner.take_below(self._below, REWRITE_BATCH_MAX):
-                self._read(owner, taken)
-                return
-        self._end()
+        try:
+            for owner in self._owners:
+                if taken := owner.take_below(self._below, RELEASE_BATCH_MAX):
+                    count = count_in_turn(one.size for one in taken)
+                    if count < len(taken):
+                        owner.put_back([one.physical_offset for one in taken[count:]])
+                    self._read(owner, taken[:count])
+                    return
+            lowest = self.lowest_pending()
+        except OSError as error:
+            logger.error("what pends below offset %d could not be looked up, trying again: %s", self._below, error)
+            self._continue(RETRY_MS)
+            return
+        self._end(complete=lowest is None or lowest >= self._below)
 
     def _continue(self, pause_ms: int) -> None:
         self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + pause_ms * NS_PER_MS)
 
-    def _end(self) -> None:
-        below, ended = self._below, self._ended
+    def _end(self, *, complete: bool) -> None:
+        ended = self._ended
         self._below = self._ended = None
-        lowest = self.lowest_pending()
-        if ended is not None and below is not None:
-            ended(lowest is None or lowest >= below)
+        if ended is not None:
+            ended(complete)
 
     def _read(self, owner: PendingOwner, taken: list[Taken]) -> None:
         self._moving = True
@@ -148,6 +156,8 @@ class Rewriting:
                 owner.put_back([one.physical_offset for one in taken])
                 self._continue(RETRY_MS)
             else:
+                if unread := left_out([one.physical_offset for one in taken], found):
+                    owner.put_back(unread)
                 self._append(owner, taken, found)
 
         read_cold(self._store, [(one.physical_offset, one.size) for one in taken], done)

@@ -153,19 +153,28 @@ def test_exact_properties(way) -> None:
         assert way.exact_properties(text) is None, text
 
 
+def test_marked_properties(way) -> None:
+    marks = {"a": 1, "b": 2, "c": 4}
+    assert way.marked_properties("", marks) == ({}, 0)
+    assert way.marked_properties("a\x01b\x02d\x01c\x02", marks) == ({"a": "b", "d": "c"}, 1)
+    assert way.marked_properties("c\x01x\x02a\x01b", marks) == ({"c": "x", "a": "b"}, 5)
+    for text in ("a", "a\x01\x02", "a\x01b\x02a\x01c\x02"):
+        assert way.marked_properties(text, marks) is None, text
+
+
 def test_batch_rows(way) -> None:
     items = [BatchItem(1, b"one", b"a\x01b\x02"), BatchItem(-2, b"", b""), BatchItem(3, b"x", b"\xff\x01b\x02")]
     body = encode_batch(items)
-    assert way.batch_rows(body) == [
-        (1, b"one", b"a\x01b\x02", {"a": "b"}),
-        (-2, b"", b"", {}),
-        (3, b"x", b"\xff\x01b\x02", None),
+    assert way.batch_rows(body, {"a": 2}) == [
+        (1, b"one", b"a\x01b\x02", {"a": "b"}, 2),
+        (-2, b"", b"", {}, 0),
+        (3, b"x", b"\xff\x01b\x02", None, 0),
     ]
-    assert way.batch_rows(b"") == []
+    assert way.batch_rows(b"", {}) == []
     for cut in range(1, len(body)):
         if cut not in (28 + 1, 28 + 1 + 22):  # ends of items
             with pytest.raises(RecordError):
-                way.batch_rows(body[:cut])
+                way.batch_rows(body[:cut], {})
 
 
 def units(*rows):

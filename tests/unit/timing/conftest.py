@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
-from orbitmq.testing.little_store import LittleStore
 
 Reopen = Callable[..., LittleStore]
 

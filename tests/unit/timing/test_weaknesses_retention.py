@@ -10,20 +10,21 @@ import logging
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
-from orbitmq.limits.store import REWRITE_BATCH_MAX
+from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, RELEASE_BATCH_MAX
 from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, without_property
 from orbitmq.store.files import DiskUsage, OsFiles
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.testing import EmbeddedBroker
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.levels.runs import RUNS_MAX
 from orbitmq.timing.restoring import source_of
 from orbitmq.timing.rewriting import Rewriting
@@ -181,18 +182,37 @@ def test_t04_order_within_a_level_stays_and_a_batch_is_one_run(kept: Kept) -> No
     assert deliver(kept) == [b"%d" % number for number in range(20)] + [b"new"]
 
 
+def test_t04_large_pending_messages_are_moved_in_slices_of_bytes(open_again: Reopen, disk: Disk) -> None:
+    kept = Kept(open_again(levels=LEVELS, files=disk, mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20))
+    for number in range(6):
+        kept.little.append(body=b"%d" % number + bytes(RELEASE_BATCH_BYTES_MAX // 4), level=3)
+        kept.little.append(body=b"%d" % number + bytes(RELEASE_BATCH_BYTES_MAX // 4), after_ms=50_000)
+    kept.store.commit()
+    kept.rewriting.rewrite_below(kept.store.log.end, lambda complete: None)
+    seen = []
+    for _ in range(20):
+        kept.little.turn()
+        kept.little.worker.close()
+        kept.store.commit()
+        seen.append(kept.rewriting.rewritten_count)
+        kept.little.clock.advance(20)
+    assert max(after - before for before, after in pairwise([0, *seen])) == 3
+    assert seen[-1] == 12
+    assert len(deliver(kept)) == 12
+
+
 def test_t04_many_pending_messages_are_moved_in_slices_and_senders_are_served_between(
     open_again: Reopen, disk: Disk
 ) -> None:
     kept = Kept(open_again(levels=LEVELS, files=disk, mapped_file_size_commit_log=256 * 1024))
-    count = REWRITE_BATCH_MAX * 2 + 5
+    count = RELEASE_BATCH_MAX * 2 + 5
     for number in range(count):
         kept.little.append(body=b"%d" % number, level=3)
     kept.store.commit()
     kept.fill(2)
     kept.housekeeping.request()
     kept.little.advance(0)
-    assert kept.rewriting.rewritten_count == REWRITE_BATCH_MAX
+    assert kept.rewriting.rewritten_count == RELEASE_BATCH_MAX
     kept.little.send(body=b"sender")
     for _ in range(10):
         kept.little.advance(50)

@@ -3,6 +3,7 @@
     landing/<first>-<next>.parquet            far records in the order they came in, a range of queue offsets each
     days/dueDay=YYYY-MM-DD/<number>.parquet   the same, sorted into days
     keys/<name of the first with ~ for />     index of the files that were written together: their keys and unique keys, sorted
+    loads/<job and attempt>-<...>.parquet     the same, written by others: rows are counted from 0, the state says what is added
     manifest.json                             copy of the broker's state file
 
 Rules of this file
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -27,11 +29,13 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR_ROW_GROUP_ROWS
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
-from orbitmq.timing.far.columns import INDEX_COLUMNS, KEY_ORDER, ORDER, keys_of, records_of, table_of
+from orbitmq.timing.far.checking import checked_file
+from orbitmq.timing.far.columns import INDEX_COLUMNS, KEY_ORDER, ORDER, keys_of, placed, records_of, table_of
+from orbitmq.timing.far.loads import LOADS, CheckedFile, WrittenFile
 from orbitmq.timing.far.open_files import OpenFiles
 from orbitmq.timing.far.parquet_bytes import parquet_bytes
 from orbitmq.timing.far.plan import DAYS, KEYS, LANDING, day_directory, keys_name
-from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, in_index, rows_at
+from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, group_starts, in_index, rows_at
 from orbitmq.timing.far.state import DAY_MS, MANIFEST_FILE, decode_state
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import (
@@ -43,6 +47,7 @@ from orbitmq.timing.far.tier import (
     Found,
     Opened,
     Rows,
+    Salvage,
 )
 
 R = TypeVar("R")
@@ -67,7 +72,7 @@ class ArrowTier:
         return self._storage
 
     def open(self) -> Opened:
-        for directory in (LANDING, DAYS, KEYS):
+        for directory in (LANDING, DAYS, KEYS, LOADS):
             self.storage.make_directory(directory)
         content = self.storage.read(MANIFEST_FILE)
         if content is None:
@@ -119,14 +124,62 @@ class ArrowTier:
         self.storage.write(name, _encoded(table))
 
     def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
-        tables = [self._reading(file.name, pq.ParquetFile.read).slice(file.taken) for file in files]
+        tables = [placed(self._reading(file.name, pq.ParquetFile.read).slice(file.taken), file.base) for file in files]
+        return Compaction(*self._anew(tables, dead, serial))
+
+    def _anew(self, tables: Sequence[pa.Table], dead: list[int], serial: int) -> tuple[list[FarFile], list[int]]:
+        """Files of all rows but the dead ones, and which of these there were."""
         table = pa.concat_tables(tables)
         gone = pc.is_in(
             table.column("commitLogOffset"), value_set=pa.array([source - 1 for source in dead], pa.int64())
         )
         dropped = [offset + 1 for offset in table.column("commitLogOffset").filter(gone).to_pylist()]
         table = table.filter(pc.invert(gone)).sort_by(ORDER)
-        return Compaction(self._write(list(_by_days(table, serial))), dropped)
+        return self._write(list(_by_days(table, serial))), dropped
+
+    def index(self, files: list[FileView], serial: int) -> str:
+        name = keys_name(f"{LOADS}/{serial:020d}.parquet")
+        read = partial(pq.ParquetFile.read, columns=INDEX_COLUMNS)
+        keys = [keys_of(placed(self._reading(file.name, read), file.base), at) for at, file in enumerate(files)]
+        self._replace(name, pa.concat_tables(keys).sort_by(KEY_ORDER))
+        return name
+
+    def salvage(self, file: FileView, ranges: list[tuple[int, int]], dead: list[int], serial: int) -> Salvage:
+        try:
+            starts = self._reading(file.name, group_starts)
+        except FarFileDamagedError as error:
+            return Salvage([], [], ranges, self._indexed(file, ranges), str(error))
+        tables: list[pa.Table] = []
+        lost: list[tuple[int, int]] = []
+        reason = ""
+        for group, (begin, behind) in enumerate(pairwise(starts)):
+            for first, end in ((max(first, begin), min(end, behind)) for first, end in ranges):
+                if first >= end:
+                    continue
+                try:
+                    table = self._reading(file.name, partial(_group, group=group))
+                except FarFileDamagedError as error:
+                    lost.append((first, end))
+                    reason = str(error)
+                else:
+                    tables.append(placed(table.slice(first - begin, end - first), file.base))
+        added, dropped = self._anew(tables, dead, serial) if tables else ([], [])
+        return Salvage(added, dropped, lost, self._indexed(file, lost), reason)
+
+    def _indexed(self, file: FileView, ranges: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
+        """Due time, source and topic of the messages in these rows, from the file's index; nothing when that is damaged too."""
+        if not file.index:
+            return []
+        try:
+            index = self._reading(file.index, pq.ParquetFile.read)
+        except FarFileDamagedError:
+            return []
+        index = index.filter(pc.equal(index.column("file"), file.index_number))
+        found: dict[int, tuple[int, int, str]] = {}
+        for entry in index.to_pylist():
+            if any(first <= entry["row"] < end for first, end in ranges):
+                found[entry["source"]] = entry["deliver"], entry["source"], entry["name"].rpartition("\t")[2]
+        return sorted(found.values())
 
     def publish(self, manifest: bytes) -> None:
         self.storage.write(MANIFEST_FILE, manifest)
@@ -136,21 +189,36 @@ class ArrowTier:
             self._open.forget(name)
             self.storage.remove(name)
 
-    def sweep(self, known: list[str]) -> list[str]:
+    def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
         kept = set(known)
         unknown = [name for place in (LANDING, DAYS, KEYS) for name in self.storage.names(place) if name not in kept]
+        unknown += [
+            file.name
+            for file in self.storage.files(LOADS)
+            if file.name not in kept and 0 < file.written_at_ms < loads_before_ms
+        ]
         for name in unknown:
             self._open.forget(name)
             self.storage.remove(name)
         return unknown
+
+    # --- files of others --------------------------------------------------------------------------------------------
+
+    def probe(self, name: str, content: str) -> None:
+        self.storage.write(name, content.encode())
+
+    def check(self, file: WrittenFile) -> CheckedFile:
+        return checked_file(self.storage, file)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _reading(self, name: str, use: Callable[[pq.ParquetFile], R]) -> R:
         return self._open.guarded(name, lambda: use(self._open.get(name)))
 
-    def rows(self, name: str, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-        return self._reading(name, lambda parquet: due_rows(parquet, start, until_ms, rows_max, bytes_max))
+    def rows(self, file: FileView, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
+        return self._reading(
+            file.name, lambda parquet: due_rows(parquet, file.taken, until_ms, rows_max, bytes_max, file.base)
+        )
 
     def find(self, files: list[FileView], query: FarQuery) -> Found:
         damaged: dict[str, str] = {}
@@ -167,7 +235,9 @@ class ArrowTier:
         for number, rows in by_file.items():
             name, rows = files[number].name, sorted(rows)
             try:
-                table = self._reading(name, partial(rows_at, rows=rows, bodies=query.bodies))
+                table = placed(
+                    self._reading(name, partial(rows_at, rows=rows, bodies=query.bodies)), files[number].base
+                )
             except FarFileDamagedError as error:
                 damaged[name] = str(error)
                 continue
@@ -184,7 +254,9 @@ class ArrowTier:
             if found.num_rows > query.limit and found.column("deliver")[-1].as_py() < file.next_ms:
                 continue
             try:
-                matches = self._reading(file.name, partial(by_time, number=number, taken=file.taken, query=query))
+                matches = self._reading(
+                    file.name, partial(by_time, number=number, taken=file.taken, query=query, base=file.base)
+                )
             except FarFileDamagedError as error:
                 damaged[file.name] = str(error)
             else:
@@ -195,8 +267,13 @@ class ArrowTier:
         """The same of rows with a name."""
         found = MATCH.empty_table()
         by_index: dict[str, dict[int, int]] = {}
+        bare: dict[int, int] = {}
         for at, file in enumerate(files):
-            by_index.setdefault(file.index, {})[file.index_number] = at
+            if file.index:
+                by_index.setdefault(file.index, {})[file.index_number] = at
+            else:
+                bare[at] = at
+        found = _first(found, self._without_index(files, bare, query, damaged), query)
         for index, members in by_index.items():
             next_ms = files[next(iter(members.values()))].next_ms  # they come in its order
             if found.num_rows > query.limit and found.column("deliver")[-1].as_py() < next_ms:
@@ -218,7 +295,7 @@ class ArrowTier:
     def _without_index(
         self, files: list[FileView], members: dict[int, int], query: FarQuery, damaged: dict[str, str]
     ) -> pa.Table:
-        """What an index would answer of these files. Cost: 5 us a row."""
+        """What an index would answer of these files. Cost: 1 us a row."""
         parts = [MATCH.empty_table()]
         for number, at in members.items():
             try:
@@ -226,6 +303,7 @@ class ArrowTier:
             except FarFileDamagedError as error:
                 damaged[files[at].name] = str(error)
             else:
+                table = placed(table, files[at].base)
                 parts.append(in_index(keys_of(table, number), {number: files[at].taken}, query))
         return pa.concat_tables(parts)
 
@@ -254,6 +332,14 @@ def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
             yield f"{day_directory(day)}/{serial:020d}.parquet", part
     if rest:
         yield f"{LANDING}/compacted-{serial:020d}.parquet", pa.concat_tables(rest)
+
+
+def _group(parquet: pq.ParquetFile, group: int) -> pa.Table:
+    """A row group whose records can be made again."""
+    table = parquet.read_row_group(group)
+    for _ in records_of(table):
+        pass
+    return table
 
 
 def _encoded(table: pa.Table) -> pa.Buffer:

@@ -1,7 +1,8 @@
 """What the log says of the far tier: who finished a far message, and what moved where.
 
 A far message is a record in topic `orbitmq_sys_far_timer`. Its *source* number, the record's log position + 1, is its name for
-ever: in the files, in the log, after the log file has gone. Whatever finishes it (a timer record in the wheel's topic, another
+ever: in the files, in the log, after the log file has gone. A row of a loaded file never was such a record: its number is counted from
+2^62 on. Whatever finishes it (a timer record in the wheel's topic, another
 far record, a recall) carries that number in `prepared_transaction_offset`, and says in the property ORBITMQ_FAR the
 number again, the due time it had, and why: `4712,1790000000000,p`. Moves of many messages are records in topic
 `orbitmq_sys_timer_changes` with a JSON body.
@@ -33,8 +34,8 @@ from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.message import NewMessage
+from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.restoring import message_again, quarantine_message, source_of
-from orbitmq.timing.timer_times import slot_time
 from orbitmq.timing.timers.changes import known_key
 
 _FAR: Final = Property.FAR.encode()
@@ -81,13 +82,18 @@ class FarFile(msgspec.Struct, kw_only=True):
     next_ms: int = 0
     """Due time of row `taken`; of the last row once all are taken."""
     index: str
-    """Name of the index that has its keys, with those of other files maybe."""
+    """Name of the index that has its keys, with those of other files maybe; empty while it has none."""
     index_number: int = 0
     """Which of them it is."""
+    base: int = 0
+    """Added to the `commitLogOffset` of its rows. A loaded file was written before its rows had numbers: they are counted from 0 there."""
+    lost: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Of a damaged file: the rows that could not be read, as ranges (first, behind the last). No other row of it counts any more: they
+    were written anew."""
 
     @property
     def left(self) -> int:
-        return self.rows - self.taken
+        return sum(end - first for first, end in self.lost) if self.lost else self.rows - self.taken
 
 
 class Landed(msgspec.Struct, tag="landed", tag_field="change"):
@@ -111,11 +117,34 @@ class Promoted(msgspec.Struct, tag="promoted", tag_field="change"):
 
 
 class Compacted(msgspec.Struct, tag="compacted", tag_field="change"):
-    """Files were written anew, without the rows of `dropped`, which had been finished."""
+    """Files were written anew, without the rows of `dropped`, which had been finished. Of those in `lost` the rest could not be read."""
 
     removed: list[str]
     added: list[FarFile]
     dropped: list[int]
+    lost: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
+
+
+class Loaded(msgspec.Struct, tag="loaded", tag_field="change"):
+    """A job wrote these files into the tier: from this record on their rows are far messages. The first one of a job counts."""
+
+    job: str
+    attempt: str
+    """Which of those who tried to do the job wrote the files."""
+    split_ms: int
+    """Rows of the job that are due before this are in no file: it sends them."""
+    files: list[FarFile]
+    by_topic: dict[str, int]
+    by_day: dict[int, int]
+    """How many of the rows are due on a day, days since 1970 in UTC."""
+    loaded_ms: int
+
+
+class Indexed(msgspec.Struct, tag="indexed", tag_field="change"):
+    """These files, which had no index, have one together; they have the numbers in it in which they stand here."""
+
+    index: str
+    files: list[str]
 
 
 class Recalled(msgspec.Struct, tag="recalled", tag_field="change"):
@@ -127,7 +156,7 @@ class Recalled(msgspec.Struct, tag="recalled", tag_field="change"):
     message_id: str | None
 
 
-Change = Landed | Promoted | Compacted | Recalled
+Change = Landed | Promoted | Compacted | Loaded | Indexed | Recalled
 
 
 def change_message(change: Change) -> NewMessage:
@@ -257,13 +286,28 @@ def recall_message(record: Record) -> NewMessage:
     return message
 
 
+def leaving_message(
+    record: Record | None, source: int, due: tuple[int, str] | None, precision_ms: int
+) -> tuple[NewMessage, str]:
+    """What takes the place of a far message when it comes near: its timer record, or one for the quarantine, and then why. due: its due
+    time and topic, where they are known without the record."""
+    problem = "its record is damaged or gone"
+    if record is not None:
+        try:
+            return promoted_message(record, precision_ms), ""
+        except RecordError as error:
+            problem = str(error)
+    if due is None:
+        facts = None if record is None else far_facts(record.properties)
+        due = (0, "") if facts is None else (facts.deliver_ms, facts.topic)
+    return quarantined_message(record, source, *due, problem), problem
+
+
 def quarantined_message(record: Record | None, source: int, deliver_ms: int, topic: str, reason: str) -> NewMessage:
-    """What is kept of a far message that cannot become a timer record, `record` None when it cannot be read."""
-    message = quarantine_message(record, source - 1, reason)
-    if len(message.properties) > 0x7FFF - 200 - len(topic):
-        message = quarantine_message(None, source - 1, reason)
-    properties = message.properties
-    if find_property(properties, _TOPIC) is None and topic:
-        properties = append_property(properties, Property.REAL_TOPIC, topic)
-    message.properties = _noted(properties, source, deliver_ms, Why.QUARANTINED)
-    return message
+    """What is kept of a far message that cannot become a timer record, `record` None when it cannot be read. What says which message
+    this finishes takes the room of its due time and slot, so that its other properties stay."""
+    further = {Property.FAR: f"{source},{deliver_ms},{Why.QUARANTINED.value}"}
+    if topic and (record is None or find_property(record.properties, _TOPIC) is None):
+        further[Property.REAL_TOPIC] = topic
+    without = (Property.DUE_MS, Property.TIMER_OUT_MS, Property.FAR)
+    return quarantine_message(record, source - 1, reason, without=without, further=further)

@@ -103,6 +103,14 @@ def table_of(records: Iterable[Record]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=SCHEMA).sort_by(ORDER)
 
 
+def placed(table: pa.Table, base: int) -> pa.Table:
+    """Rows with the positions that they have outside their file, whose `base` this is."""
+    if not base:
+        return table
+    at = table.schema.get_field_index("commitLogOffset")
+    return table.set_column(at, SCHEMA.field("commitLogOffset"), pc.add(table.column(at), base))
+
+
 def records_of(table: pa.Table) -> Iterator[bytes]:
     """The bytes of the record of every row; without the column `body`, with an empty body. Cost: about 20 us a record."""
     names = table.column_names
@@ -172,19 +180,26 @@ def key_prefix(beginning: str) -> str:
 
 
 def keys_of(table: pa.Table, number: int) -> pa.Table:
-    """The entries of a sorted table of messages, the file `number` in an index; in any order."""
-    names: list[str] = []
-    rows: list[int] = []
-    columns = (table.column(name).to_pylist() for name in ("topic", "keys", "msgId"))
-    for row, (topic, keys, message_id) in enumerate(zip(*columns, strict=True)):
-        if message_id:
-            names.append(id_name(message_id, topic))
-            rows.append(row)
-        for key in dict.fromkeys((keys or "").split()):
-            names.append(key_name(key, topic))
-            rows.append(row)
-    numbers = pa.array(rows, pa.int32())
-    deliver = table.column("deliverTimestamp").cast(pa.int64()).take(numbers)
-    source = pc.add(table.column("commitLogOffset"), 1).take(numbers)
-    files = pa.array([number] * len(rows), pa.int32())
-    return pa.Table.from_arrays([pa.array(names, pa.string()), deliver, source, files, numbers], schema=KEY_SCHEMA)
+    """The entries of a sorted table of messages, the file `number` in an index; in any order. Cost: 0.5 us a row with a key."""
+    words = pc.utf8_split_whitespace(pc.fill_null(table.column("keys"), "").combine_chunks())
+    keys = _entries(table, "k", pc.list_flatten(words), pc.list_parent_indices(words))
+    if keys.num_rows > len(words):  # a message may have one key twice
+        keys = keys.group_by(["name", "row"]).aggregate([])
+    ids = table.column("msgId").combine_chunks()
+    entries = pa.concat_tables([keys, _entries(table, "u", ids, pa.array(range(len(ids)), pa.int64()))])
+    rows = entries.column("row")
+    deliver = table.column("deliverTimestamp").cast(pa.int64()).take(rows)
+    source = pc.add(table.column("commitLogOffset"), 1).take(rows)
+    files = pc.fill_null(pa.nulls(len(rows), pa.int32()), number)
+    return pa.Table.from_arrays(
+        [entries.column("name"), deliver, source, files, rows.cast(pa.int32())], schema=KEY_SCHEMA
+    )
+
+
+def _entries(table: pa.Table, kind: str, words: pa.Array, rows: pa.Array) -> pa.Table:
+    """Names of these words of rows, and the rows, without empty words."""
+    there = pc.fill_null(pc.not_equal(words, ""), False)
+    words, rows = words.filter(there), rows.filter(there).cast(pa.int64())
+    topics = table.column("topic").combine_chunks().take(rows)
+    names = pc.binary_join_element_wise(pc.binary_join_element_wise(kind, words, ""), topics, "\t")
+    return pa.table([names, rows], names=["name", "row"])

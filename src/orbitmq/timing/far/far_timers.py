@@ -28,21 +28,23 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.durability import PutStatus, Told
+from orbitmq.store.durability import OnDone, PutStatus
 from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
-from orbitmq.timing.far.changes import decode_change, far_facts, finish_of, source_of_far
+from orbitmq.timing.far.buffered import FarUnit
+from orbitmq.timing.far.changes import change_message, decode_change, far_facts, finish_of, source_of_far
 from orbitmq.timing.far.keeper import FarKeeper
+from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.queries import FarPage, FarQueries
 from orbitmq.timing.far.spare import SpareHelper
 from orbitmq.timing.far.state import DAY_MS, STATE_FILE, FarState, SavedState, decode_state, encode_state
 from orbitmq.timing.far.tier import FarQuery, Tier
-from orbitmq.timing.far.unlanded import FarUnit
 from orbitmq.timing.rewriting import Taken
 
 logger = logging.getLogger("orbitmq.timing")
@@ -76,6 +78,14 @@ class _Durable(NamedTuple):
     needed: int
 
 
+def _first(queue: ConsumeQueue | None) -> int | None:
+    """Log position of the first record of a queue that is still known."""
+    if queue is None or queue.max_offset <= queue.min_offset:
+        return None
+    unit = queue.kept_unit(queue.min_offset)
+    return None if unit is None else unit[0]
+
+
 class FarTimers:
     """The far tier of one store. Hand it to `open_store` as derived structure, then `attach` the store."""
 
@@ -93,10 +103,13 @@ class FarTimers:
         precision_ms: int = 1_000,
         takes: bool = True,
         spare: SpareHelper | None = None,
+        url: str = "",
     ) -> None:
-        """`tier` is None where what reads and writes its files is not installed: then nothing is taken in. `worker`
+        """`url` says where the tier lies, for others. `tier` is None where what reads and writes its files is not installed: then nothing
+        is taken in. `worker`
         belongs to the tier alone, whose calls may last seconds. With `takes` false nothing new is taken in, what is
         there comes back in its time. `spare` answers questions while `worker` writes files."""
+        self.url: Final = url
         self._takes = takes and tier is not None
         self.held = FarState()
         """What is pending, and where."""
@@ -164,7 +177,7 @@ class FarTimers:
             logger.error("the record at %d in %s is no timer message", entry.physical_offset, FAR_TIMER_TOPIC)
             self.held.ignored(entry.queue_offset, entry.physical_offset)
             return
-        if not self._serial and not self.held.unlanded.next_offset:
+        if not self._serial and not self.held.buffered.next_offset:
             self._first_seen = entry.physical_offset
         self.held.stored(entry.queue_offset, entry.physical_offset, entry.size, facts, entry.store_timestamp)
 
@@ -172,20 +185,20 @@ class FarTimers:
         """A far record that the saved state contains. Where the process ended between saving that and the topic's queue, the
         queue did not lead to it when the others were loaded."""
         held, offset = self.held, entry.queue_offset
-        if offset < held.unlanded.next_offset:
+        if offset < held.buffered.next_offset:
             return
         facts = far_facts(entry.properties)
         if facts is None:
             held.ignored(offset, entry.physical_offset)
             return
         held.waiting_since_ms = held.waiting_since_ms or entry.store_timestamp
-        held.unlanded.add(offset, entry.physical_offset, entry.size, *facts)
+        held.buffered.add(offset, entry.physical_offset, entry.size, *facts)
         if offset in self._done_at_start:
-            held.unlanded.finish(offset, self._done_at_start[offset])
+            held.buffered.finish(offset, self._done_at_start[offset])
 
     def _change(self, position: int) -> None:
         assert self._log is not None
-        view = self._log.record_view(position)
+        view = self._log.record(position)
         if view is None:
             raise StoreDamagedError(f"the record of a change at {position} is not in the log")
         try:
@@ -212,7 +225,7 @@ class FarTimers:
 
     @property
     def _is_unsaved(self) -> bool:
-        return self.held.is_changed or (not self._serial and self.held.unlanded.next_offset > 0)
+        return self.held.is_changed or (not self._serial and self.held.buffered.next_offset > 0)
 
     @property
     def is_saved(self) -> bool:
@@ -270,18 +283,18 @@ class FarTimers:
         return bool(self._garbage or self.held.garbage)
 
     def _first_needed(self) -> int:
-        oldest = self.held.unlanded.oldest
+        oldest = self.held.buffered.oldest
         return self._position if oldest is None else min(oldest.physical_offset, self._position)
 
     def lowest_needed(self) -> int | None:
         """Log position from which on the log is needed, by the messages that no file holds and by the saved state; None when
         all of it may go."""
         if not self._is_unsaved and (self._durable is None or self._durable.serial == self._serial):
-            oldest = self.held.unlanded.oldest
+            oldest = self.held.buffered.oldest
             return None if oldest is None else oldest.physical_offset
         if self._durable is not None:
             return self._durable.needed
-        oldest = self.held.unlanded.oldest
+        oldest = self.held.buffered.oldest
         return self._first_seen if oldest is None else min(self._first_seen, oldest.physical_offset)
 
     # --- making room in the log (PendingOwner) ----------------------------------------------------------------------
@@ -291,7 +304,7 @@ class FarTimers:
         return sum(unit.size for unit in self._below(position))
 
     def _below(self, position: int) -> Iterator[FarUnit]:
-        for unit in self.held.unlanded.pending():
+        for unit in self.held.buffered.pending():
             if unit.physical_offset >= position:
                 return
             yield unit
@@ -317,18 +330,20 @@ class FarTimers:
         queue = queues.get(FAR_TIMER_TOPIC, 0)
         saved = self._load()
         if saved is None:
-            unit = (
-                queue.kept_unit(queue.min_offset) if queue is not None and queue.max_offset > queue.min_offset else None
-            )
-            if unit is None and position is None:
+            firsts = [_first(queue)]
+            if position is None or not isinstance(state, dict) or state.get("changed"):
+                # Files may have been loaded where no message was ever sent.
+                firsts.append(_first(queues.get(TIMER_CHANGES_TOPIC, 0)))
+            first = min((at for at in firsts if at is not None), default=None)
+            if first is None and position is None:
                 # Nothing is asked for; but where consume queues are being made from the log, the far one has yet to come.
                 self._position = log.start
                 return log.end_of_files
-            if unit is None:
+            if first is None:
                 self._position = position or 0
             else:
-                self._position = self._first_seen = unit[0]
-                self.held.unlanded.first = queue.min_offset if queue is not None else 0
+                self._position = self._first_seen = first
+                self.held.buffered.first = queue.min_offset if queue is not None else 0
             return self._position
         is_whole = (
             position is not None
@@ -340,7 +355,7 @@ class FarTimers:
         self._serial, self._store_id = saved.serial, saved.store
         self.held.restore(saved)
         self._done_at_start = saved.done
-        self._load_unlanded(log, queues, saved)
+        self._load_buffered(log, queues, saved)
         self._durable = _Durable(saved.serial, self._first_needed())
         return self._position
 
@@ -359,7 +374,7 @@ class FarTimers:
         self._manifest = content
         return saved
 
-    def _load_unlanded(self, log: CommitLog, queues: ConsumeQueues, saved: SavedState) -> None:
+    def _load_buffered(self, log: CommitLog, queues: ConsumeQueues, saved: SavedState) -> None:
         """The messages that no file holds, up to where the log is going to be applied from."""
         queue = queues.get(FAR_TIMER_TOPIC, 0)
         if queue is None:
@@ -369,7 +384,7 @@ class FarTimers:
             unit = queue.kept_unit(offset)
             if unit is None or unit[0] >= self._position:
                 break
-            view = log.record_view(unit[0])
+            view = log.record(unit[0])
             facts, stored_ms = None, 0
             if view is not None:
                 try:
@@ -384,10 +399,10 @@ class FarTimers:
                 held.stored(offset, unit[0], unit[1], facts, stored_ms)
             else:
                 held.waiting_since_ms = held.waiting_since_ms or stored_ms
-                held.unlanded.add(offset, unit[0], unit[1], *facts)
+                held.buffered.add(offset, unit[0], unit[1], *facts)
         for offset, finished_at in saved.done.items():
-            if held.unlanded.is_pending(offset):
-                held.unlanded.finish(offset, finished_at)
+            if held.buffered.is_pending(offset):
+                held.buffered.finish(offset, finished_at)
         expected = saved.next_offset - saved.landed_to - len(saved.done)
         gone = queue.min_offset - saved.landed_to
         if expected > 0 and (gone > 0 or lost):
@@ -416,6 +431,11 @@ class FarTimers:
         """Whether messages wait in the tier."""
         return self.held.pending_count > 0
 
+    def may_hold(self, until_ms: int) -> bool:
+        """Whether a message that waits here may be due before a time. Cost: a look at each file's name, nothing is read."""
+        next_ms = self.held.next_deliver_ms
+        return next_ms is not None and next_ms < until_ms
+
     @property
     def damaged_files(self) -> list[str]:
         """Files that could not be read: nothing is known of the messages in them but how many there are."""
@@ -440,7 +460,7 @@ class FarTimers:
 
     def pending_units(self) -> Iterator[tuple[int | None, int, int]]:
         """Of the messages that no file holds; the others are found with `page`."""
-        for unit in self.held.unlanded.pending():
+        for unit in self.held.buffered.pending():
             yield None, unit.physical_offset, unit.deliver_ms
 
     def clock_moved(self) -> None:
@@ -464,6 +484,11 @@ class FarTimers:
         if self.keeper is not None:
             self.keeper.request_compaction()
 
+    def repair(self) -> None:
+        """Get what can be read out of damaged files, and give up the rest. Begins it; nothing without a tier."""
+        if self.keeper is not None:
+            self.keeper.request_repair()
+
     def restore_all(self) -> None:
         """Move everything into the wheel, and take nothing in until the next start: for a store that goes back to a Java
         broker, which rolls what is far. Begins it; it is done when nothing is pending here."""
@@ -475,6 +500,30 @@ class FarTimers:
     def counts(self) -> FarCounts:
         held = self.held
         return FarCounts(held.pending_count, dict(held.by_topic), dict(held.by_day), held.next_deliver_ms)
+
+    def split_ms(self) -> int:
+        """Messages due from now on until this time are near: a job that loads files sends them."""
+        return self._clock.now_ms() + self._horizon.length_ms + self._horizon.step_ms + 1
+
+    def load(self, load: Load) -> Load | None:
+        """Have files that a job wrote checked, and then counted: a record says so, and `held.jobs`. What is under way, which is that of
+        another attempt if that came first; None when too many wait. StoreUnwritableError.
+
+        Without files, all that is left is the record; it needs no tier.
+        """
+        store = self._store
+        if store is None:
+            raise StoreUnwritableError("the broker is not running")
+        if self.keeper is not None:
+            begun = self.keeper.loading.begin(load)
+            self.keeper.arm()
+            return begun
+        change = load.change(self._clock.now_ms())
+        if load.left:
+            raise ValueError("a tier is needed for files")
+        if change is not None:
+            store.append(change_message(change), accepted=True)
+        return load
 
     def find(self, query: FarQuery, done: Callable[[FarPage | Exception], None]) -> None:
         """The first `query.limit` pending messages that match, in order of due time, given to `done` on this thread.
@@ -497,10 +546,10 @@ class FarTimers:
         is_leaving = keeper is None or source in keeper.leaving or source in keeper.changing
         return FarStanding.LEAVING if is_leaving else FarStanding.PENDING
 
-    def change(self, record: Record, messages: Sequence[NewMessage], *, wait: bool, told: Told) -> None:
+    def change(self, record: Record, messages: Sequence[NewMessage], *, wait: bool, on_done: OnDone) -> None:
         """Append `messages` as one change of a far message; the first one finishes it (`changes.recall_message`,
         `near_message`, `far_message`, `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
-        `told` hears of it when it is as durable as `wait` asks.
+        `on_done` hears of it when it is as durable as `wait` asks.
 
         ValueError when the message is not PENDING; see `standing`.
         """
@@ -513,14 +562,14 @@ class FarTimers:
             else:
                 end = store.append_batch(messages)[-1].end_offset
         except StoreUnwritableError:
-            told(PutStatus.SERVICE_NOT_AVAILABLE)
+            on_done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
         keeper.changing.add(source)
 
         def written(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 keeper.changing.discard(source)
-            told(status)
+            on_done(status)
 
         store.wait_durable(end, wait, written)
 

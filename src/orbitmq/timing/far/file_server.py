@@ -17,13 +17,17 @@ from functools import partial
 from typing import BinaryIO
 
 from orbitmq.timing.far.frames import (
+    Check,
     Compact,
     Find,
     Land,
+    MakeIndex,
     Open,
+    Probe,
     Publish,
     Remove,
     Request,
+    SalvageFile,
     Sweep,
     TakeRows,
     decode_request,
@@ -53,18 +57,27 @@ def perform(tier: Tier, request: Request, blob: bytes) -> tuple[object, bytes]:
     if isinstance(request, Land):
         return tier.land(request.name, blob), b""
     if isinstance(request, TakeRows):
-        rows = tier.rows(request.name, request.start, request.until_ms, request.rows_max, request.bytes_max)
+        rows = tier.rows(request.file, request.until_ms, request.rows_max, request.bytes_max)
         return (rows.taken, rows.next_ms), rows.records
     if isinstance(request, Find):
         found = tier.find(request.files, request.query)
         return (found.sizes, found.more, found.damaged), found.records
     if isinstance(request, Compact):
         return tier.compact(request.files, request.dead, request.serial), b""
+    if isinstance(request, MakeIndex):
+        return tier.index(request.files, request.serial), b""
+    if isinstance(request, SalvageFile):
+        return tier.salvage(request.file, request.ranges, request.dead, request.serial), b""
     if isinstance(request, Remove):
         tier.remove(request.names)
         return None, b""
     if isinstance(request, Sweep):
-        return tier.sweep(request.known), b""
+        return tier.sweep(request.known, request.loads_before_ms), b""
+    if isinstance(request, Check):
+        return tier.check(request.file), b""
+    if isinstance(request, Probe):
+        tier.probe(request.name, request.content)
+        return None, b""
     assert isinstance(request, Publish)
     tier.publish(blob)
     return None, b""

@@ -19,6 +19,7 @@ import msgspec
 
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.far import FAR_FRAME_BYTES_MAX
+from orbitmq.timing.far.loads import WrittenFile
 from orbitmq.timing.far.tier import FarQuery, FileView
 
 _LENGTHS: Final = Struct(">II")
@@ -35,8 +36,7 @@ class Land(msgspec.Struct, tag="land"):
 
 
 class TakeRows(msgspec.Struct, tag="rows"):
-    name: str
-    start: int
+    file: FileView
     until_ms: int
     rows_max: int
     bytes_max: int
@@ -53,19 +53,41 @@ class Compact(msgspec.Struct, tag="compact"):
     serial: int
 
 
+class MakeIndex(msgspec.Struct, tag="index"):
+    files: list[FileView]
+    serial: int
+
+
+class SalvageFile(msgspec.Struct, tag="salvage"):
+    file: FileView
+    ranges: list[tuple[int, int]]
+    dead: list[int]
+    serial: int
+
+
 class Remove(msgspec.Struct, tag="remove"):
     names: list[str]
 
 
 class Sweep(msgspec.Struct, tag="sweep"):
     known: list[str]
+    loads_before_ms: int
+
+
+class Probe(msgspec.Struct, tag="probe"):
+    name: str
+    content: str
+
+
+class Check(msgspec.Struct, tag="check"):
+    file: WrittenFile
 
 
 class Publish(msgspec.Struct, tag="publish"):
     """The blob holds the manifest."""
 
 
-Request = Open | Land | TakeRows | Find | Compact | Remove | Sweep | Publish
+Request = Open | Land | TakeRows | Find | Compact | MakeIndex | SalvageFile | Remove | Sweep | Probe | Check | Publish
 
 
 class Answer(msgspec.Struct, omit_defaults=True):

@@ -6,8 +6,8 @@ gives it back. Whatever step is interrupted is begun again from what the log say
 Rules of this file
 1. Promotion comes first. Messages that no file holds are promoted from the log, whatever becomes of the tier.
 2. A message is appended only while it is pending, and is *leaving* from then until the log says so or the write fails.
-3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. A damaged file is
-   reported, left out and kept; the next start tries it again.
+3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. Damage counts by row group: what
+   can be read of a damaged file is written anew, the rest is reported, left out and kept; the next start tries it again.
 4. A file is removed when the state that does not need it is durable and its copy lies in the tier, not before.
 """
 
@@ -16,53 +16,67 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from orbitmq.clock import Clock
-from orbitmq.errors import OrbitError, RecordError, StoreUnwritableError
+from orbitmq.errors import OrbitError, StoreUnwritableError
 from orbitmq.limits.far import (
     FAR_ANSWER_MS,
+    FAR_COMPACTION_PAUSE_MS,
+    FAR_GARBAGE_MS,
     FAR_IDLE_MS,
     FAR_LANDING_AGE_MS,
     FAR_LANDING_BYTES_MAX,
     FAR_LANDING_ROWS_MAX,
+    FAR_LOAD_FILE_AGE_MS,
+    FAR_LOAD_SWEEP_MS,
     FAR_PROMOTION_BYTES_MAX,
     FAR_PROMOTION_ROWS_MAX,
     FAR_RETRY_MS,
     FAR_RETRY_MS_MAX,
+    FAR_SLEEP_MS_MAX,
     FAR_SLICE_ROWS,
 )
 from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.reading import read_and_verify
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Worker
+from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import (
     Change,
     Compacted,
     FarFile,
+    Indexed,
     Landed,
     Promoted,
     change_message,
-    far_facts,
-    promoted_message,
-    quarantined_message,
+    leaving_message,
     source_of_far,
 )
 from orbitmq.timing.far.damage import Damage
-from orbitmq.timing.far.plan import Horizon, compaction, landing_is_due, landing_name, next_promotion
+from orbitmq.timing.far.loads import Load, Loading
+from orbitmq.timing.far.log_reading import read_units
+from orbitmq.timing.far.plan import (
+    Horizon,
+    compaction,
+    landing_is_due,
+    landing_name,
+    next_promotion,
+    waited_ms,
+    without_index,
+)
 from orbitmq.timing.far.spare import SpareHelper
-from orbitmq.timing.far.state import FarState
+from orbitmq.timing.far.state import Owner
 from orbitmq.timing.far.tier import (
     Compaction,
     FarFileDamagedError,
     Rows,
+    Salvage,
     Tier,
     refuse_foreign,
     view_of,
 )
-from orbitmq.timing.far.unlanded import FarUnit
 
 logger = logging.getLogger("orbitmq.timing")
 T = TypeVar("T")
@@ -70,49 +84,14 @@ T = TypeVar("T")
 NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "far-timers"
 SLICE: Final = "far-timers slice"
-SLEEP_MAX_MS: Final = 60_000
-"""Longest sleep while anything is pending: how late a forward step of the wall clock is noticed."""
-
-COMPACTION_PAUSE_MS: Final = 60_000
-"""Files are not looked at again for writing them anew before this."""
-
-GARBAGE_MS: Final = 5_000
-"""The copy of the state is written, and files that nothing needs any more are removed, within this and a durable save."""
-
-ReadUnits = Callable[[list[tuple[FarUnit, bytes | None]]], None]
-
-
-class Owner(Protocol):
-    """What the keeper asks of the structure that the log is applied to."""
-
-    held: FarState
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def serial(self) -> int: ...
-
-    @property
-    def store_id(self) -> str: ...
-
-    def manifest(self) -> bytes | None: ...
-
-    def removable(self) -> list[str]: ...
-
-    def removed(self, names: Sequence[str]) -> None: ...
-
-    @property
-    def has_garbage(self) -> bool: ...
-
-    @property
-    def is_saved(self) -> bool: ...
 
 
 class _Batch:
     """Messages on their way from the tier to the wheel, and the mark that follows them."""
 
-    def __init__(self, messages: Sequence[tuple[FarUnit | int, Record | None]], mark: Promoted | None) -> None:
+    def __init__(
+        self, messages: Sequence[tuple[FarUnit | int, Record | None]], mark: Promoted | Compacted | None
+    ) -> None:
         self.left = deque(messages)
         self.mark = mark
 
@@ -149,6 +128,7 @@ class FarKeeper:
         self._opened = False
         self._in_use = False
         self._used_ns = 0
+        self._swept_ns = 0
         self._retry_ns = 0
         self._pause_ms = 0
         self._compacted_ns: int | None = None
@@ -163,6 +143,7 @@ class FarKeeper:
         self.changing: set[int] = set()
         """Source numbers of messages that are being recalled or rescheduled."""
         self.damage = Damage(owner.held)
+        self.loading = Loading()
         self.trouble: str | None = None
         """Why the tier does not work at the moment."""
         self.landed_count = 0
@@ -201,6 +182,11 @@ class FarKeeper:
         self._compacted_ns = None
         self.arm()
 
+    def request_repair(self) -> None:
+        """Get what can be read out of damaged files, put what is known of the rest into quarantine, and give the files up."""
+        self.damage.give_up()
+        self.arm()
+
     def arm(self) -> None:
         """Look soon: something changed."""
         if self._store is not None and not self._closed:
@@ -237,13 +223,13 @@ class FarKeeper:
         """Begin the most urgent step; False when there is none."""
         state, now_ms = self._state, self._clock.now_ms()
         until_ms = self.horizon.due_until_ms(now_ms)
-        earliest_ms = state.unlanded.earliest_ms
+        earliest_ms = state.buffered.earliest_ms
         if earliest_ms is not None and earliest_ms <= until_ms:
             self._promote_from_log(store, until_ms)
             return True
         if self.is_waiting:
             return False
-        sound = [file for file in state.files.values() if file.name not in self.damage.known]
+        sound = [file for file in state.files.values() if self.damage.is_sound(file)]
         step = self._file_step(store, sound, until_ms, now_ms)
         if step is None:
             return False
@@ -260,11 +246,17 @@ class FarKeeper:
         file = next_promotion(sound, until_ms)
         if file is not None:
             return lambda: self._promote_from_file(file, until_ms)
-        unlanded = state.unlanded
-        age_ms = now_ms - state.waiting_since_ms if state.waiting_since_ms is not None else 0
-        asked = self._compaction_asked and unlanded.pending_count > 0
-        if asked or landing_is_due(unlanded.pending_count, unlanded.payload_bytes, age_ms):
+        damaged = self.damage.next_to_read()
+        if damaged is not None:
+            return lambda: self._salvage(damaged)
+        buffered = state.buffered
+        age_ms = waited_ms(state.waiting_since_ms, now_ms)
+        asked = self._compaction_asked and buffered.pending_count > 0
+        if asked or landing_is_due(buffered.pending_count, buffered.payload_bytes, age_ms):
             return lambda: self._land(store)
+        load = self.loading.next(state.jobs)
+        if load is not None:
+            return lambda: self._load(load)
         manifest, removable, now_ns = self._owner.manifest(), self._owner.removable(), self._clock.monotonic_ns()
         if (
             manifest is not None
@@ -275,8 +267,12 @@ class FarKeeper:
             return lambda: self._publish(manifest, serial)
         if removable:
             return lambda: self._remove(removable)
+        if bare := without_index(sound):
+            return lambda: self._index(bare)
+        if self._opened and now_ns - self._swept_ns >= FAR_LOAD_SWEEP_MS * NS_PER_MS:
+            return lambda: self._call(self._sweep, lambda _: None)
         self.damage.forget_removed()
-        if self._compacted_ns is None or now_ns - self._compacted_ns >= COMPACTION_PAUSE_MS * NS_PER_MS:
+        if self._compacted_ns is None or now_ns - self._compacted_ns >= FAR_COMPACTION_PAUSE_MS * NS_PER_MS:
             self._compacted_ns = now_ns
             asked, self._compaction_asked = self._compaction_asked, False
             chosen = compaction(sound, state.tombstones.items(), asked=asked, lost_indexes=self.damage.known)
@@ -310,12 +306,12 @@ class FarKeeper:
         waits = [FAR_IDLE_MS] if self._in_use else []
         if self._spare is not None and (spare_ms := self._spare.rest(_report_failure)) is not None:
             waits.append(spare_ms)
-        if (next_ms := state.next_deliver_ms) is not None:
-            waits.append(min(max(self.horizon.promotion_ms(next_ms) - now_ms, 1), SLEEP_MAX_MS))
-        if state.waiting_since_ms is not None and state.unlanded.pending_count:
-            waits.append(max(state.waiting_since_ms + FAR_LANDING_AGE_MS - now_ms, 1))
+        if (next_ms := state.next_sound_ms(self.damage.is_sound)) is not None:
+            waits.append(min(max(self.horizon.promotion_ms(next_ms) - now_ms, 1), FAR_SLEEP_MS_MAX))
+        if state.waiting_since_ms is not None and state.buffered.pending_count:
+            waits.append(max(FAR_LANDING_AGE_MS - waited_ms(state.waiting_since_ms, now_ms), 1))
         if self._owner.has_garbage or (self._in_use and not self.is_published):
-            waits.append(GARBAGE_MS)
+            waits.append(FAR_GARBAGE_MS)
         if self.is_waiting:
             waits = [max((self._retry_ns - self._clock.monotonic_ns()) // NS_PER_MS, 1)]
         if waits:
@@ -364,10 +360,15 @@ class FarKeeper:
         serial, store_id = self._owner.serial, self._owner.store_id
         refuse_foreign(opened, serial, store_id)
         if serial:
-            removed = self._tier.sweep([*self._state.files, *self._state.index_uses])
-            if removed:
-                logger.info("removed %d files of the far tier that steps without an end had left", len(removed))
+            self._sweep()
         self._opened = True
+
+    def _sweep(self) -> None:
+        before_ms = self._clock.now_ms() - FAR_LOAD_FILE_AGE_MS
+        removed = self._tier.sweep([*self._state.files, *self._state.index_uses], before_ms)
+        if removed:
+            logger.info("removed %d files of the far tier that steps without an end had left", len(removed))
+        self._swept_ns = self._clock.monotonic_ns()
 
     @property
     def is_closed(self) -> bool:
@@ -383,36 +384,12 @@ class FarKeeper:
         self._used_ns = self._clock.monotonic_ns()
         self._worker.submit(lambda: job(self._tier), done)
 
-    def read_units(
-        self, store: MessageStore, units: list[FarUnit], done: ReadUnits, failed: Callable[[], None]
-    ) -> None:
-        """Read far records from the log, where it does not hold the loop. None stands for one that is damaged or gone."""
-
-        def job() -> list[tuple[FarUnit, bytes | None]]:
-            found: list[tuple[FarUnit, bytes | None]] = []
-            for unit in units:
-                read = read_and_verify(store.log, [(unit.physical_offset, unit.size, unit.queue_offset)])
-                found.append((unit, read.records[0] if read.records else None))
-            return found
-
-        def finished(result: list[tuple[FarUnit, bytes | None]] | BaseException) -> None:
-            if self._closed:
-                return
-            if isinstance(result, BaseException):
-                logger.error("far messages could not be read from the log: %s", result)
-                failed()
-                return
-            done(result)
-            store.commit()
-
-        store.run_blocking(job, finished)
-
     # --- promotion --------------------------------------------------------------------------------------------------
 
     def _promote_from_log(self, store: MessageStore, until_ms: int) -> None:
         units: list[FarUnit] = []
         room = FAR_PROMOTION_BYTES_MAX
-        for unit in self._state.unlanded.due(until_ms)[:FAR_PROMOTION_ROWS_MAX]:
+        for unit in self._state.buffered.due(until_ms)[:FAR_PROMOTION_ROWS_MAX]:
             room -= unit.size
             if room < 0 and units:
                 break
@@ -424,7 +401,7 @@ class FarKeeper:
             self._batch = _Batch(messages, None)
             self._slice()
 
-        self.read_units(store, units, promote, self._give_up)
+        read_units(store, units, promote, self._give_up, self)
 
     def _promote_from_file(self, file: FarFile, until_ms: int) -> None:
         def promote(rows: Rows) -> None:
@@ -435,9 +412,9 @@ class FarKeeper:
             self._busy = True
             self._slice()
 
-        start = file.taken
+        view = view_of(file)
         self._call(
-            lambda: self._tier.rows(file.name, start, until_ms, FAR_PROMOTION_ROWS_MAX, FAR_PROMOTION_BYTES_MAX),
+            lambda: self._tier.rows(view, until_ms, FAR_PROMOTION_ROWS_MAX, FAR_PROMOTION_BYTES_MAX),
             promote,
         )
 
@@ -485,20 +462,12 @@ class FarKeeper:
             store.deadlines.arm(SLICE, self._clock.monotonic_ns() + NS_PER_MS)
 
     def _promote(self, store: MessageStore, place: FarUnit | int, record: Record | None, source: int) -> Dispatched:
-        reason = "its record in the commit log is damaged or gone"
-        if record is not None:
-            try:
-                return store.append(promoted_message(record, self._precision_ms), accepted=True)
-            except RecordError as error:
-                reason = str(error)
-        logger.error("the far message %d goes to quarantine: %s", source, reason)
-        self.quarantined_count += 1
-        if isinstance(place, int):
-            facts = None if record is None else far_facts(record.properties)
-            deliver_ms, topic = (0, "") if facts is None else (facts.deliver_ms, facts.topic)
-        else:
-            deliver_ms, topic = place.deliver_ms, place.topic
-        return store.append(quarantined_message(record, source, deliver_ms, topic, reason), accepted=True)
+        due = None if isinstance(place, int) else (place.deliver_ms, place.topic)
+        message, problem = leaving_message(record, source, due, self._precision_ms)
+        if problem:
+            logger.error("the far message %d goes to quarantine: %s", source, problem)
+            self.quarantined_count += 1
+        return store.append(message, accepted=True)
 
     def _give_up(self) -> None:
         """The present step is begun again later, from what the log says then."""
@@ -529,12 +498,12 @@ class FarKeeper:
         store.wait_durable(entry.end_offset, False, committed)
 
     def _land(self, store: MessageStore) -> None:
-        unlanded = self._state.unlanded
-        first, seen = unlanded.first, self._owner.position
+        buffered = self._state.buffered
+        first, seen = buffered.first, self._owner.position
         units: list[FarUnit] = []
         room = FAR_LANDING_BYTES_MAX
-        following = unlanded.next_offset
-        for unit in unlanded.pending():
+        following = buffered.next_offset
+        for unit in buffered.pending():
             room -= unit.size
             if units and (room < 0 or len(units) >= FAR_LANDING_ROWS_MAX):
                 following = unit.queue_offset
@@ -545,7 +514,7 @@ class FarKeeper:
         def land(found: list[tuple[FarUnit, bytes | None]]) -> None:
             records = []
             for unit, data in found:
-                if data is None and unlanded.is_pending(unit.queue_offset):
+                if data is None and buffered.is_pending(unit.queue_offset):
                     try:
                         self._promote(store, unit, None, unit.source)
                     except StoreUnwritableError:
@@ -563,11 +532,19 @@ class FarKeeper:
                 writes=True,
             )
 
-        self.read_units(store, units, land, self._give_up)
+        read_units(store, units, land, self._give_up, self)
 
     def _landed(self, change: Landed) -> None:
         self.landed_count += change.file.rows if change.file is not None else 0
         self._note(change)
+
+    def _load(self, load: Load) -> None:
+        """Look at the next file that a job wrote; when all were, have them count."""
+        if load.left:
+            written = load.left[0]
+            self._call(lambda: self._tier.check(written), load.note, writes=True)
+        elif (change := load.change(self._clock.now_ms())) is not None:
+            self._note(change)
 
     def _compact(self, chosen: list[FarFile]) -> None:
         views = [view_of(file) for file in chosen]
@@ -578,6 +555,29 @@ class FarKeeper:
             self._note(Compacted([view.name for view in views], result.added, result.dropped))
 
         self._call(lambda: self._tier.compact(views, dead, number), noted, writes=True)
+
+    def _index(self, chosen: list[FarFile]) -> None:
+        views, number = [view_of(file) for file in chosen], self._owner.position
+
+        def noted(index: str) -> None:
+            self._note(Indexed(index, [view.name for view in views]))
+
+        self._call(lambda: self._tier.index(views, number), noted, writes=True)
+
+    def _salvage(self, file: FarFile) -> None:
+        view, number = view_of(file), self._owner.position
+        ranges, dead = file.lost or [(file.taken, file.rows)], [*self._state.tombstones, *self._state.handed]
+        gives_up = self.damage.gives_up(file)
+
+        def salvaged(result: Salvage) -> None:
+            change, given_up = self.damage.salvaged(file, result, gives_up=gives_up)
+            if change is not None and given_up:
+                self._batch, self._busy = _Batch([(unit, None) for unit in given_up], change), True
+                self._slice()
+            elif change is not None:
+                self._note(change)
+
+        self._call(lambda: self._tier.salvage(view, ranges, dead, number), salvaged, writes=True)
 
     def _remove(self, names: list[str]) -> None:
         def removed(_: None) -> None:

@@ -1,4 +1,4 @@
-"""Parquet files of a far tier or a far table that stay open, and what their failures mean.
+"""Parquet files of a far tier that stay open, and what their failures mean.
 
 Rules of this file
 1. What cannot be understood is damage of that file, unless its bytes cannot be had: then the storage is away.

@@ -13,9 +13,11 @@ from bisect import bisect_left
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
+from orbitmq.limits.clock import CLOCK_JUMP_MS
 from orbitmq.limits.far import (
     FAR_COMPACT_BYTES_MAX,
     FAR_DAY_FILES_MAX,
+    FAR_INDEX_ROWS_MAX,
     FAR_INDEXES_MAX,
     FAR_LANDING_AGE_MS,
     FAR_LANDING_BYTES_MAX,
@@ -54,6 +56,14 @@ class Horizon(NamedTuple):
         return now_ms // self.step_ms * self.step_ms + self.length_ms
 
 
+def waited_ms(since_ms: int | None, now_ms: int) -> int:
+    """For how long the oldest message waits to be taken into a file, from when it came; long enough when that is later than now, by a
+    clock that was ahead."""
+    if since_ms is None:
+        return 0
+    return now_ms - since_ms if since_ms - now_ms <= CLOCK_JUMP_MS else FAR_LANDING_AGE_MS
+
+
 def landing_is_due(count: int, payload_bytes: int, age_ms: int) -> bool:
     """Whether messages in the log alone, the oldest stored `age_ms` ago, are worth a file."""
     return count > 0 and (
@@ -86,6 +96,17 @@ def next_promotion(files: Iterable[FarFile], until_ms: int) -> FarFile | None:
     """The file to promote from next: the oldest messages first, so that equal due times stay in the order of sending."""
     due = [file for file in files if file.left and file.next_ms <= until_ms]
     return min(due, key=lambda file: (file.first_source, file.name), default=None)
+
+
+def without_index(files: Iterable[FarFile]) -> list[FarFile]:
+    """Loaded files that get an index now, together: as many rows as are sorted in a second or two."""
+    chosen: list[FarFile] = []
+    room = FAR_INDEX_ROWS_MAX
+    for file in files:
+        if not file.index and (file.rows <= room or not chosen):
+            chosen.append(file)
+            room -= file.rows
+    return chosen
 
 
 def compaction(
@@ -124,7 +145,7 @@ def _with_small_indexes(known: list[FarFile]) -> list[FarFile]:
     everything is due in exactly a year, each writing makes a file of one day, with an index of its own."""
     by_index: dict[str, list[FarFile]] = {}
     for file in known:
-        if not is_landing(file.name):
+        if file.index and not is_landing(file.name):
             by_index.setdefault(file.index, []).append(file)
     sizes = sorted((sum(file.payload_bytes for file in files), index) for index, files in by_index.items())
     small = [index for size, index in sizes if size <= FAR_COMPACT_BYTES_MAX // 2]

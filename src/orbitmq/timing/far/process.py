@@ -12,16 +12,21 @@ from collections.abc import Sequence
 from orbitmq.clock import Clock
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.frames import (
+    Check,
     Compact,
     Find,
     Land,
+    MakeIndex,
     Open,
+    Probe,
     Publish,
     Remove,
+    SalvageFile,
     Sweep,
     TakeRows,
 )
 from orbitmq.timing.far.helper_process import HelperProcess
+from orbitmq.timing.far.loads import CheckedFile, WrittenFile
 from orbitmq.timing.far.tier import (
     Compaction,
     FarQuery,
@@ -29,6 +34,7 @@ from orbitmq.timing.far.tier import (
     Found,
     Opened,
     Rows,
+    Salvage,
 )
 
 MODULE = "orbitmq.timing.far.file_server"
@@ -51,8 +57,8 @@ class ProcessTier(HelperProcess):
     def land(self, name: str, records: bytes) -> FarFile:
         return self.ask(Land(name), FarFile, records)[0]
 
-    def rows(self, name: str, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-        request = TakeRows(name, start, until_ms, rows_max, bytes_max)
+    def rows(self, file: FileView, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
+        request = TakeRows(file, until_ms, rows_max, bytes_max)
         (taken, next_ms), records = self.ask(request, tuple[int, int])
         return Rows(records, taken, next_ms)
 
@@ -64,11 +70,23 @@ class ProcessTier(HelperProcess):
     def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
         return self.ask(Compact(files, dead, serial), Compaction)[0]
 
+    def index(self, files: list[FileView], serial: int) -> str:
+        return self.ask(MakeIndex(files, serial), str)[0]
+
+    def salvage(self, file: FileView, ranges: list[tuple[int, int]], dead: list[int], serial: int) -> Salvage:
+        return self.ask(SalvageFile(file, ranges, dead, serial), Salvage)[0]
+
     def remove(self, names: list[str]) -> None:
         self.ask(Remove(names), type(None))
 
-    def sweep(self, known: list[str]) -> list[str]:
-        return self.ask(Sweep(known), list[str])[0]
+    def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
+        return self.ask(Sweep(known, loads_before_ms), list[str])[0]
+
+    def probe(self, name: str, content: str) -> None:
+        self.ask(Probe(name, content), type(None))
+
+    def check(self, file: WrittenFile) -> CheckedFile:
+        return self.ask(Check(file), CheckedFile)[0]
 
     def publish(self, manifest: bytes) -> None:
         self.ask(Publish(), type(None), manifest)

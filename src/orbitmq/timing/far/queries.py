@@ -18,11 +18,12 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import source_of_far
 from orbitmq.timing.far.keeper import FarKeeper
+from orbitmq.timing.far.log_reading import read_units
 from orbitmq.timing.far.state import FarState
-from orbitmq.timing.far.tier import FarBusyError, FarQuery, FileView, Found, view_of
-from orbitmq.timing.far.unlanded import FarUnit
+from orbitmq.timing.far.tier import FarBusyError, FarQuery, FarTierError, FileView, Found, view_of
 from orbitmq.timing.timers.changes import known_key
 
 INSTANT_MS_MAX = 1 << 62
@@ -115,27 +116,28 @@ class FarQueries:
 
     def in_log(self, store: MessageStore, query: FarQuery) -> list[FarUnit]:
         """Messages that no file holds and that may match, by due time."""
-        unlanded = self._state.unlanded
+        buffered = self._state.buffered
         name = query.message_id or query.key
         since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
         until_ms = INSTANT_MS_MAX if query.until_ms is None else query.until_ms - 1
-        if name is not None:
+        if name is not None and store.index is not None:
             found = store.query_by_key(FAR_TIMER_TOPIC, name, FAR_LANDING_ROWS_MAX, 0, INSTANT_MS_MAX)
-            offsets = [unlanded.offset_of(position + 1) for position in found]
+            offsets = [buffered.offset_of(position + 1) for position in found]
             if query.message_id is not None:  # the store's index has the key that the record bears
-                offsets += unlanded.renamed(query.message_id)
+                offsets += buffered.renamed(query.message_id)
             units = [
-                unlanded.unit(offset)
+                buffered.unit(offset)
                 for offset in dict.fromkeys(offsets)
-                if offset is not None and unlanded.is_pending(offset)
+                if offset is not None and buffered.is_pending(offset)
             ]
             return sorted(units, key=lambda unit: (unit.deliver_ms, unit.queue_offset))
-        units = unlanded.due(until_ms, since_ms=since_ms)
+        units = buffered.due(until_ms, since_ms=since_ms)
         if query.topic is not None:
             units = [unit for unit in units if unit.topic == query.topic]
         if query.after is not None:
             units = [unit for unit in units if (unit.deliver_ms, unit.source) > tuple(query.after)]
-        return units if query.key_prefix is not None else units[: query.limit + 1]
+        # Which of them have a name is not known without the store's key index, nor which begin with a text: all are read.
+        return units if query.key_prefix is not None or name is not None else units[: query.limit + 1]
 
     def views(self, query: FarQuery) -> list[FileView]:
         """Files that may hold what is wanted."""
@@ -144,7 +146,7 @@ class FarQueries:
             view_of(file)
             for file in self._state.files.values()
             if file.left
-            and file.name not in self._keeper.damage.known
+            and self._keeper.damage.is_sound(file)
             and file.max_ms >= since_ms
             and (query.until_ms is None or file.next_ms < query.until_ms)
         ]
@@ -166,11 +168,18 @@ class FarQueries:
     def is_pending(self, source: int) -> bool:
         return self._state.is_pending(source)
 
-    def read(self, store: MessageStore, units: list[FarUnit], done: Callable[[list[FarRecord]], None]) -> None:
+    def read(
+        self, store: MessageStore, units: list[FarUnit], done: Callable[[list[FarRecord]], None], failed: Done
+    ) -> None:
+        """Nothing is left out for a read that failed: who asked would take it for gone."""
+
         def decoded(found: list[tuple[FarUnit, bytes | None]]) -> None:
             done([far_record(decode_record(data), unit.size) for unit, data in found if data is not None])
 
-        self._keeper.read_units(store, units, decoded, lambda: done([]))
+        problem = FarTierError(
+            "far messages could not be read from the log", remedy="look at the broker's log, and ask again"
+        )
+        read_units(store, units, decoded, lambda: failed(problem), self._keeper)
 
     def note_damaged(self, damaged: list[tuple[str, str]]) -> bool:
         """False when one of them was only removed while it was asked: its rows are elsewhere now."""
@@ -199,7 +208,7 @@ class _Search:
     def begin(self) -> None:
         units = self._queries.in_log(self._store, self._query)
         if units:
-            self._queries.read(self._store, units, self._from_log)
+            self._queries.read(self._store, units, self._from_log, self._done)
         else:
             self._from_log([])
 

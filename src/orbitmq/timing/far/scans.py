@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.errors import RecordError
-from orbitmq.timing.far.columns import SCHEMA, WITHOUT_BODY, id_name, key_name, key_prefix, records_of
+from orbitmq.timing.far.columns import SCHEMA, WITHOUT_BODY, id_name, key_name, key_prefix, placed, records_of
 from orbitmq.timing.far.tier import FarQuery, Rows
 
 MATCH: Final = pa.schema([("deliver", pa.int64()), ("source", pa.int64()), ("file", pa.int32()), ("row", pa.int32())])
@@ -49,15 +49,16 @@ def _bounds(parquet: pq.ParquetFile, column: str) -> list[Bounds | None]:
     return found
 
 
-def _group_starts(parquet: pq.ParquetFile) -> list[int]:
+def group_starts(parquet: pq.ParquetFile) -> list[int]:
+    """Number of the first row of each row group, and how many rows there are."""
     starts = [0]
     for group in range(parquet.metadata.num_row_groups):
         starts.append(starts[-1] + parquet.metadata.row_group(group).num_rows)
     return starts
 
 
-def due_rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-    starts = _group_starts(parquet)
+def due_rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, bytes_max: int, base: int = 0) -> Rows:
+    starts = group_starts(parquet)
     total = starts[-1]
     if not 0 <= start < total:
         raise RecordError(f"row {start} of a file with {total} rows")
@@ -70,7 +71,7 @@ def due_rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, 
         table = parquet.read_row_group(group).slice(at - starts[group], rows_max - len(parts) + 1)
         times = table.column("deliverTimestamp").cast(pa.int64()).to_pylist()
         due = bisect_left(times, until_ms + 1)
-        for time_ms, data in zip(times, records_of(table.slice(0, due)), strict=False):
+        for time_ms, data in zip(times, records_of(placed(table.slice(0, due), base)), strict=False):
             if parts and (len(parts) >= rows_max or size + len(data) > bytes_max):
                 return Rows(b"".join(parts), at, time_ms)
             parts.append(data)
@@ -88,7 +89,7 @@ def due_rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, 
 def rows_at(parquet: pq.ParquetFile, rows: list[int], bodies: bool) -> pa.Table:
     """The rows with these numbers, which are sorted."""
     columns = SCHEMA.names if bodies else WITHOUT_BODY
-    starts = _group_starts(parquet)
+    starts = group_starts(parquet)
     parts = []
     at = 0
     for group in range(len(starts) - 1):
@@ -115,10 +116,10 @@ def _ending(table: pa.Table, query: FarQuery) -> pa.Table:
     return table.filter(keep)
 
 
-def by_time(parquet: pq.ParquetFile, number: int, taken: int, query: FarQuery) -> pa.Table:
+def by_time(parquet: pq.ParquetFile, number: int, taken: int, query: FarQuery, base: int = 0) -> pa.Table:
     """The first rows of a file, `number` in what is found, that match by due time and topic; one more than wanted at most."""
     first_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
-    starts = _group_starts(parquet)
+    starts = group_starts(parquet)
     parts: list[pa.Table] = []
     count = 0
     for group, bounds in enumerate(_bounds(parquet, "deliverTimestamp")):
@@ -133,7 +134,7 @@ def by_time(parquet: pq.ParquetFile, number: int, taken: int, query: FarQuery) -
         matches = pa.Table.from_arrays(
             [
                 table.column("deliverTimestamp").cast(pa.int64()),
-                pc.add(table.column("commitLogOffset"), 1),
+                pc.add(table.column("commitLogOffset"), 1 + base),
                 pa.array([number] * table.num_rows, pa.int32()),
                 pa.array(range(starts[group], starts[group + 1]), pa.int32()),
             ],

@@ -29,6 +29,16 @@ class StoredFile(NamedTuple):
     written_at_ms: int
 
 
+def _sync_directories(path: Path) -> None:
+    """The file's name, and that of a new directory."""
+    for directory in (path.parent, path.parent.parent):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 class Storage:
     """A directory of a pyarrow file system. Names are relative to it, with slashes."""
 
@@ -84,12 +94,19 @@ class Storage:
         except OSError:
             temporary.unlink(missing_ok=True)  # on a full disk its room is needed
             raise
-        for directory in (path.parent, path.parent.parent):  # the file's name, and that of a new directory
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        _sync_directories(path)
+
+    def sync(self, name: str) -> None:
+        """Make a file that others wrote durable, with its name. Where a file system shows whole objects they are."""
+        if not self._is_local:
+            return
+        path = Path(self._path(name))
+        try:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            _sync_directories(path)
+        except OSError as error:
+            raise FarUnreachableError(f"{path} cannot be synced: {error}") from error
 
     def open(self, name: str) -> pa.NativeFile:
         """Raises FarFileDamagedError when it is gone, FarUnreachableError."""

@@ -17,6 +17,7 @@ import msgspec
 
 from orbitmq.errors import OrbitError
 from orbitmq.timing.far.changes import FarFile
+from orbitmq.timing.far.loads import CheckedFile, WrittenFile
 
 
 class FarTierError(OrbitError):
@@ -71,10 +72,12 @@ class FileView(msgspec.Struct):
     index: str = ""
     """Where its keys stand, and under which number; only look-ups by them need it."""
     index_number: int = 0
+    base: int = 0
+    """As in `FarFile`."""
 
 
 def view_of(file: FarFile) -> FileView:
-    return FileView(file.name, file.taken, file.next_ms, file.index, file.index_number)
+    return FileView(file.name, file.taken, file.next_ms, file.index, file.index_number, file.base)
 
 
 class Opened(msgspec.Struct):
@@ -109,6 +112,18 @@ class Compaction(msgspec.Struct):
     dropped: list[int]
 
 
+class Salvage(msgspec.Struct):
+    """What was got out of a damaged file: written anew, dropped because it was finished, and what cannot be read."""
+
+    added: list[FarFile]
+    dropped: list[int]
+    lost: list[tuple[int, int]]
+    """Ranges of rows."""
+    known: list[tuple[int, int, str]]
+    """Due time, source and topic of messages in them, as the file's index has them."""
+    reason: str = ""
+
+
 def refuse_foreign(opened: Opened, serial: int, store: str) -> None:
     """Raises FarUnreachableError when the files are not those of the state with this number of this store."""
     if opened.store and opened.store != store:
@@ -134,8 +149,8 @@ class Tier(Protocol):
         """Write far records to a new file, which is durable on return."""
         ...
 
-    def rows(self, name: str, start: int, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-        """The rows from number `start` on that are due up to `until_ms`, at least one if there is any."""
+    def rows(self, file: FileView, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
+        """The rows behind the taken ones that are due up to `until_ms`, at least one if there is any."""
         ...
 
     def find(self, files: list[FileView], query: FarQuery) -> Found:
@@ -147,12 +162,30 @@ class Tier(Protocol):
         """Write what counts of `files` anew, by day. The old files stay."""
         ...
 
+    def index(self, files: list[FileView], serial: int) -> str:
+        """Write one index of files that have none. Answers its name."""
+        ...
+
+    def salvage(self, file: FileView, ranges: list[tuple[int, int]], dead: list[int], serial: int) -> Salvage:
+        """Write anew, by day, what can be read of these rows of a file: a row group that is damaged takes no other with it. The file
+        stays."""
+        ...
+
     def remove(self, names: list[str]) -> None:
         """Remove files and indexes that may be there."""
         ...
 
-    def sweep(self, known: list[str]) -> list[str]:
-        """Remove every file and index but these, which steps without an end left behind. Answers their names."""
+    def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
+        """Remove every file and index but these, which steps without an end left behind; what jobs wrote only if that was before
+        `loads_before_ms`. Answers their names."""
+        ...
+
+    def probe(self, name: str, content: str) -> None:
+        """Write a file with this text, for others to read."""
+        ...
+
+    def check(self, file: WrittenFile) -> CheckedFile:
+        """Look at every byte of a file that a job wrote, and have it durable on return."""
         ...
 
     def publish(self, manifest: bytes) -> None:

@@ -365,7 +365,7 @@ class TimerIndex:
         return None if unit is None else self._facts_of(unit[0], queue_offset)
 
     def _facts_of(self, physical_offset: int, queue_offset: int) -> TimerFacts | None:
-        record = self._log.record_view(physical_offset) if self._log is not None else None
+        record = self._log.record(physical_offset) if self._log is not None else None
         if record is None or not is_sound(record, physical_offset):
             return None
         entry = dispatched_from_record(decode_record(record, body=False), physical_offset, _no_level)
@@ -428,7 +428,7 @@ class TimerIndex:
         assert self._log is not None
         queue = self._queues.get(TIMER_TOPIC, 0)
         unit = queue.kept_unit(end_offset - 1) if queue is not None else None
-        record = self._log.view(unit[0], unit[1]) if unit is not None else None
+        record = self._log.read(unit[0], unit[1]) if unit is not None else None
         stamp = 0 if record is None else store_timestamp_of(record)
         return Witness(end_offset, -1 if unit is None else unit[0], stamp)
 

@@ -83,7 +83,7 @@ def deliveries_by_rocketmq(log: CommitLog, sources: Sequence[int], later: Iterab
     """Which of the records at the log positions `sources` were delivered by one of the records in `later`."""
     addresses: dict[Address, list[int]] = {}
     for physical in sources:
-        view = log.record_view(physical)
+        view = log.record(physical)
         if view is not None:
             address = _address(decode_properties(decode_record(view, body=False).properties))
             if address is not None:

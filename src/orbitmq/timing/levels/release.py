@@ -9,7 +9,7 @@ Rules of this file
 2. A record that cannot be delivered goes to the quarantine topic with its reason; it blocks nothing. A store that takes
    no messages is waited for without limit.
 3. Work per turn is bounded, so that a burst does not stop the senders.
-4. The wall clock decides. Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
+4. The wall clock decides (`Clock.due_ns`). Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from typing import Any, Final
 
 from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
+from orbitmq.limits.clock import CLOCK_JUMP_MS
+from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, RELEASE_BATCH_MAX
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.dispatch import Dispatched, DueTime
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import is_sound
@@ -32,11 +35,11 @@ from orbitmq.timing.levels.offsets import LevelOffsets, deliveries_by_rocketmq
 from orbitmq.timing.levels.runs import RUNS_MAX, LevelRuns
 from orbitmq.timing.release import (
     LATENESS_BOUNDS_MS,
-    RELEASE_BATCH_MAX,
     RETRY_MS,
     SLEEP_MAX_MS,
     Data,
     Release,
+    left_out,
     may_be_of_level,
     read_cold,
 )
@@ -120,10 +123,14 @@ class LevelRelease:
 
     def _find_source(self, physical_offset: int) -> tuple[int, int] | None:
         """Level and queue offset of the delayed message at a log position: by its record, or by its unit when the
-        record is damaged or gone."""
+        record is damaged, gone or cannot be read."""
         assert self._log is not None
         assert self._queues is not None
-        view = self._log.record_view(physical_offset)
+        try:
+            view = self._log.record(physical_offset)
+        except OSError as error:
+            logger.warning("the record at %d could not be read, its unit is looked for: %s", physical_offset, error)
+            view = None
         if view is not None and is_sound(view, physical_offset):
             record = decode_record(view, body=False)
             return (record.queue_id + 1, record.queue_offset) if record.topic == SCHEDULE_TOPIC else None
@@ -233,6 +240,25 @@ class LevelRelease:
         store.deadlines.define(WAKEUP, self.release_due)
         self._arm()
 
+    def detach(self) -> None:
+        """Release nothing any more. What was appended in this turn goes on as it would; what is due later is still learnt."""
+        if self._store is not None:
+            self._store.deadlines.disarm(WAKEUP)
+        self._store = None
+
+    def report_future(self, longest_ms: int) -> None:
+        """Say which levels hold messages that are due later than a delay of `longest_ms` from now allows."""
+        latest_ms = self._clock.now_ms() + longest_ms + CLOCK_JUMP_MS
+        wrong = {
+            level: runs.last_due_ms for level, runs in sorted(self._levels.items()) if runs.last_due_ms > latest_ms
+        }
+        if wrong:
+            logger.warning(
+                "delay levels %s hold messages that are due later than any level is long, up to %d ms: the clock was ahead when they "
+                "were accepted. They wait until then, since none is early by the clock that accepted it",
+                ", ".join(map(str, wrong)), max(wrong.values()),
+            )  # fmt: skip
+
     def clock_moved(self) -> None:
         """The wall clock was set; without a word it would be noticed within `SLEEP_MAX_MS`."""
         self._arm()
@@ -324,11 +350,21 @@ class LevelRelease:
                 continue
             end = queue.first_at(position)
             taken: list[Taken] = []
-            while len(taken) < limit and (offset := runs.take_below(end)) is not None:
-                unit = queue.kept_unit(offset)
+            while len(taken) < limit:
+                try:
+                    found = runs.take_below(end)
+                    if found is None:
+                        break
+                    offset, due_ms = found
+                    unit = self._unit_of(queue, runs, offset, due_ms)
+                except OSError:  # tried again later
+                    self._untake([one.physical_offset for one in taken])
+                    raise
                 if unit is None:
                     logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
                     runs.finish(offset)
+                    continue
+                if unit[0] in self._in_flight:  # one before it was given back
                     continue
                 self._in_flight[unit[0]] = (level, offset, unit[2])
                 taken.append(Taken(*unit))
@@ -344,7 +380,7 @@ class LevelRelease:
         due = self.next_due_ms
         if due is None or self._store is None or self._reading_cold:
             return
-        wait_ms = max(min(due - self._clock.now_ms(), SLEEP_MAX_MS), soonest_ms, 0)
+        wait_ms = max(min(due - self._clock.due_ns() // NS_PER_MS, SLEEP_MAX_MS), soonest_ms, 0)
         self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + wait_ms * NS_PER_MS)
 
     def release_due(self) -> None:
@@ -355,40 +391,69 @@ class LevelRelease:
         if not store.writes_accepted:
             self._arm(soonest_ms=RETRY_MS)
             return
-        taken = self._take_due(self._clock.now_ms())
+        taken = self._take_due(self._clock.due_ns() // NS_PER_MS)
         if not taken:
             self._arm()
             return
         if min(taken)[0] < store.warm_from:
             self._read_cold(store, taken)
             return
-        self._put(store, [(physical, store.log.view(physical, size)) for physical, size, _ in taken])
+        try:
+            found = [(physical, store.log.read(physical, size)) for physical, size, _ in taken]
+        except OSError as error:
+            logger.error("delayed messages could not be read, trying again: %s", error)
+            self._untake([physical for physical, _, _ in taken])
+            return
+        self._put(store, found)
 
     def _put(self, store: MessageStore, found: Sequence[tuple[int, Data]]) -> None:
         positions, records = [physical for physical, _ in found], [data for _, data in found]
         self._release.put(store, found, self._arm, self._untake, encoded_messages(records, positions))
 
     def _take_due(self, now_ms: int) -> list[tuple[int, int, int]]:
-        """(physical offset, size, due) of units that are due, in order of their due times, equal ones in log order."""
+        """(physical offset, size, due) of units that are due, in order of their due times, equal ones in log order; as many as one
+        turn releases."""
         assert self._queues is not None
         taken: list[tuple[int, int, int]] = []
-        ready = [
-            (n, runs) for n, runs in self._levels.items() if (due := runs.next_due_ms) is not None and due <= now_ms
-        ]
-        for level, runs in ready:
-            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+        times = [(due, level) for level, runs in self._levels.items() if (due := runs.next_due_ms) is not None]
+        ready = [level for due, level in sorted(times) if due <= now_ms]
+        room_bytes = RELEASE_BATCH_BYTES_MAX
+        for level in ready:
+            runs, queue = self._level(level), self._queues.get(SCHEDULE_TOPIC, level - 1)
             share = max(RELEASE_BATCH_MAX // len(ready), 1)
-            while share > 0 and queue is not None and (offset := runs.take_due(now_ms)) is not None:
-                unit = queue.kept_unit(offset)
+            while share > 0 and queue is not None:
+                due_ms = runs.next_due_ms or 0
+                try:
+                    offset = runs.take_due(now_ms)
+                    if offset is None:
+                        break
+                    unit = self._unit_of(queue, runs, offset, due_ms)
+                except OSError:  # the alarm tries again
+                    self._untake([physical for physical, _, _ in taken])
+                    raise
                 if unit is None:
                     logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
                     runs.finish(offset)
                     continue
+                if unit[0] in self._in_flight:  # one before it was given back
+                    continue
+                room_bytes -= unit[1]
+                if room_bytes < 0 and taken:
+                    runs.untake(offset, due_ms)
+                    break
                 taken.append(unit)
                 self._in_flight[unit[0]] = (level, offset, unit[2])
                 share -= 1
         taken.sort(key=lambda unit: (unit[2], unit[0]))
         return taken
+
+    def _unit_of(self, queue: ConsumeQueue, runs: LevelRuns, offset: int, due_ms: int) -> tuple[int, int, int] | None:
+        """The unit of what was taken, which is given back when it cannot be read."""
+        try:
+            return queue.kept_unit(offset)
+        except OSError:
+            runs.untake(offset, due_ms)
+            raise
 
     def _read_cold(self, store: MessageStore, taken: list[tuple[int, int, int]]) -> None:
         """Old records are read and checked on the worker; meanwhile nothing else is released."""
@@ -399,7 +464,9 @@ class LevelRelease:
             if isinstance(found, BaseException):
                 logger.error("delayed messages could not be read, trying again: %s", found)
                 self._untake([unit[0] for unit in taken])
-            elif store.writes_accepted:
+            elif self._store is store and store.writes_accepted:
+                if unread := left_out([unit[0] for unit in taken], found):
+                    self._untake(unread)
                 self._put(store, found)
                 store.commit()
             else:
@@ -412,5 +479,5 @@ class LevelRelease:
         for physical in sources:
             known = self._in_flight.pop(physical, None)
             if known is not None:
-                self._level(known[0]).untake(known[1])
+                self._level(known[0]).untake(known[1], known[2])
         self._arm(soonest_ms=RETRY_MS)

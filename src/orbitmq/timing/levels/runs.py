@@ -6,7 +6,8 @@ due later.
 
 Rules of this file
 1. Units of one run are taken and finished in order. Taking is a promise in memory; only finishing is remembered.
-2. Nothing here reads a clock or a file; due times are asked of the caller, one per look at a run.
+2. Nothing here reads a clock or a file; due times are asked of the caller, one per look at a run, and before anything changes: the
+   caller may be unable to tell.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class LevelRuns:
         """Due time of the next unit to take; None when none is left."""
         return min((run.head_due_ms for run in self._runs if run.taken < run.end), default=None)
 
+    @property
+    def last_due_ms(self) -> int:
+        """Latest due time of those that are pending, or one before; 0 when none is."""
+        return max((run.last_due_ms for run in self._runs if run.done < run.end), default=0)
+
     def take_due(self, now_ms: int) -> int | None:
         """The offset of a unit that is due, earliest first; None when none is."""
         best: Run | None = None
@@ -96,23 +102,23 @@ class LevelRuns:
                 best = run
         if best is None:
             return None
-        offset = best.taken
-        best.taken += 1
-        if best.taken < best.end:
-            best.head_due_ms = self._due_at(best.taken)
+        return self._take(best)
+
+    def _take(self, run: Run) -> int:
+        offset = run.taken
+        if offset + 1 < run.end:
+            run.head_due_ms = self._due_at(offset + 1)
+        run.taken = offset + 1
         return offset
 
-    def take_below(self, before: int) -> int | None:
-        """The lowest offset below `before` that is pending and not taken, whatever its due time; None when there is none."""
+    def take_below(self, before: int) -> tuple[int, int] | None:
+        """The lowest offset below `before` that is pending and not taken, whatever its due time, and that; None when there is none."""
         for run in self._runs:
             if run.done >= before:
                 break
             if run.taken < min(run.end, before):
-                offset = run.taken
-                run.taken += 1
-                if run.taken < run.end:
-                    run.head_due_ms = self._due_at(run.taken)
-                return offset
+                due_ms = run.head_due_ms
+                return self._take(run), due_ms
         return None
 
     def count_below(self, before: int) -> int:
@@ -123,29 +129,31 @@ class LevelRuns:
     def run_count(self) -> int:
         return len(self._runs)
 
-    def untake(self, offset: int) -> None:
-        """A unit that was taken, and those of its run taken after it, are to be taken again."""
+    def untake(self, offset: int, due_ms: int) -> None:
+        """A unit that was taken, and those of its run taken after it, are to be taken again. Reads nothing."""
         run = self._find(offset)
         if run is not None and run.taken > offset:
             run.taken = offset
-            run.head_due_ms = self._due_at(offset)
+            run.head_due_ms = due_ms
 
     def finish(self, offset: int) -> bool:
         """The unit is delivered (or given up, or replaced). False when it was not pending."""
         run = self._find(offset)
         if run is None:
             return False
+        rest: Run | None = None
         if offset > run.done:  # finished out of order, by another program: split what is left
             rest = Run(run.done, offset, self._due_at(run.done), self._due_at(offset - 1))
             rest.taken = min(run.taken, offset)
             if run.done < rest.taken < offset:
                 rest.head_due_ms = self._due_at(rest.taken)
+        if run.taken <= offset:
+            if offset + 1 < run.end:
+                run.head_due_ms = self._due_at(offset + 1)
+            run.taken = offset + 1
+        if rest is not None:
             self._runs.insert(self._runs.index(run), rest)
         run.start = run.done = offset + 1
-        if run.taken < run.done:
-            run.taken = run.done
-            if run.taken < run.end:
-                run.head_due_ms = self._due_at(run.taken)
         if run.done == run.end:
             self._runs.remove(run)
         return True

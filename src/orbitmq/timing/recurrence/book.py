@@ -108,10 +108,22 @@ class RecurrenceBook:
         while noted and noted[0].physical_offset < end:
             noted.popleft()
 
+    @property
+    def is_blank(self) -> bool:
+        """There is nothing in it, and nothing that could come back."""
+        return not (self._kept or self._noted)
+
+    @property
+    def first_noted(self) -> int | None:
+        """Log position of the oldest change that is not confirmed."""
+        return self._noted[0].physical_offset if self._noted else None
+
     def take_back(self, physical_offset: int, next_offset: int) -> list[str]:
-        """What was noted at this position or behind it did not reach the log; answers whose it was. `next_offset` is the queue
-        offset that the first record of them had."""
+        """What was noted at this position or behind it did not reach the log, or is to be read from it; answers whose it was.
+        `next_offset` is the queue offset that the first record of them had."""
         changed: list[str] = []
+        if not self._noted or self._noted[-1].physical_offset < physical_offset:
+            return changed
         while self._noted and self._noted[-1].physical_offset >= physical_offset:
             one = self._noted.pop()
             self._set(one.name, one.before, moves=False)

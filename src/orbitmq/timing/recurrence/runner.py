@@ -1,14 +1,14 @@
 """Recurring messages of one broker: requests change them, their runs become messages when they are due.
 
 The service sleeps until the next run of all. A turn of one message is worked out (`turns`), its runs are made messages by the
-broker's admission (`Desk`), and runs and progress are appended as one batch: the log holds both or, where its end was torn off,
+broker's admission (`RunSender`), and runs and progress are appended as one batch: the log holds both or, where its end was torn off,
 some of the runs, which recovery knows from their properties. So each run is stored once, whenever the process ends.
 
 Rules of this file
-1. What holds is a function of the log: definitions and progress are records, and the book is read from them.
+1. What holds is a function of the log: definitions and progress are records, and the book is read from them, whoever wrote them.
 2. A run that cannot be stored for a reason of its own (its topic is gone, it is too large) is left out, reported and shown with
    its message; it stops no other. While the store takes no messages, runs wait, and then the rule's catch-up decides.
-3. The wall clock decides. Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
+3. The wall clock decides (`Clock.due_ns`). Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 4. Work per turn is bounded.
 """
 
@@ -28,17 +28,27 @@ from orbitmq.protocol.records import stored_size
 from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.store.durability import PutStatus, Told
+from orbitmq.store.durability import OnDone, PutStatus
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.recurrence.agenda import Agenda, runs_after
 from orbitmq.timing.recurrence.book import RecurrenceBook
+from orbitmq.timing.recurrence.reading import BookReading
 from orbitmq.timing.recurrence.records import Record, defined, deleted, encode, progressed
-from orbitmq.timing.recurrence.recovery import BookRecovery
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Occurrence
-from orbitmq.timing.recurrence.state import Change, Message, Place, Recurring, define, delete, pause, resume
+from orbitmq.timing.recurrence.state import (
+    Change,
+    Message,
+    Place,
+    Recurring,
+    ahead_ms,
+    define,
+    delete,
+    pause,
+    resume,
+)
 from orbitmq.timing.recurrence.turns import LeftOut, Previous, Reason, Turn, previous_of, settled, take_turn
 from orbitmq.timing.release import LATENESS_BOUNDS_MS
 from orbitmq.timing.rewriting import Taken
@@ -65,7 +75,7 @@ class Unstorable(Exception):
     """Why a run cannot become a message."""
 
 
-class Desk(Protocol):
+class RunSender(Protocol):
     """What the broker does for runs."""
 
     def message_of(self, state: Recurring, run: Occurrence, now_ms: int) -> NewMessage:
@@ -85,11 +95,11 @@ class Recurrences:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._book = RecurrenceBook()
-        self._recovery = BookRecovery(self._book)
+        self._reading = BookReading(self._book)
         self._agenda = Agenda()
         self._troubles: dict[str, str] = {}
         self._store: MessageStore | None = None
-        self._desk: Desk | None = None
+        self._sender: RunSender | None = None
         self._recovered = False
         self._in_flight = 0
         self._move_below = 0
@@ -107,13 +117,15 @@ class Recurrences:
     # --- what the log says (Derived, Recoverable) -------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        if not self._recovered:
-            self._recovery.apply(entries)
-        elif entries:
-            self._book.confirm(entries[-1].end_offset)
+        changed = self._reading.apply(entries)
+        if changed and self._recovered:
+            for name in changed:
+                self._troubles.pop(name, None)
+                self._changed(name)
+            self._arm()
 
     def state(self) -> object:
-        return self._recovery.state()
+        return self._reading.state()
 
     def write(self) -> None:
         """Nothing waits in memory: everything is a record of the log."""
@@ -125,10 +137,12 @@ class Recurrences:
         """As `write`."""
 
     def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
-        return self._recovery.restore(log, queues, state, position)
+        return self._reading.restore(log, queues, state, position)
 
     def finish_restore(self) -> None:
         self._recovered = True
+        for state in self._book:
+            self._changed(state.name)
 
     # --- what retention asks ----------------------------------------------------------------------------------------
 
@@ -189,13 +203,20 @@ class Recurrences:
 
     def trouble(self, name: str) -> str | None:
         """Why runs of a message are left out that should happen; None when all is well."""
+        state = self._book.get(name)
+        wrong_ms = 0 if state is None or state.paused else ahead_ms(state, self._clock.now_ms())
+        if wrong_ms:
+            return (
+                f"the clock was ahead: runs of the next {wrong_ms // 1_000} s count as over; define it again, or pause and resume it, "
+                "and it goes on from now"
+            )
         return self._troubles.get(name)
 
     def state_counts(self) -> dict[str, int]:
         """How many are active, paused, ended (no more runs) and in trouble. Costs a look at each."""
         counts = {"active": 0, "paused": 0, "ended": 0, "trouble": 0}
         for state in self._book:
-            if state.name in self._troubles:
+            if self.trouble(state.name) is not None:
                 counts["trouble"] += 1
             elif state.paused:
                 counts["paused"] += 1
@@ -213,8 +234,8 @@ class Recurrences:
         except ConfigurationError:
             return []
 
-    def put(self, name: str, rule: Rule, message: Message, told: Told) -> Change:
-        """Define a message or replace it. `told` hears when that is as durable as the flush mode asks.
+    def put(self, name: str, rule: Rule, message: Message, on_done: OnDone) -> Change:
+        """Define a message or replace it. `on_done` hears when that is as durable as the flush mode asks.
 
         Nothing changes when this raises: ConfigurationError for what is not usable or beyond the bounds, StoreUnwritableError,
         RecordError when the definition is too large for this store.
@@ -224,18 +245,18 @@ class Recurrences:
         change = define(current, name, rule, message, self._clock.now_ms())
         if change.outcome is not RecurringOutcome.UNCHANGED:
             self._check_room(current, message)
-        return self._change(name, change, told)
+        return self._change(name, change, on_done)
 
-    def set_paused(self, state: Recurring, *, paused: bool, told: Told) -> Change:
+    def set_paused(self, state: Recurring, *, paused: bool, on_done: OnDone) -> Change:
         """Pause a message or let it go on; as `put`."""
         self._happen(state.name)
         current = self._book.get(state.name) or state
-        return self._change(state.name, pause(current) if paused else resume(current, self._clock.now_ms()), told)
+        return self._change(state.name, pause(current) if paused else resume(current, self._clock.now_ms()), on_done)
 
-    def delete(self, state: Recurring, told: Told) -> Change:
+    def delete(self, state: Recurring, on_done: OnDone) -> Change:
         """Forget a message; as `put`. What its runs have stored stays."""
         self._happen(state.name)
-        return self._change(state.name, delete(), told)
+        return self._change(state.name, delete(), on_done)
 
     def _check_room(self, current: Recurring | None, message: Message) -> None:
         if current is None and len(self._book) >= limits.RECURRENCE_DEFINITIONS_MAX:
@@ -252,22 +273,22 @@ class Recurrences:
                 remedy="send references to the data, not the data",
             )
 
-    def _change(self, name: str, change: Change, told: Told) -> Change:
+    def _change(self, name: str, change: Change, on_done: OnDone) -> Change:
         store = self._open_store()
         if change.outcome is RecurringOutcome.UNCHANGED:
             kept = self._book.place_of(name)
             assert kept is not None
-            store.wait_durable(kept.physical_offset + 1, True, told)
+            store.wait_durable(kept.physical_offset + 1, True, on_done)
             if self._troubles.pop(name, None) is not None:
                 self._changed(name)
                 self._arm()
             return change
         before = self._book.get(name)
         if change.state is not None:
-            self._append(defined(change.state), told)
+            self._append(defined(change.state), on_done)
         else:
             assert before is not None
-            self._append(deleted(before), told)
+            self._append(deleted(before), on_done)
         self._troubles.pop(name, None)
         self._changed(name)
         self._tidy()
@@ -277,7 +298,7 @@ class Recurrences:
     def _happen(self, name: str) -> None:
         """What is due happens before the rule changes."""
         store = self._open_store()
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.due_ns() // NS_PER_MS
         while store.writable and (due_ms := self._agenda.due_ms(name)) is not None and due_ms <= now_ms:
             self._take(name, now_ms)
 
@@ -287,26 +308,26 @@ class Recurrences:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _append(self, record: Record, told: Told | None = None, *, accepted: bool = False) -> None:
+    def _append(self, record: Record, on_done: OnDone | None = None, *, accepted: bool = False) -> None:
         """Append a record about one message. Raises StoreUnwritableError, RecordError."""
         entry = self._open_store().append(self._record(record), accepted=accepted)
-        self._note(record, entry, (), told)
+        self._note(record, entry, (), on_done)
 
     def _record(self, record: Record) -> NewMessage:
         return NewMessage(RECURRING_TOPIC, 0, encode(record), b"", born_timestamp=self._clock.now_ms())
 
-    def _note(self, record: Record, entry: Dispatched, runs: Sequence[Occurrence], told: Told | None) -> None:
+    def _note(self, record: Record, entry: Dispatched, runs: Sequence[Occurrence], on_done: OnDone | None) -> None:
         """The record has its place behind its runs; the end of the turn decides whether all of them stay."""
         name = self._book.note(record, entry.queue_offset, entry.physical_offset, entry.size)
         self._in_flight += 1
-        if name in self._recovery.unsettled:
+        if name in self._reading.unsettled:
             self._settling.add(name)
 
         def stored(status: PutStatus) -> None:
             self._in_flight -= 1
             self._settling.discard(name)
             if status is PutStatus.PUT_OK:
-                self._recovery.unsettled.pop(name, None)
+                self._reading.unsettled.pop(name, None)
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 for changed in self._book.take_back(entry.physical_offset, entry.queue_offset):
                     self._changed(changed)
@@ -316,8 +337,8 @@ class Recurrences:
                 for run in runs:
                     self.lateness_ms.observe(max(now_ms - run.at_ms, 0))
                 self.stored_count += len(runs)
-            if told is not None:
-                told(status)
+            if on_done is not None:
+                on_done(status)
 
         self._open_store().wait_durable(entry.end_offset, True, stored)
 
@@ -341,21 +362,35 @@ class Recurrences:
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
-    def attach(self, store: MessageStore, desk: Desk) -> None:
-        """Begin to let runs happen, in `store`."""
-        self._store, self._desk = store, desk
+    def attach(self, store: MessageStore, sender: RunSender) -> None:
+        """Begin to let runs happen, in `store`; until then, and after `detach`, what others append is learnt all the same."""
+        self._store, self._sender = store, sender
         store.deadlines.define(WAKEUP, self.wake)
-        for state in self._book:
-            self._changed(state.name)
+        self._report_future()
         self._arm()
+
+    def detach(self) -> None:
+        """Append nothing any more. What was appended in this turn goes on as it would."""
+        if self._store is not None:
+            self._store.deadlines.disarm(WAKEUP)
+        self._store = self._sender = None
+
+    def _report_future(self) -> None:
+        """Say which messages a clock that was ahead has stopped."""
+        now_ms = self._clock.now_ms()
+        if wrong := [state.name for state in self._book if not state.paused and ahead_ms(state, now_ms)]:
+            logger.error(
+                "%d recurring messages have no runs for now, because the clock was ahead, such as %r: %s",
+                len(wrong), wrong[0], self.trouble(wrong[0]),
+            )  # fmt: skip
 
     def _arm(self, *, soonest_ms: int = 0) -> None:
         """Wake at the next run, but within `SLEEP_MAX_MS`, and not before `soonest_ms` from now."""
         store, due_ms = self._store, self._agenda.next_due_ms
-        has_work = bool(self._recovery.unsettled.keys() - self._settling) or self._has_to_move()
+        has_work = bool(self._reading.unsettled.keys() - self._settling) or self._has_to_move()
         if store is None or (due_ms is None and not has_work):
             return
-        wait_ms = 0 if due_ms is None or has_work else min(due_ms - self._clock.now_ms(), SLEEP_MAX_MS)
+        wait_ms = 0 if due_ms is None or has_work else min(due_ms - self._clock.due_ns() // NS_PER_MS, SLEEP_MAX_MS)
         store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + max(wait_ms, soonest_ms, 0) * NS_PER_MS)
 
     def wake(self) -> None:
@@ -368,7 +403,7 @@ class Recurrences:
             return
         try:
             self._settle_found()
-            now_ms = self._clock.now_ms()
+            now_ms = self._clock.due_ns() // NS_PER_MS
             self._take_all(self._agenda.take_due(now_ms, limits.RECURRENCE_NAMES_PER_TURN_MAX), now_ms)
             self._move(limits.RECURRENCE_NAMES_PER_TURN_MAX)
             self._tidy()
@@ -380,7 +415,7 @@ class Recurrences:
 
     def _settle_found(self) -> None:
         """Write the progress of messages whose runs recovery found without it."""
-        waiting = self._recovery.unsettled.keys() - self._settling
+        waiting = self._reading.unsettled.keys() - self._settling
         for name in islice(waiting, limits.RECURRENCE_NAMES_PER_TURN_MAX):
             state = self._book.get(name)
             assert state is not None, "what deletes it settles it as well"
@@ -419,22 +454,22 @@ class Recurrences:
         rule, last, topic = state.rule, state.progress.last, state.message.topic
         if rule.overlap_group is None or last is None:
             return Previous.NONE
-        assert self._desk is not None
+        assert self._sender is not None
         queue = self._open_store().queues.get(topic, last.queue_id)
-        committed = self._desk.committed_offset(rule.overlap_group, topic, last.queue_id)
+        committed = self._sender.committed_offset(rule.overlap_group, topic, last.queue_id)
         # A queue that ends before the message is another one: the topic was deleted and made again.
         same = queue is not None and queue.next_offset > last.queue_offset
         return previous_of(state.progress, committed, queue.min_offset if queue is not None and same else None)
 
     def _carry_out(self, state: Recurring, turn: Turn, now_ms: int) -> None:
-        assert self._desk is not None
+        assert self._sender is not None
         store = self._open_store()
         messages: list[NewMessage] = []
         room_bytes = store.settings.mapped_file_size_commit_log // BATCH_SHARE
         trouble: str | None = None
         try:
             for run in turn.runs[: limits.RECURRENCE_RUNS_PER_TURN_MAX]:
-                message = self._desk.message_of(state, run, now_ms)
+                message = self._sender.message_of(state, run, now_ms)
                 topic = message.topic.encode()
                 room_bytes -= stored_size(topic, len(message.body), len(message.properties), message.sys_flag)
                 if messages and room_bytes < 0:

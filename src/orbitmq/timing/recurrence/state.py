@@ -15,8 +15,9 @@ Rules of this file
 1. Functions of a state, a request and `now_ms`. The record they return makes the change last and is written before anybody is told.
 2. Generations only grow, also from a deleted message to a new one of its name, so that no two runs have the same identity. That is
    why a generation is a time and not a small number.
-3. What is settled stays settled: a clock that was set back brings no run a second time. A clock that was far ahead has settled the
-   time in between; only deleting and creating the message again forgets that.
+3. What is settled stays settled: a clock that was set back brings no run a second time. What a clock that was far ahead has settled or
+   begun (`ahead_ms`) stays so until somebody says otherwise: a definition, also the same one, and a pause with its resumption begin a
+   generation from now on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.recurrence import RECURRENCE_BODY_BYTES_MAX
+from orbitmq.limits.recurrence import RECURRENCE_AHEAD_MS_MAX, RECURRENCE_BODY_BYTES_MAX
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import encode_properties
@@ -105,7 +106,8 @@ def define(current: Recurring | None, name: str, rule: Rule, message: Message, n
         )
         made.schedule()
         return Change(RecurringOutcome.CREATED, made)
-    if (current.rule, current.message) == (rule, message):
+    wrong = ahead_ms(current, now_ms) > 0
+    if (current.rule, current.message) == (rule, message) and not wrong:
         return Change(RecurringOutcome.UNCHANGED, current)
     made = Recurring(
         name=name,
@@ -114,7 +116,7 @@ def define(current: Recurring | None, name: str, rule: Rule, message: Message, n
         rule=rule,
         message=message,
         progress=Progress(
-            settled_ms=max(current.progress.settled_ms, _made_over_from(current, now_ms) - 1),
+            settled_ms=now_ms if wrong else max(current.progress.settled_ms, _made_over_from(current, now_ms) - 1),
             last=current.progress.last if current.message.topic == message.topic else None,
         ),
         paused=current.paused,
@@ -134,9 +136,28 @@ def resume(current: Recurring, now_ms: int) -> Change:
     """Runs happen again; those of the pause are settled."""
     if not current.paused:
         return Change(RecurringOutcome.UNCHANGED, current)
+    if ahead_ms(current, now_ms):
+        current = _begun_anew(current, now_ms)
     settled_ms = max(current.progress.settled_ms, now_ms)
     progress = msgspec.structs.replace(current.progress, settled_ms=settled_ms)
     return Change(RecurringOutcome.RESUMED, msgspec.structs.replace(current, paused=False, progress=progress))
+
+
+def ahead_ms(current: Recurring, now_ms: int) -> int:
+    """By how much a message was begun or settled later than now, which only a clock that was ahead can do; 0 when it is in order.
+    Until then it has no runs."""
+    last_ms = max(current.begun_ms, current.progress.settled_ms)
+    return last_ms - now_ms if last_ms - now_ms > RECURRENCE_AHEAD_MS_MAX else 0
+
+
+def _begun_anew(current: Recurring, now_ms: int) -> Recurring:
+    """The same rule from now on, as a generation of its own: a run of the time that was settled by mistake is another one."""
+    return msgspec.structs.replace(
+        current,
+        generation=max(current.generation + 1, now_ms),
+        begun_ms=min(current.begun_ms, now_ms),
+        progress=msgspec.structs.replace(current.progress, settled_ms=now_ms),
+    )
 
 
 def delete() -> Change:

@@ -22,6 +22,7 @@ from orbitmq.store.check_derived import Sink
 from orbitmq.store.files import Files
 from orbitmq.timing.index.check import check_index
 from orbitmq.timing.timer_files.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
+from orbitmq.timing.timer_files.fence import is_fenced
 from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
 from orbitmq.timing.timer_files.log import ChainEnd
 from orbitmq.timing.timer_files.stored_pending import stored_pending
@@ -29,6 +30,10 @@ from orbitmq.timing.timer_files.unit import TimerUnit
 from orbitmq.timing.timer_files.wheel import TimerWheel
 
 _IN_WORDS_MAX: Final = 3
+
+FENCED: Final = (
+    "RocketMQ refuses the store as it is now; when nobody serves it, `orbitmq store hand-over` makes it exact"
+)
 
 
 def check_timers(root: Path, files: Files, commit_log: Path, sink: Sink, crashed: bool) -> None:
@@ -64,6 +69,8 @@ class _Check:
             self._sink.find(path, problem)
         for path, text in timers.notes:
             self._sink.note(path, text)
+        if is_fenced(self._files, timers.root):
+            self._sink.note(timers.wheel_path, FENCED)
         self._check_end()
         self._check_checkpoint()
         self._check_pending()

@@ -209,10 +209,6 @@ class TimerLog:
         self.end = position = position + room
         return self._tail, position, position + self.last_inside
 
-    @property
-    def has_tail(self) -> bool:
-        return bool(self._tail)
-
     def write(self) -> None:
         """Write the units that wait, in one write a file. Raises OSError; what was not written stays in memory."""
         tail = self._tail

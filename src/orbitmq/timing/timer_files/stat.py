@@ -15,9 +15,9 @@ import msgspec
 
 from orbitmq.protocol.properties import Property
 from orbitmq.store.files import Files
+from orbitmq.timing.due_time import cancel_key
 from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
 from orbitmq.timing.timer_files.stored_pending import place_of, stored_pending
-from orbitmq.timing.timer_times import cancel_key
 
 BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 """Due within so many seconds; RocketMQ's buckets."""

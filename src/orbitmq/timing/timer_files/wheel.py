@@ -127,11 +127,11 @@ class TimerWheel:
     def open(
         cls, files: Files, path: Path, precision_ms: int, slot_count: int = SLOT_COUNT, *, writable: bool = True
     ) -> TimerWheel:
-        """The wheel that is there. Raises `FileNotFoundError`, and StoreDamagedError for any other length: then
-        `create` one in its place and fill it from the timer log.
+        """The wheel that is there, fenced or not (see `fence`). Raises `FileNotFoundError`, and StoreDamagedError for any other length:
+        then `create` one in its place and fill it from the timer log.
         """
         size = files.file_size(path)
-        if size != slot_count * SLOT_BYTES:
+        if size not in {slot_count * SLOT_BYTES, slot_count * SLOT_BYTES + 1}:
             raise StoreDamagedError(
                 f"{path} has {size} bytes, a timer wheel has {slot_count * SLOT_BYTES}",
                 remedy="move it away: it is made again from the timer log",

@@ -59,7 +59,7 @@ class Aside:
             for unit in walk.units:
                 if unit.is_delete or unit.is_void or unit.due_ms(files.precision_ms) is not None:
                     continue
-                due_ms = unit.deliver_ms or now_slot + 1  # its record says when; see `Departure`
+                due_ms = unit.deliver_ms or now_slot + 1  # its record says when; see `Delivery`
                 slot_ms = max(files.floor(due_ms - 1), now_slot)
                 self._units.append(
                     (slot_ms, DueUnit(max(due_ms, slot_ms), unit.physical_offset, slot_ms, unit.topic_hash))

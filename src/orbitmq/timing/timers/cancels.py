@@ -15,7 +15,7 @@ from collections.abc import Callable
 from orbitmq.errors import RecordError
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.release import Data, read_cold
+from orbitmq.timing.release import Data, left_out, read_cold
 from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.known_cancels import KnownCancels
 from orbitmq.timing.timers.slots import OpenSlot
@@ -37,10 +37,13 @@ class Cancels:
         """Empty `slot.unread`, at once or with the help of the worker."""
         if self._reading is not None:
             return
-        cold = [unit for unit in slot.unread if unit[0] < store.warm_from]
+        cold: list[tuple[int, int]] = []
         for physical_offset, size in slot.unread:
-            if physical_offset >= store.warm_from:
-                self._take_up(slot, physical_offset, store.log.view(physical_offset, size))
+            data = store.log.read_now(physical_offset, size) if physical_offset >= store.warm_from else None
+            if data is None:
+                cold.append((physical_offset, size))
+            else:
+                self._take_up(slot, physical_offset, data)
         slot.unread = cold
         if not cold:
             return
@@ -54,12 +57,13 @@ class Cancels:
                 return
             for physical_offset, data in found:
                 self._take_up(slot, physical_offset, data)
-            slot.unread = []
-            self._changed(True)
+            unread = set(left_out([physical_offset for physical_offset, _ in cold], found))
+            slot.unread = [unit for unit in cold if unit[0] in unread]
+            self._changed(not unread)
 
         read_cold(store, cold, done)
 
-    def _take_up(self, slot: OpenSlot, physical_offset: int, data: Data) -> None:
+    def _take_up(self, slot: OpenSlot, physical_offset: int, data: Data | bytearray) -> None:
         try:
             facts = None if data is None else facts_of_record(decode_record(data, body=False), self._precision_ms)
         except RecordError:

@@ -29,8 +29,8 @@ from orbitmq.protocol.properties import (
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import HOSTS_MASK
 from orbitmq.store.message import NewMessage
+from orbitmq.timing.due_time import cancel_key, slot_time
 from orbitmq.timing.restoring import message_again, source_of
-from orbitmq.timing.timer_times import cancel_key, slot_time
 
 RECALL_TAG: Final = "_RECALL_TAG_"
 RECALL_BODY: Final = b"0"

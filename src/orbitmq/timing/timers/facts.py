@@ -19,8 +19,8 @@ from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.due_time import slot_time, stored_due_time
 from orbitmq.timing.restoring import source_offset
-from orbitmq.timing.timer_times import slot_time, stored_due_time
 
 
 class TimerFacts(msgspec.Struct, gc=False, frozen=True):

@@ -13,7 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,32 +31,20 @@ from orbitmq.timing.timer_files.checkpoint import (
     TimerCheckpointFile,
     read_timer_checkpoint,
 )
+from orbitmq.timing.timer_files.fence import lower_fence, raise_fence
 from orbitmq.timing.timer_files.link import Link, relink
 from orbitmq.timing.timer_files.log import FILE_BYTES, LOG_DIRECTORY, ChainEnd, ChainWalk, TimerLog
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, VOID, TimerUnit
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_COUNT, WHEEL_FILE, Changes, Slot, TimerWheel
 from orbitmq.timing.timers.handing_over import kept_slots, unfinished_copy
 from orbitmq.timing.timers.lap import Lap
+from orbitmq.timing.timers.pending_journal import FilesAt
 from orbitmq.timing.timers.soundness import doubt_of_wheel, has_other_precision, load_whole, on_grid
 
 logger = logging.getLogger("orbitmq.timing")
 
 _STEP_SLOTS_MAX: Final = 8_192
 """Slots that the read clock passes one by one; beyond it the wheel is summed up anew."""
-
-
-class FilesAt(NamedTuple):
-    """How far the files are; what the journal keeps of them."""
-
-    read_ms: int
-    log_end: int
-    wheel_end: int
-    """The wheel file knows the units up to here."""
-    waiting_sum: int
-    """Units in slots from the read clock on, cancellations counted as -1."""
-
-
-NOWHERE: Final = FilesAt(0, 0, 0, 0)
 
 
 class _Sync(NamedTuple):
@@ -66,6 +54,8 @@ class _Sync(NamedTuple):
     changes: Changes
     checkpoint: TimerCheckpoint
     expired: list[Segment]
+    is_exact: bool
+    """Whether RocketMQ can go on with what is on the disk then."""
 
 
 class TimerFiles:
@@ -95,6 +85,10 @@ class TimerFiles:
         self._trusted_end = 0
         """Behind it in the timer log stand units that came after the position the journal believes in."""
         self._names_synced = False
+        self._is_fenced = self.is_handed_over = False
+        """Whether RocketMQ may go on from here: `hand_over` was the last to link anything."""
+        self._is_exact = False
+        """Whether that is on the disk."""
         self.precision_ms = precision_ms
         self.linked_until = 0
         """Commit log position: records of the timer topic below it have their unit."""
@@ -121,11 +115,9 @@ class TimerFiles:
         return self._log is not None
 
     def at(self) -> FilesAt:
-        log = self._log
-        return FilesAt(self.read_ms, 0 if log is None else log.end, self._wheel_end, self._sum)
+        return FilesAt(self.read_ms, 0 if self._log is None else self._log.end, self._wheel_end, self._sum)
 
     def floor(self, time_ms: int) -> int:
-        """The slot in which a time lies."""
         return time_ms - time_ms % self.precision_ms
 
     # --- linking ------------------------------------------------------------------------------------------------------
@@ -190,6 +182,9 @@ class TimerFiles:
         return write_ms
 
     def _append(self, wheel: TimerWheel, log: TimerLog, write_ms: int, links: Sequence[tuple[int, ...]]) -> None:
+        if not self._is_fenced:
+            self.raise_fence()
+        self.is_handed_over = False
         base = log.end - log.end % log.file_bytes
         linking.link(wheel, log, write_ms, links)
         if links:
@@ -208,10 +203,14 @@ class TimerFiles:
         return self._wheel, self._log
 
     def _create(self) -> None:
-        """Make the files of a store that has none."""
-        self._wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
+        self._wheel = self._create_wheel()
         self._log = TimerLog(self._files, self._root / LOG_DIRECTORY, self._log_file_bytes)
         self._open_checkpoint()
+
+    def _create_wheel(self) -> TimerWheel:
+        wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
+        self.raise_fence()
+        return wheel
 
     def _open_checkpoint(self) -> TimerCheckpointFile:
         if self._checkpoint is None:
@@ -238,13 +237,11 @@ class TimerFiles:
         return [(number * precision, last) for number, last in sorted(self._wheel.survey(self.read_ms).heads.items())]
 
     def walk(self, last: int, slot_ms: int, limit: int = TIMER_CHAIN_UNITS_MAX) -> ChainWalk:
-        """See `TimerLog.walk`. Units with `is_void` stand for nothing."""
+        """See `TimerLog.walk`; units with `is_void` stand for nothing."""
         return ChainWalk([], ChainEnd.COMPLETE) if self._log is None else self._log.walk(last, slot_ms, limit)
 
     def units_of(self, slot_ms: int) -> list[TimerUnit]:
-        """Every unit of a slot that stands in the timer log, oldest first, whether a chain leads to it or not.
-
-        For a chain that is broken. Reads the whole log, 0.7 us a unit: on the worker."""
+        """Every unit of a slot in the timer log, oldest first, for a chain that is broken. Reads the whole log, 0.7 us a unit."""
         return [] if self._log is None else [unit for unit in self._log.scan_all() if unit.slot_ms == slot_ms]
 
     # --- the read clock -----------------------------------------------------------------------------------------------
@@ -263,7 +260,7 @@ class TimerFiles:
         if wheel is None or steps == 0:
             return
         if steps < 0:
-            # What was delivered there must not be delivered again by a RocketMQ broker that reads on from here.
+            # What was delivered there must not be delivered again by RocketMQ.
             for time_ms in range(max(slot_ms, before - self._slot_count * precision), before, precision):
                 if not wheel.get(time_ms).is_empty:
                     wheel.put(time_ms, NO_POSITION, NO_POSITION, 0)
@@ -271,13 +268,9 @@ class TimerFiles:
             for time_ms in range(before, slot_ms, precision):
                 self._sum -= wheel.get(time_ms).unit_count
         else:
-            self._sum = self._summed(wheel)
-
-    def _summed(self, wheel: TimerWheel) -> int:
-        return wheel.survey(self.read_ms).unit_count
+            self._sum = wheel.survey(self.read_ms).unit_count
 
     def _look_ahead(self, wheel: TimerWheel) -> None:
-        """See which slot is the last in use."""
         self._lap.latest_ms = max(wheel.survey(self.read_ms).heads, default=0) * self.precision_ms
 
     # --- towards the disk ---------------------------------------------------------------------------------------------
@@ -303,7 +296,9 @@ class TimerFiles:
             checkpoint = TimerCheckpoint(
                 self.read_ms, self._log.end, next_offset, next_offset, 0, now_ms, checkpoint.counter + 1
             )
-        self._sync = _Sync(self._log.end, self._wheel.changes(), checkpoint, self._expired(log_start))
+        self._sync = _Sync(
+            self._log.end, self._wheel.changes(), checkpoint, self._expired(log_start), self.is_handed_over
+        )
 
     def _is_news(self, known: TimerCheckpoint, next_offset: int) -> bool:
         assert self._log is not None
@@ -350,6 +345,7 @@ class TimerFiles:
                 self._files.remove(segment.path)
         self._stored = sync.changes
         self._wheel_end = sync.log_end
+        self._is_exact = sync.is_exact
         self._sync = None
 
     def _take_stored(self) -> None:
@@ -359,21 +355,29 @@ class TimerFiles:
 
     # --- for a RocketMQ broker that takes over ------------------------------------------------------------------------
 
+    def raise_fence(self) -> None:
+        """See `fence`."""
+        raise_fence(self._files, self._root)
+        self._is_fenced = True
+
     def hand_over(self, now_ms: int, is_pending: Callable[[TimerUnit], bool], newest: tuple[int, int] | None) -> None:
         """Leave slots that RocketMQ may walk; see `handing_over`.
 
         `newest`: log position and size of the newest record of the timer topic; the last unit names it, because RocketMQ goes on
-        linking behind the record of the last unit. The caller syncs afterwards. 2 us for each unit of the slots that are over.
+        linking behind the record of the last unit; None where no record is kept. Syncs; the caller does so again when it is noted,
+        and with `close` RocketMQ may start. 2 us for each unit of the slots that are over.
         """
-        wheel, log = self._wheel, self._log
-        if wheel is None or log is None or newest is None:
+        self.is_handed_over = True
+        if newest is None:
+            self._is_exact = True
             return
+        wheel, log = self._opened()
         to_ms = max(self.floor(now_ms), self.read_ms)
         over = sorted(time_ms for time_ms, _ in self.slots() if time_ms <= to_ms)
         chains = ((slot_ms, self._chain(slot_ms)) for slot_ms in over)
         kept = kept_slots(chains, is_pending, to_ms, to_ms - self._slot_count // 4 * self.precision_ms)
         self.read_until(min(kept, default=to_ms))
-        last, over = log.last_unit(), [slot_ms for slot_ms in over if slot_ms >= self.read_ms]
+        last, over = log.last_unit(), [time_ms for time_ms in over if time_ms >= self.read_ms]
         if not over and not kept and last is not None and last.physical_offset == newest[0]:
             return
         for slot_ms in over:
@@ -382,6 +386,18 @@ class TimerFiles:
         for slot_ms, links in kept.items():
             self._append(wheel, log, slot_ms, links)
         self._append(wheel, log, to_ms, [(to_ms, DEFAULT | DELETE | VOID, *newest, 0, 0)])
+        self._settle_hand_over(wheel, log)
+        self.is_handed_over = True
+
+    def _settle_hand_over(self, wheel: TimerWheel, log: TimerLog) -> None:
+        """Have the slots on disk before their sum is noted: the timer log does not say which were emptied. Blocks; raises OSError."""
+        log.write()
+        changes, end = wheel.changes(), log.end
+        log.datasync()
+        with room_wanted():
+            wheel.store(changes)
+        wheel.datasync()
+        self._wheel_end = end
 
     def _chain(self, slot_ms: int) -> list[TimerUnit]:
         """The units of a slot without those that stand for nothing, oldest first; from the whole log when its chain is broken."""
@@ -413,7 +429,7 @@ class TimerFiles:
         try:
             self._restore(log, at, position)
         except StoreDamagedError:
-            self.close()
+            self.abandon()
             raise
 
     def _restore(self, log: TimerLog, at: FilesAt, position: int) -> None:
@@ -427,9 +443,11 @@ class TimerFiles:
             behind += -1 if unit.is_delete else 1
             earliest = min(earliest or unit.slot_ms, unit.slot_ms)
             self.linked_until = max(self.linked_until, unit.physical_offset + 1)
+        if 0 < earliest < at.read_ms:  # the clock was set back: slots from there on hold what was delivered, too
+            text = f"{log.directory} goes on before {at.read_ms}, the first slot that was not read"
+            raise StoreDamagedError(text, remedy="it is made again from the commit log")
         self._restore_wheel(at, at.waiting_sum + behind)
-        if not self.read_ms:
-            self.read_ms = earliest
+        self.read_ms = self.read_ms or earliest
         log.distrust_disk(0)
 
     def _behind(self, log: TimerLog, at: FilesAt) -> Iterator[TimerUnit]:
@@ -459,24 +477,22 @@ class TimerFiles:
             self.made_again = problem
             logger.error("%s is made again from the timer log: %s", path.name, problem)
             self._make_wheel_again()
-            if self._sum != expected_sum or self._lap.is_beyond(self._numbers(), self.read_ms):
+            numbers = [slot_ms // self.precision_ms for slot_ms, _ in self.heads()]
+            if self._sum != expected_sum or self._lap.is_beyond(numbers, self.read_ms):
                 raise StoreDamagedError(
                     f"the units of {log.directory} make {self._sum} messages, there were {expected_sum}, or are of no time",
                     remedy="it is made again from the commit log",
                 )
 
-    def _numbers(self) -> Collection[int]:
-        return [slot_ms // self.precision_ms for slot_ms, _ in self.heads()]
-
     def _make_wheel_again(self) -> None:
         assert self._log is not None
         if self._wheel is not None:
             self._wheel.close()
-        self._wheel = TimerWheel.create(self._files, self._root / WHEEL_FILE, self.precision_ms, self._slot_count)
+        self._wheel = self._create_wheel()
         self._names_synced = False
         self._wheel_end = 0
         relink(self._wheel, on_grid(self._log.scan(self._log.first_position), self.precision_ms))
-        self._sum = self._summed(self._wheel)
+        self._sum = self._wheel.survey(self.read_ms).unit_count
         self._look_ahead(self._wheel)
 
     def take_over(self, checkpoint: TimerCheckpoint) -> Iterator[TimerUnit]:
@@ -505,7 +521,7 @@ class TimerFiles:
             assert self._wheel is not None
             relink(self._wheel, log.scan(log.first_position))
         assert self._wheel is not None
-        self._sum = self._summed(self._wheel)
+        self._sum = self._wheel.survey(self.read_ms).unit_count
         self._look_ahead(self._wheel)
         log.distrust_disk(0)
         for unit in log.scan(log.first_position):
@@ -523,7 +539,7 @@ class TimerFiles:
             )
 
     def _forget_flushed(self, checkpoint: TimerCheckpoint) -> None:
-        """No unit counts as known to the wheel: another crash must not miss them in one that has just been emptied."""
+        """No unit counts as known to the wheel: another crash must not miss them in an empty one."""
         file = self._open_checkpoint()
         file.write(msgspec.structs.replace(checkpoint, last_timer_log_flush_pos=0))
         file.sync()
@@ -571,6 +587,11 @@ class TimerFiles:
         return len(lost)
 
     def close(self) -> None:
+        self.abandon()
+        if self._is_exact and self.is_handed_over:
+            lower_fence(self._files, self._root)
+
+    def abandon(self) -> None:
         for file in (self._log, self._wheel, self._checkpoint):
             if file is not None:
                 file.close()

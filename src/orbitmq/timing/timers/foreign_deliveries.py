@@ -27,7 +27,7 @@ def delivered_by_rocketmq(log: CommitLog, sources: dict[int, bool], later: Itera
     for those whose value is true."""
     addresses: dict[Address, list[int]] = {}
     for physical, is_roll in sources.items():
-        view = log.record_view(physical)
+        view = log.record(physical)
         if view is None or not is_sound(view, physical):
             continue
         properties = decode_properties(decode_record(view, body=False).properties)
@@ -58,7 +58,7 @@ def delivered_by_rocketmq(log: CommitLog, sources: dict[int, bool], later: Itera
 def position_at(log: CommitLog, time_ms: int) -> int:
     """A log position that no record stored at or after `time_ms` lies below: the beginning of a file."""
     for segment in reversed(log.sequence.segments):
-        view = log.record_view(segment.base)
+        view = log.record(segment.base)
         if view is not None and is_sound(view, segment.base) and store_timestamp_of(view) < time_ms:
             return segment.base
     return log.start

@@ -6,8 +6,9 @@ what was delivered, and what is overdue leaves in the order of its due times.
 
 Rules of this file
 1. Cancellations stay in the slot of the messages they may name: in another one they would meet others of the same key.
-2. What is linked anew ends with a unit that stands for nothing. Where that is missing, after a crash in the middle of a stop, all of
-   it is dropped again: a chain begun anew that lacks its end would hide the units of the old one.
+2. What is linked anew ends with a unit that stands for nothing. After a crash in the middle of a stop, before its mark was saved, all of
+   it is dropped again: a chain begun anew that lacks its end would hide the units of the old one, and the sums of the mark before know
+   only that.
 3. RocketMQ looks back half a lap at most, from when it starts. What is older than a quarter of a lap moves to the slot in progress,
    with its cancellations.
 """
@@ -43,16 +44,14 @@ def kept_slots(
 
 
 def unfinished_copy(units: Iterable[TimerUnit], linked_until: int) -> int | None:
-    """Position of the first unit that was linked anew by a hand-over that did not come to its end; None when there is none.
+    """Position of the first unit that was linked anew by a hand-over whose stop did not come to its end; None when there is none.
 
     `units` are the last ones of the timer log, up to its end; before them every record below `linked_until`, a position in the commit
     log, has its unit.
     """
     begin: int | None = None
     for unit in units:
-        if unit.is_void:
-            begin = None
-        elif unit.physical_offset >= linked_until:
+        if unit.physical_offset >= linked_until and not unit.is_void:
             begin, linked_until = None, unit.physical_offset + 1
         elif begin is None:
             begin = unit.position

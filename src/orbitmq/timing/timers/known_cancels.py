@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from orbitmq.clock import Clock
 from orbitmq.limits.timers import TIMER_KNOWN_CANCELS_MAX
 from orbitmq.protocol.properties import Property
-from orbitmq.timing.timer_times import cancel_key
+from orbitmq.timing.due_time import cancel_key
 from orbitmq.timing.timers.facts import TimerFacts
 
 logger = logging.getLogger("orbitmq.timing")

@@ -275,10 +275,13 @@ class TimerLedger:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def hand_over(self) -> None:
-        """Before the save of an orderly stop: leave the files so that a RocketMQ broker can go on. Raises OSError."""
-        if self.files.is_open:
+    def hand_over(self, *, is_all: bool) -> None:
+        """Before the save of an orderly stop: leave the files so that a RocketMQ broker can go on. Raises OSError.
+
+        While records are linked anew they say too little, and RocketMQ goes on refusing the store; so it does unless `is_all`."""
+        if self.files.is_open or self.pending.next_offset:
             self.files.hand_over(self.clock.now_ms(), self._is_pending_unit, self._newest_record())
+            self.files.is_handed_over &= is_all and self.unlinked_from is None
 
     def _is_pending_unit(self, unit: TimerUnit) -> bool:
         offset = self.offset_of_source(unit.physical_offset)
@@ -291,5 +294,9 @@ class TimerLedger:
         return None if unit is None else (unit[0], unit[1])
 
     def close(self) -> None:
-        self.files.close()
         self.journal.close()
+        self.files.close()
+
+    def abandon(self) -> None:
+        self.journal.close()
+        self.files.abandon()

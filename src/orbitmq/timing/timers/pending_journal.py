@@ -49,6 +49,17 @@ _RUN: Final = Struct(">qI")
 _POSITION: Final = Struct(">8qi8s")
 
 
+class FilesAt(NamedTuple):
+    """How far the files are; what the journal keeps of them."""
+
+    read_ms: int
+    log_end: int
+    wheel_end: int
+    """The wheel file knows the units up to here."""
+    waiting_sum: int
+    """Units in slots from the read clock on, cancellations counted as -1."""
+
+
 class JournalPosition(NamedTuple):
     """A position block; the fields are those of the file."""
 

@@ -69,7 +69,7 @@ class PendingRecords:
         if unit is None or not ledger.pending.is_pending(queue_offset) or ledger.log is None:
             return None
         physical_offset = unit[0]
-        data = ledger.log.record_view(physical_offset)  # by its own size: a consume queue has no checksums
+        data = ledger.log.record(physical_offset)  # by its own size: a consume queue has no checksums
         record = None if data is None else sound_record(bytes(data), physical_offset)
         if record is None:
             return None

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from orbitmq.limits.timers import TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
+from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.release import SLEEP_MAX_MS, Data, read_cold
+from orbitmq.timing.release import SLEEP_MAX_MS, Data, left_out, read_cold
 from orbitmq.timing.timers.slots import NearSlots
 
 logger = logging.getLogger("orbitmq.timing")
@@ -48,17 +48,25 @@ class ReadAhead:
         return physical_offset >= self.warm_from or physical_offset in self._found
 
     def take(self, store: MessageStore, positions: list[int]) -> list[Data]:
-        """The records at log positions that are ready."""
+        """The records at log positions that are ready; of the first of them when they are more than a turn takes."""
         if not self._found:
-            return list(store.log.record_views(positions))
-        return [self._take_one(store, physical_offset) for physical_offset in positions]
+            return list(store.log.records(positions, RELEASE_BATCH_BYTES_MAX))
+        taken: list[Data] = []
+        room = RELEASE_BATCH_BYTES_MAX
+        for physical_offset in positions:
+            data = self._take_one(store, physical_offset)
+            taken.append(data)
+            room -= 0 if data is None else len(data)
+            if room < 0:
+                break
+        return taken
 
     def _take_one(self, store: MessageStore, physical_offset: int) -> Data:
         if physical_offset in self._found:
             data = self._found.pop(physical_offset)
             self._found_bytes -= 0 if data is None else len(data)
             return data
-        return store.log.record_view(physical_offset)
+        return store.log.record(physical_offset)
 
     def keep(self, physical_offset: int, data: Data) -> None:
         """What was asked for is needed once more, later."""
@@ -97,9 +105,9 @@ class ReadAhead:
             self._changed(True)
         if units:
             self.is_running = True
-            read_cold(store, units, self._arrived)
+            read_cold(store, units, lambda read: self._arrived([unit[0] for unit in units], read))
 
-    def _arrived(self, read: list[tuple[int, bytes | None]] | BaseException) -> None:
+    def _arrived(self, asked: list[int], read: list[tuple[int, bytes | None]] | BaseException) -> None:
         self.is_running = False
         if isinstance(read, BaseException):  # what is waited for is asked for again
             logger.error("timer messages could not be read, trying again: %s", read)
@@ -109,4 +117,4 @@ class ReadAhead:
             self._found[physical_offset] = data
             self._found_bytes += 0 if data is None else len(data)
         self._near.read()
-        self._changed(True)
+        self._changed(not left_out(asked, read))

@@ -12,9 +12,9 @@ from typing import Final
 
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.due_time import slot_to_link
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL
-from orbitmq.timing.timer_times import slot_to_link
 from orbitmq.timing.timers.facts import TimerFacts
 
 CANCEL: Final = DEFAULT | DELETE

@@ -35,16 +35,15 @@ from orbitmq.store.dispatch import Dispatched, DueTime
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import is_sound, store_timestamp_of
 from orbitmq.store.recovery import LogScan
+from orbitmq.timing.due_time import cancel_key
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
 from orbitmq.timing.timer_files.wheel import NO_POSITION
-from orbitmq.timing.timer_times import cancel_key
 from orbitmq.timing.timers.facts import facts_of_record
-from orbitmq.timing.timers.files import FilesAt
 from orbitmq.timing.timers.foreign_deliveries import delivered_by_rocketmq, position_at
 from orbitmq.timing.timers.ledger import NO_PRECISION, TimerLedger
-from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, Loaded
+from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, FilesAt, JournalPosition, Loaded
 from orbitmq.timing.timers.relinking import Relinking
 
 logger = logging.getLogger("orbitmq.timing")
@@ -128,7 +127,7 @@ class TimerRecovery:
             return is_known and at.position >= log.start
         if at.position <= log.start:
             return True
-        record = log.record_view(at.witness) if at.witness >= 0 else None
+        record = log.record(at.witness) if at.witness >= 0 else None
         return (
             record is not None
             and is_sound(record, at.witness)
@@ -303,6 +302,8 @@ class TimerRecovery:
             )
         ledger.position = min(ledger.position, ledger.log.end)
         ledger.links_wait = False
+        if ledger.pending.next_offset:
+            ledger.files.raise_fence()
         if self._way is _Way.OURS:
             lost = ledger.files.unlink_beyond(ledger.log.end)
             if lost:
@@ -378,7 +379,7 @@ class TimerRecovery:
         is_pending = self._ledger.pending.is_pending
         end = queue.max_offset if end is None else end
         for offset, (physical, size, tags_code) in enumerate(queue.scan(first, end), first):
-            view = log.view(physical, size)
+            view = log.read(physical, size)
             record = None if view is None else sound_record(bytes(view), physical)
             if record is not None:
                 yield (
@@ -433,7 +434,7 @@ class TimerRecovery:
         for _, physical in named:
             if ledger.cancels.is_full:
                 return
-            view = ledger.log.record_view(physical)
+            view = ledger.log.record(physical)
             if view is not None and is_sound(view, physical):
                 ledger.cancels.add(facts_of_record(decode_record(view, body=False), ledger.files.precision_ms))
 
@@ -447,7 +448,7 @@ class TimerRecovery:
         places += [entry.physical_offset for _, entry in self._records(unlinked) if _CANCELS in entry.properties]
         copies = self._copies() if places else {}
         for physical in places if copies else ():
-            view = ledger.log.record_view(physical)
+            view = ledger.log.record(physical)
             if view is None or not is_sound(view, physical):
                 continue
             values = decode_properties(decode_record(view, body=False).properties)

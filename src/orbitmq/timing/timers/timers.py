@@ -12,7 +12,7 @@ Rules of this file
    finished or the append failed.
 4. A record that cannot be delivered goes to quarantine and blocks nothing; a store that takes nothing is waited for.
 5. Work per turn is bounded: one batch of releases and one slice of opening.
-6. The wall clock decides. Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
+6. The wall clock decides (`Clock.due_ns`). Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
+from orbitmq.limits.timers import RELEASE_BATCH_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
@@ -36,23 +35,17 @@ from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.release import (
-    LATENESS_BOUNDS_MS,
-    RELEASE_BATCH_MAX,
-    RETRY_MS,
-    SLEEP_MAX_MS,
-)
+from orbitmq.timing.due_time import roll_window
+from orbitmq.timing.release import LATENESS_BOUNDS_MS, RETRY_MS, SLEEP_MAX_MS
 from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timer_files.link import Link
-from orbitmq.timing.timer_files.log import FILE_BYTES
 from orbitmq.timing.timer_files.unit import DELETE, ROLL, TimerUnit
-from orbitmq.timing.timer_files.wheel import NO_POSITION, SLOT_COUNT
-from orbitmq.timing.timer_times import roll_window
+from orbitmq.timing.timer_files.wheel import NO_POSITION
 from orbitmq.timing.timers.aside import Aside
 from orbitmq.timing.timers.audit import Audit
 from orbitmq.timing.timers.cancels import Cancels
-from orbitmq.timing.timers.departure import Departure
+from orbitmq.timing.timers.delivery import Delivery
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, timer_facts
 from orbitmq.timing.timers.finishing import finish_sources
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
@@ -64,12 +57,15 @@ from orbitmq.timing.timers.read_ahead import ReadAhead
 from orbitmq.timing.timers.record_units import RecordUnits
 from orbitmq.timing.timers.recovery import TimerRecovery
 from orbitmq.timing.timers.relinking import Relinking
+from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.slot_counts import SlotCounts
 from orbitmq.timing.timers.slots import DueUnit, NearSlots, OpenSlot
 
 logger = logging.getLogger("orbitmq.timing")
 
 NS_PER_MS: Final = 1_000_000
+READ_CLOCK_BEHIND_MS: Final = 6 * 86_400_000
+"""How far the read clock may lie behind what is linked; with half a lap of the wheel, a week, there is no place for it."""
 WAKEUP: Final = "timers"
 
 CHANGES: Final = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, QUARANTINE_TOPIC})
@@ -84,20 +80,6 @@ class TimerState(enum.Enum):
     """Taken for delivery, or being changed, at this moment: it is too late for another change."""
     GONE = "gone"
     """Delivered, changed, moved, cancelled, or never there."""
-
-
-class TimerSettings(msgspec.Struct, frozen=True):
-    """Of one store."""
-
-    precision_ms: int = 1_000
-    """Width of a slot of the wheel."""
-    roll_window_slots: int = 172_800
-    """What is further away waits in a nearer slot and is put into the timer topic again from there."""
-    log_file_bytes: int = FILE_BYTES
-    slot_count: int = SLOT_COUNT
-    """Of the wheel; RocketMQ's has always the same."""
-    stopped: bool = False
-    """Release nothing."""
 
 
 class Timers:
@@ -129,7 +111,7 @@ class Timers:
         self._opening = Opening(
             self._ledger.files, settings.slot_count, self._near, self._read_cancels, self._find_units
         )
-        self._departure = Departure(
+        self._delivery = Delivery(
             self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
         )
         self._aside = Aside(self._near, self._opening)
@@ -166,7 +148,7 @@ class Timers:
         """Link what came into the timer topic; raises OSError before anything has changed."""
         ledger, now_ms = self._ledger, self._clock.now_ms()
         write_ms = ledger.files.floor(now_ms)
-        if write_ms < ledger.files.read_ms:  # the clock was set back
+        if not 0 <= write_ms - ledger.files.read_ms <= READ_CLOCK_BEHIND_MS:  # set back, or nothing was saved for long
             self._move_read_clock(now_ms)
         every = all_facts(arrived, self._precision_ms)
         links, are_usual = self._units.links_of(arrived, every, write_ms)
@@ -277,14 +259,24 @@ class Timers:
     def finish_restore(self) -> None:
         self._recovery.finish()
 
-    def hand_over(self) -> None:
-        """Before an orderly stop: leave the timer files so that RocketMQ can go on with them. Raises OSError."""
+    def hand_over(self, *, is_all: bool = True) -> None:
+        """Before an orderly stop: leave the timer files so that RocketMQ can go on with them; unless `is_all`, because messages wait
+        elsewhere, it goes on refusing the store. Raises OSError."""
         if self._store is not None:
             self._move_read_clock(self._clock.now_ms())
-        self._ledger.hand_over()
+        self._ledger.hand_over(is_all=is_all)
+
+    def link_all(self) -> None:
+        """Link at once what is otherwise linked beside the work of a broker: for tools. 10 us a message; raises OSError."""
+        while (relinking := self._recovery.relinking) is not None:
+            if relinking.step(lambda entry, link, slot_ms: None):
+                self._recovery.relinking = None
 
     def close(self) -> None:
         self._ledger.close()
+
+    def abandon(self) -> None:
+        self._ledger.abandon()
 
     # --- what is pending ----------------------------------------------------------------------------------------------
 
@@ -362,7 +354,7 @@ class Timers:
         """The same of what has not been taken."""
         near = self._near
         closed_ms, incomplete = self._opening.first_closed_ms, near.first_incomplete()
-        times = [near.first_due_ms, self._departure.held_due_ms, self._aside.first_due_ms]
+        times = [near.first_due_ms, self._delivery.held_due_ms, self._aside.first_due_ms]
         times.append(None if closed_ms is None else closed_ms + 1)
         times.append(None if incomplete is None else incomplete.slot_ms + 1)
         return min((time for time in times if time is not None), default=None)
@@ -375,11 +367,11 @@ class Timers:
     @property
     def released_count(self) -> int:
         """Messages appended to their topics, and hops of those that are too far away."""
-        return self._departure.release.released_count
+        return self._delivery.release.released_count
 
     @property
     def quarantined_count(self) -> int:
-        return self._departure.release.quarantined_count
+        return self._delivery.release.quarantined_count
 
     def pending_units(self) -> Iterator[tuple[None, int, int]]:
         """(None, log position, due time) of every pending message in the order of the timer topic. Reads every record."""
@@ -393,11 +385,11 @@ class Timers:
         messages: Sequence[NewMessage],
         *,
         wait: bool,
-        told: Callable[[PutStatus], None],
+        on_done: Callable[[PutStatus], None],
     ) -> None:
         """Append `messages`, the first of which names the source, as one change.
 
-        From now on the source is LEAVING: it is not released. When the append fails it is pending again. `told` comes when the
+        From now on the source is LEAVING: it is not released. When the append fails it is pending again. `on_done` comes when the
         change is as durable as `wait` asks, from the end of this turn on. Raises ValueError when the source is not PENDING,
         StoreUnwritableError and RecordError when nothing was appended.
         """
@@ -410,7 +402,7 @@ class Timers:
         def committed(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 self._untake([physical_offset])
-            told(status)
+            on_done(status)
 
         store.wait_durable(placed.end_offset, wait, committed)
 
@@ -426,7 +418,8 @@ class Timers:
     def take_below(self, position: int, limit: int) -> list[Taken]:
         """In the order of the log. A due time is not looked up: a timer record carries its own."""
         taken: list[Taken] = []
-        for queue_offset, physical_offset, size in self._records.below(position, limit + len(self._leaving)):
+        known = list(self._records.below(position, limit + len(self._leaving)))  # may fail: before anything is taken
+        for queue_offset, physical_offset, size in known:
             if queue_offset not in self._leaving and len(taken) < limit:
                 self._leaving.add(physical_offset, Leaving(queue_offset, None))
                 taken.append(Taken(physical_offset, size, 0))
@@ -465,7 +458,8 @@ class Timers:
         is_opening = self._opening.step(now_ms, store.warm_from)
         released = 0
         if not self.paused and store.writes_accepted:
-            released = self._departure.leave(store, now_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
+            until_ms = self._clock.due_ns() // NS_PER_MS
+            released = self._delivery.leave(store, until_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
             self._find_lost(now_ms)
         self._read_ahead.look(store, now_ms)
         if self._ledger.files.wants_sync:
@@ -581,7 +575,7 @@ class Timers:
         store = self._store
         if store is None:
             return
-        now_ns = self._clock.now_ns()
+        now_ns = self._clock.due_ns()
         now_ms = now_ns // NS_PER_MS
         times = [self._opening.next_look_ms(now_ms), None if self._recovery.relinking is None else now_ms]
         if not self.paused:

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
 
-from orbitmq.testing.little_far import LittleFar
+from tests.worlds.little_far import LittleFar
+
 from orbitmq.timing.far.arrow_tier import ArrowTier
 
 OpenFar = Callable[..., LittleFar]

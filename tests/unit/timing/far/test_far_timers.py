@@ -5,28 +5,31 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.durability import PutStatus
-from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
+from orbitmq.timing.far import arrow_tier
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.queries import FarPage
-from orbitmq.timing.far.tier import Compaction, FarQuery, FileView
+from orbitmq.timing.far.tier import Compaction, FarQuery, FileView, Salvage
 from orbitmq.timing.restoring import rewritten_message
 from orbitmq.timing.rewriting import Taken
-from orbitmq.timing.timers.delivering import deliver_record, stored_due_ms
+from orbitmq.timing.timers.delivered_records import deliver_record, stored_due_ms
 
 OpenFar = Callable[..., LittleFar]
 
 
 def land(far: LittleFar) -> None:
     far.advance(11 * 60_000)
-    assert not len(far.far.held.unlanded)
+    assert not len(far.far.held.buffered)
 
 
 def files(far: LittleFar) -> list[str]:
@@ -126,6 +129,16 @@ def test_more_messages_than_a_batch_are_promoted_in_slices(open_far: OpenFar, mo
     land(far)
     far.advance(8 * DAY_MS)
     assert [body for _, body in far.wheel()] == [b"%d" % number for number in range(25)]
+
+
+def test_what_came_by_a_clock_that_was_ahead_lands_as_everything_else(open_far: OpenFar) -> None:
+    far = open_far()
+    now_ms = far.clock.now_ms()
+    far.clock.set_wall(now_ms + 1_000 * DAY_MS)
+    far.send(now_ms + 2_000 * DAY_MS, b"x")
+    far.clock.set_wall(now_ms)
+    far.advance(DAY_MS)
+    assert len(files(far)) == 1
 
 
 def test_what_no_file_holds_is_promoted_from_the_log(open_far: OpenFar, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,6 +473,19 @@ def test_the_whole_tier_can_be_moved_into_the_wheel(open_far: OpenFar) -> None:
     assert not far.far.accepts(start + 365 * DAY_MS, start), "and nothing new is taken in"
 
 
+def test_a_step_ends_with_its_own_record_and_not_with_the_one_before(open_far: OpenFar) -> None:
+    """What was applied up to where the record begins does not contain it: the next step would repeat this one."""
+    far = open_far()
+    keeper = far.far.keeper
+    assert keeper is not None
+    far.work()
+    keeper._busy, keeper._awaiting = True, 1_000  # a step that ends with the record at 1,000
+    keeper.applied(1_000, [])
+    assert (keeper._busy, keeper._awaiting) == (True, 1_000)
+    keeper.applied(1_001, [])
+    assert (keeper._busy, keeper._awaiting) == (False, None)
+
+
 # --- failures -----------------------------------------------------------------------------------------------------------
 
 
@@ -489,6 +515,119 @@ def test_a_damaged_file_is_left_out_and_the_rest_goes_on(open_far: OpenFar, tmp_
     healed.advance(HOUR_MS)
     assert [body for _, body in healed.wheel()] == [b"kept", b"lost"]
     assert left_out(healed) == 0
+
+
+@pytest.fixture
+def cut_day(open_far: OpenFar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LittleFar, Path, bytes]:
+    """Twelve messages in three row groups, a byte of the second one flipped; the file, and what it was."""
+    monkeypatch.setattr(arrow_tier, "FAR_ROW_GROUP_ROWS", 4)
+    far = open_far()
+    for number in range(12):
+        far.send(
+            far.clock.now_ms() + 10 * DAY_MS + number, b"body %d" % number, UNIQ_KEY=f"U{number}", KEYS=f"k{number}"
+        )
+    land(far)
+    far.close()
+    [name] = files(far)
+    path = tmp_path / "far" / name
+    whole = path.read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(1)
+    body = next(group.column(at) for at in range(group.num_columns) if group.column(at).path_in_schema == "body")
+    flipped = bytearray(whole)
+    flipped[body.data_page_offset + body.total_compressed_size - 3] ^= 1
+    path.write_bytes(flipped)
+    return open_far(clock=far.clock), path, whole
+
+
+ODD = [b"body %d" % number for number in (0, 1, 2, 3, 8, 9, 10, 11)]
+
+
+def test_a_damaged_row_group_withholds_no_other_message_of_its_file(cut_day: tuple[LittleFar, Path, bytes]) -> None:
+    far, path, _ = cut_day
+    far.advance(9 * DAY_MS)
+    assert [body for _, body in far.wheel()] == ODD
+    assert (far.far.counts().pending, left_out(far), path.exists()) == (4, 4, True)
+    assert far.far.keeper is not None
+    assert list(far.far.keeper.damage.reasons()) == far.far.damaged_files
+    far.close()
+
+
+def test_damage_that_cannot_be_looked_into_holds_up_no_other_file(
+    open_far: OpenFar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def salvage(*_: object) -> Salvage:
+        raise MemoryError("planted")
+
+    far = open_far()
+    start = far.clock.now_ms()
+    far.send(start + 10 * DAY_MS, b"lost")
+    land(far)
+    far.send(start + 11 * DAY_MS, b"kept")
+    land(far)
+    far.close()
+    bad = tmp_path / "far" / files(far)[0]
+    bad.write_bytes(b"nonsense" * 100)
+    monkeypatch.setattr(ArrowTier, "salvage", salvage)
+    again = open_far(clock=far.clock)
+    again.advance(10 * DAY_MS)
+    assert [body for _, body in again.wheel()] == [b"kept"]
+    again.close()
+
+
+def test_repair_puts_what_cannot_be_read_into_quarantine(cut_day: tuple[LittleFar, Path, bytes]) -> None:
+    far, path, _ = cut_day
+    far.advance(9 * DAY_MS)
+    far.far.repair()
+    far.advance(HOUR_MS)
+    assert far.far.counts().pending == 0
+    assert far.far.damaged_files == []
+    kept = [decode_properties(record.properties) for record in far.records(QUARANTINE_TOPIC)]
+    assert [values["REAL_TOPIC"] for values in kept] == ["Topic"] * 4
+    assert path.name not in str(files(far))
+    assert [body for _, body in far.wheel()] == ODD
+    far.close()
+
+
+def test_a_sound_copy_in_its_place_is_repaired_without_loss(
+    cut_day: tuple[LittleFar, Path, bytes], open_far: OpenFar
+) -> None:
+    far, path, whole = cut_day
+    far.find(topic="Topic", bodies=True)
+    far.advance(HOUR_MS)
+    assert far.far.damaged_files
+    far.close()
+    path.write_bytes(whole)
+    far = open_far(clock=far.clock)
+    far.advance(HOUR_MS)
+    assert far.far.damaged_files == []
+    far.advance(9 * DAY_MS)
+    assert sorted(body for _, body in far.wheel()) == sorted(b"body %d" % number for number in range(12))
+    assert far.records(QUARANTINE_TOPIC) == []
+    far.close()
+
+
+def test_a_reading_that_began_before_the_repair_was_asked_for_gives_nothing_up(
+    cut_day: tuple[LittleFar, Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sound copy was put in its place while the damaged file was still being read."""
+    far, path, whole = cut_day
+    salvage, repaired = ArrowTier.salvage, list[bool]()
+
+    def slow(tier: ArrowTier, *given: Any) -> Salvage:
+        found = salvage(tier, *given)
+        if not repaired:
+            repaired.append(True)
+            path.write_bytes(whole)
+            far.far.repair()
+        return found
+
+    monkeypatch.setattr(ArrowTier, "salvage", slow)
+    far.advance(9 * DAY_MS)
+    assert repaired
+    assert far.far.damaged_files == []
+    assert sorted(body for _, body in far.wheel()) == sorted(b"body %d" % number for number in range(12))
+    assert far.records(QUARANTINE_TOPIC) == []
+    far.close()
 
 
 def test_a_tier_out_of_reach_keeps_messages_in_the_log(open_far: OpenFar, tmp_path: Path) -> None:

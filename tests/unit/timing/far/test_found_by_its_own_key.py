@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
+from tests.worlds.little_far import DAY_MS, LittleFar
 
 from orbitmq.protocol.names import TIMER_CHANGES_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.durability import PutStatus
-from orbitmq.testing.little_far import DAY_MS, LittleFar
+from orbitmq.timing.far import log_reading
 from orbitmq.timing.far.changes import Recalled, decode_change
+from orbitmq.timing.far.tier import FarTierError
 
 OpenFar = Callable[..., LittleFar]
 RENAMED = {Property.UNIQ_KEY: "FRESH", Property.REAL_UNIQ_KEY: "U1"}
@@ -27,10 +30,22 @@ def test_it_is_found_by_the_senders_key_alone(open_far: OpenFar, landed: bool) -
     far.send(far.clock.now_ms() + 11 * DAY_MS, UNIQ_KEY="U2")
     if landed:
         far.advance(DAY_MS)
-        assert not len(far.far.held.unlanded)
+        assert not len(far.far.held.buffered)
     assert ids(far, "U1") == ["U1"]
     assert ids(far, "FRESH") == []
     assert ids(far, "U2") == ["U2"]
+    far.close()
+
+
+def test_without_a_key_index_it_is_found_all_the_same(open_far: OpenFar) -> None:
+    far = open_far(message_index_enable=False)
+    far.send(far.clock.now_ms() + 10 * DAY_MS, **RENAMED)
+    for number in range(60):
+        far.send(far.clock.now_ms() + 11 * DAY_MS, UNIQ_KEY=f"N{number}", KEYS=f"k{number}")
+    assert ids(far, "U1") == ["U1"]
+    assert ids(far, "N59") == ["N59"]
+    assert ids(far, "FRESH") == []
+    assert [found.message_id for found in far.find(topic="Topic", key="k58")] == ["N58"]
     far.close()
 
 
@@ -54,7 +69,7 @@ def test_what_landed_or_was_recalled_is_not_found_in_the_log_any_more(open_far: 
     assert ids(far, "U1") == []
     far.send(far.clock.now_ms() + 10 * DAY_MS)
     far.advance(DAY_MS)
-    assert far.far.held.unlanded.renamed("U1") == []
+    assert far.far.held.buffered.renamed("U1") == []
     far.close()
 
 
@@ -68,4 +83,29 @@ def test_the_recall_bears_the_senders_key(open_far: OpenFar) -> None:
     assert isinstance(change, Recalled)
     assert (change.topic, change.message_id) == ("Topic", "U1")
     assert decode_properties(record.properties)[Property.UNIQ_KEY] == "U1"
+    far.close()
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_log_that_cannot_be_read_is_no_answer(
+    open_far: OpenFar, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """A message that waits is not called unknown, nor left out of a page."""
+    far = open_far()
+    far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="U1")
+    if landed:
+        far.advance(DAY_MS)
+        far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="U2")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "bad sector")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(log_reading, "read_and_verify", fail)
+        for query in ({"message_id": "U2" if landed else "U1"}, {"limit": 10}):
+            with pytest.raises(FarTierError, match="could not be read"):
+                far.find(topic="Topic", **query)
+    assert ids(far, "U1") == ["U1"]
+    assert far.far.keeper is not None
+    assert far.far.keeper.questions == 0
     far.close()

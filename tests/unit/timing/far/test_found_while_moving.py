@@ -8,13 +8,14 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
 
+from tests.worlds.little_far import DAY_MS, LittleFar
+
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.store import MessageStore
-from orbitmq.testing.little_far import DAY_MS, LittleFar
 from orbitmq.timing.far.arrow_tier import ArrowTier
+from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.queries import FarPage, FarQueries
 from orbitmq.timing.far.tier import FarQuery
-from orbitmq.timing.far.unlanded import FarUnit
 
 
 @pytest.mark.parametrize("landed", [False, True])

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.far_loads import ATTEMPT, write_file
+from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
 
 from orbitmq.clock import ManualClock, SystemClock
-from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.timing.far.changes import FarFile
+from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.process import ProcessTier
 from orbitmq.timing.far.tier import (
     Compaction,
@@ -57,6 +59,17 @@ def test_every_call_goes_there_and_back(tier: ProcessTier, open_far: OpenFar) ->
     assert tier.pid is None
 
 
+def test_files_of_a_job_are_checked_there(tier: ProcessTier, open_far: OpenFar, tmp_path: Path) -> None:
+    far = open_far(tier=tier)
+    tier.probe("loads/probe", "text")
+    assert (tmp_path / "far" / "loads" / "probe").read_text() == "text"
+    written = write_file(tmp_path / "far", [(far.clock.now_ms() + 10 * DAY_MS, "U")])
+    far.far.load(Load("job", ATTEMPT, far.clock.now_ms(), 0, [written]))
+    far.work()
+    assert far.find(message_id="U", bodies=True)[0].record.body == b"U"
+    far.close()
+
+
 def test_it_starts_when_needed_and_ends_when_idle(tier: ProcessTier, open_far: OpenFar) -> None:
     far = open_far(tier=tier)
     assert tier.pid is None
@@ -73,11 +86,11 @@ def test_it_starts_when_needed_and_ends_when_idle(tier: ProcessTier, open_far: O
 def test_failures_have_their_kinds(tier: ProcessTier, tmp_path: Path) -> None:
     tier.open()
     with pytest.raises(FarFileDamagedError, match="gone") as caught:
-        tier.rows("landing/none.parquet", 0, 1, 1, 1)
+        tier.rows(FileView("landing/none.parquet", 0), 1, 1, 1)
     assert caught.value.name == "landing/none.parquet"
     (tmp_path / "far" / "landing" / "bad.parquet").write_bytes(b"PAR1 no parquet file PAR1")
     with pytest.raises(FarFileDamagedError, match=r"bad\.parquet"):
-        tier.rows("landing/bad.parquet", 0, 1, 1, 1)
+        tier.rows(FileView("landing/bad.parquet", 0), 1, 1, 1)
     with pytest.raises(FarUnreachableError):
         ProcessTier(SystemClock(), "nosuch://place").open()
 

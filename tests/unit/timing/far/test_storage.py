@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyarrow import fs
+from tests.worlds.little_far import DAY_MS, LittleFar
 
-from orbitmq.testing.little_far import DAY_MS, LittleFar
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarFileDamagedError, FarUnreachableError

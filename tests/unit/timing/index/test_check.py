@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.index.check import check_index
 from orbitmq.timing.index.directory import INDEX_DIRECTORY, MANIFEST
 from orbitmq.timing.index.parts import IndexShape

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worlds.faults import RecordingFiles
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import RecordingFiles
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.published_counts import EVERY_MS, PublishedCounts
 from orbitmq.timing.timer_files.metrics import TIMER_METRICS_FILE, TimerMetricsFile

@@ -7,9 +7,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.errors import TimerIndexIncompleteError
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.index import gathering, timer_index
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.timer_index import TimerIndex

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+
+import pytest
 
 from orbitmq.timing.levels.runs import RUNS_MAX, LevelRuns
 
@@ -51,14 +54,14 @@ def test_only_what_is_finished_is_done_with() -> None:
     assert not runs.finish(0)
     assert runs.first_pending == 1
     assert runs.take_due(1) is None
-    runs.untake(1)
+    runs.untake(1, 1)
     assert take_all(runs, 1) == [1, 2]
 
 
 def test_giving_back_the_second_half_leaves_the_first_taken() -> None:
     runs = level(1, 1, 1, 1)
     take_all(runs, 1)
-    runs.untake(2)
+    runs.untake(2, 1)
     assert take_all(runs, 1) == [2, 3]
 
 
@@ -122,3 +125,53 @@ def test_against_a_simple_model() -> None:
             assert runs.pending_count == len(pending)
             assert runs.first_pending == min(pending, default=None)
         assert take_all(runs, 1 << 60) == []
+
+
+class Unreadable:
+    """Due times that cannot be told when `fails`."""
+
+    def __init__(self, *due_times: int) -> None:
+        self.fails = False
+        self.runs = LevelRuns(self.due_at)
+        self.due_times = due_times
+        self.runs.add_range(0, iter(due_times))
+
+    def due_at(self, offset: int) -> int:
+        if self.fails:
+            raise OSError(5, "planned")
+        return self.due_times[offset]
+
+
+STEPS = [lambda runs: runs.take_due(1), lambda runs: runs.take_below(9), lambda runs: runs.finish(0)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_due_time_that_cannot_be_told_changes_nothing(step: Callable[[LevelRuns], object]) -> None:
+    level = Unreadable(1, 5, 9)
+    level.fails = True
+    with pytest.raises(OSError, match="planned"):
+        step(level.runs)
+    level.fails = False
+    assert level.runs.next_due_ms == 1
+    assert step(level.runs) is not None
+    assert level.runs.next_due_ms == 5
+    assert level.runs.take_due(4) is None, "never early"
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_finishing_out_of_order_changes_nothing_when_one_of_its_looks_fails(number: int) -> None:
+    looks = []
+
+    def due_at(offset: int) -> int:
+        looks.append(offset)
+        if len(looks) == number + 1:
+            raise OSError(5, "planned")
+        return 10 * offset
+
+    runs = LevelRuns(due_at)
+    runs.add_range(0, iter(range(0, 40, 10)))
+    with pytest.raises(OSError, match="planned"):
+        runs.finish(2)
+    assert runs.intervals(10) == [(0, 4)]
+    assert runs.finish(2)
+    assert (runs.pending_count, take_all(runs, 100)) == (3, [0, 1, 3])

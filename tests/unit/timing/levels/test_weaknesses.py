@@ -15,20 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import RecordError
+from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, RELEASE_BATCH_MAX
 from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing import release as shared_release
 from orbitmq.timing.levels import release as levels_release
 from orbitmq.timing.levels.offsets import LevelOffsets
 from orbitmq.timing.levels.release import WAKEUP
-from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
+from orbitmq.timing.release import SLEEP_MAX_MS
 from orbitmq.timing.restoring import QUARANTINE_REASON, QUARANTINE_SOURCE, restore_stored
 
 Reopen = Callable[..., LittleStore]
@@ -101,6 +102,22 @@ def test_a03_levels_do_not_wait_for_each_other(little: LittleStore) -> None:
     little.clock.advance(2_500)
     little.turn()  # everything is due: both levels get their share of the first turn
     assert b"other" in little.bodies()
+
+
+def test_a03_large_ones_are_released_in_slices_of_bytes(open_again: Reopen) -> None:
+    little = open_again(mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20)
+    for number in range(10):
+        little.append(body=b"%d" % number + bytes(RELEASE_BATCH_BYTES_MAX // 4), level=1 + number % 2)
+    little.store.commit()
+    little.clock.advance(2_100)
+    seen = [0]
+    for _ in range(10):
+        little.turn()
+        little.worker.close()
+        if (count := little.store.max_offset("Topic", 0)) != seen[-1]:
+            seen.append(count)
+    assert seen == [0, 3, 6, 9, 10]
+    assert sorted(found[:1] for found in little.bodies()) == [b"%d" % number for number in range(10)]
 
 
 def test_a03_a_burst_is_released_in_slices_so_that_senders_are_served_between(little: LittleStore) -> None:
@@ -539,3 +556,24 @@ def units_of(little: LittleStore, level: int) -> list[tuple[int, int, int]]:
     queue = little.store.queues.get(SCHEDULE_TOPIC, level - 1)
     assert queue is not None
     return list(queue.scan(0, queue.max_offset))
+
+
+# --- a clock that was ahead -------------------------------------------------------------------------------------------
+
+
+def test_the_start_says_which_levels_wait_for_a_clock_that_was_ahead(
+    little: LittleStore, open_again: Reopen, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    little.send(level=3)
+    clock.set_wall(clock.now_ms() + 1_000_000)
+    little.send(level=2)
+    clock.set_wall(clock.now_ms() - 1_000_000)
+    little.advance(6_000)
+    little.store.close()
+    again = open_again()
+    again.release.report_future(5_000)
+    assert "delay levels 2 hold messages that are due later than any level is long" in caplog.text
+    caplog.clear()
+    again.advance(1_010_000)
+    again.release.report_future(5_000)
+    assert not caplog.text

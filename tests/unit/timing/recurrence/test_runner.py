@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.recurring_store import OpenRuns, RecurringStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
@@ -19,7 +20,6 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.recurring_store import OpenDesk, RecurringStore
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import Message
 from orbitmq.timing.recurrence.turns import Reason
@@ -31,14 +31,14 @@ MESSAGE = Message("T", b"run")
 
 
 @pytest.fixture
-def desk() -> OpenDesk:
-    return OpenDesk()
+def sender() -> OpenRuns:
+    return OpenRuns()
 
 
 @pytest.fixture
-def opened(tmp_path: Path, desk: OpenDesk) -> Callable[..., RecurringStore]:
+def opened(tmp_path: Path, sender: OpenRuns) -> Callable[..., RecurringStore]:
     clock = ManualClock(NOW)
-    return lambda **changes: RecurringStore(tmp_path / "store", OsFiles(), clock, desk, **changes)
+    return lambda **changes: RecurringStore(tmp_path / "store", OsFiles(), clock, sender, **changes)
 
 
 @pytest.fixture
@@ -85,6 +85,79 @@ def test_a_stepped_clock_is_noticed_within_a_second(here: RecurringStore) -> Non
     assert planned(here) == [1, 2]
 
 
+YEAR = 365 * 86_400_000
+
+
+def wrong_for_two_minutes(here: RecurringStore) -> None:
+    """The clock shows ten years ahead, and is set right."""
+    here.clock.set_wall(here.clock.now_ms() + 10 * YEAR)
+    here.advance(2 * MINUTE)
+    here.clock.set_wall(here.clock.now_ms() - 10 * YEAR)
+    here.advance(MINUTE)
+
+
+@pytest.mark.parametrize("remedy", ["define", "define another", "pause and resume"])
+def test_a_message_that_a_wrong_clock_has_stopped_shows_it_and_goes_on(here: RecurringStore, remedy: str) -> None:
+    here.put("a", EVERY_MINUTE)
+    wrong_for_two_minutes(here)
+    trouble = here.recurrences.trouble("a")
+    assert trouble is not None
+    assert trouble.startswith("the clock was ahead: runs of the next 3153")
+    assert here.recurrences.state_counts() == {"active": 0, "paused": 0, "ended": 0, "trouble": 1}
+    before = here.runs()
+    here.advance(5 * MINUTE)
+    assert here.runs() == before
+    state = here.recurrences.get("a")
+    assert state is not None
+    if remedy == "define":
+        here.put("a", EVERY_MINUTE)
+    elif remedy == "define another":
+        here.put("a", EVERY_MINUTE, body=b"other")
+    else:
+        here.recurrences.set_paused(state, paused=True, on_done=here.statuses.append)
+        here.recurrences.set_paused(state, paused=False, on_done=here.statuses.append)
+    assert here.recurrences.trouble("a") is None
+    begun_ms = here.clock.now_ms()
+    here.advance(3 * MINUTE)
+    after = [int(run[Property.PLANNED_MS]) for run in here.runs()[len(before) :]]
+    assert len(after) == 3
+    assert begun_ms < after[0] <= begun_ms + MINUTE
+    ids = [run[Property.UNIQ_KEY] for run in here.runs()]
+    assert len(ids) == len(set(ids))
+
+
+def test_an_interval_that_was_begun_in_the_future_begins_now(here: RecurringStore) -> None:
+    here.clock.set_wall(NOW + 10 * YEAR)
+    here.put("a", EVERY_MINUTE)
+    here.clock.set_wall(NOW)
+    assert here.recurrences.trouble("a") is not None
+    here.put("a", EVERY_MINUTE)
+    here.advance(2 * MINUTE)
+    assert planned(here) == [1, 2]
+
+
+def test_the_start_says_what_a_wrong_clock_has_stopped(
+    opened: Callable[..., RecurringStore], here: RecurringStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.put("a", EVERY_MINUTE)
+    wrong_for_two_minutes(here)
+    here.store.close()
+    opened(mapped_file_size_commit_log=1 << 20)
+    assert "1 recurring messages have no runs for now, because the clock was ahead, such as 'a'" in caplog.text
+
+
+def test_an_hour_of_summer_time_is_waited_for(here: RecurringStore) -> None:
+    here.put("a", Rule(interval_ms=60 * MINUTE))
+    here.clock.set_wall(NOW + 60 * MINUTE)
+    here.rest()
+    here.clock.set_wall(NOW)
+    assert here.recurrences.trouble("a") is None
+    assert planned(here) == [60]
+    here.put("a", Rule(interval_ms=60 * MINUTE))
+    here.advance(60 * MINUTE)
+    assert planned(here) == [60], "nothing comes twice"
+
+
 def test_a_crowd_is_served_in_turns(here: RecurringStore) -> None:
     count = limits.RECURRENCE_NAMES_PER_TURN_MAX + 10
     for number in range(count):
@@ -118,11 +191,11 @@ def test_runs_that_do_not_fit_into_a_file_together(opened: Callable[..., Recurri
 
 
 def test_a_run_that_is_refused_is_left_out_said_once_and_stops_nobody(
-    here: RecurringStore, desk: OpenDesk, caplog: pytest.LogCaptureFixture
+    here: RecurringStore, sender: OpenRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
     here.put("bad", EVERY_MINUTE, topic="Gone")
     here.put("good", EVERY_MINUTE)
-    desk.refused["Gone"] = "it is gone"
+    sender.refused["Gone"] = "it is gone"
     with caplog.at_level(logging.ERROR):
         here.advance(3 * MINUTE)
     assert planned(here) == [1, 2, 3]
@@ -130,7 +203,7 @@ def test_a_run_that_is_refused_is_left_out_said_once_and_stops_nobody(
     assert here.recurrences.trouble("bad") == "a run cannot be stored: it is gone"
     assert here.recurrences.left_out_counts[Reason.REFUSED] == 3
     assert here.recurrences.state_counts() == {"active": 1, "paused": 0, "ended": 0, "trouble": 1}
-    del desk.refused["Gone"]
+    del sender.refused["Gone"]
     here.advance(MINUTE)
     assert planned(here, "Gone") == [4]
     assert here.recurrences.trouble("bad") is None
@@ -147,14 +220,14 @@ def test_a_run_that_the_store_finds_too_large(here: RecurringStore) -> None:
 def test_a_defect_in_one_turn_stops_nobody_else(here: RecurringStore, monkeypatch: pytest.MonkeyPatch) -> None:
     here.put("a", EVERY_MINUTE, topic="A")
     here.put("b", EVERY_MINUTE, topic="B")
-    honest = OpenDesk.message_of
+    honest = OpenRuns.message_of
 
-    def broken(self: OpenDesk, state: object, run: object, now_ms: int) -> object:
+    def broken(self: OpenRuns, state: object, run: object, now_ms: int) -> object:
         if getattr(state, "name", "") == "a":
             raise ZeroDivisionError
         return honest(self, state, run, now_ms)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(OpenDesk, "message_of", broken)
+    monkeypatch.setattr(OpenRuns, "message_of", broken)
     here.advance(2 * MINUTE)
     assert (planned(here, "A"), planned(here, "B")) == ([], [1, 2])
     assert "ZeroDivisionError" in (here.recurrences.trouble("a") or "")
@@ -228,7 +301,7 @@ def test_without_a_mark_everything_is_read(
     known = here.recurrences.get("a")
     assert known is not None
     for run in here.recurrences.upcoming(known, 2):  # of a torn end: no record of their progress
-        here.store.append(OpenDesk().message_of(known, run, run.at_ms))
+        here.store.append(OpenRuns().message_of(known, run, run.at_ms))
     here.store.commit()
     here.store.close()
     (tmp_path / "store" / MARK_FILE).unlink()

@@ -11,6 +11,14 @@ import pytest
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
+from orbitmq.timing.due_time import (
+    TimerKind,
+    TimerRules,
+    due_time_of,
+    roll_window,
+    slot_to_link,
+    stored_due_time,
+)
 from orbitmq.timing.timer_files.check import check_timers
 from orbitmq.timing.timer_files.dump import dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
 from orbitmq.timing.timer_files.inspection import StoredTimers
@@ -19,14 +27,6 @@ from orbitmq.timing.timer_files.log import ChainEnd, TimerLog
 from orbitmq.timing.timer_files.stat import stat_timers
 from orbitmq.timing.timer_files.unit import BLANK, BLANK_MAGIC, DEFAULT, DELETE, ROLL, UNIT_BYTES
 from orbitmq.timing.timer_files.wheel import SLOT, SLOT_BYTES, TimerWheel
-from orbitmq.timing.timer_times import (
-    TimerKind,
-    TimerRules,
-    roll_window,
-    slot_to_link,
-    stored_due_time,
-    timer_time,
-)
 
 FILES = OsFiles()
 STORES = ("timer-clean", "timer-crash", "timer-far")
@@ -149,8 +149,8 @@ def test_slot_times_are_those_that_java_gave(shared_store: Unpack, name: str) ->
             continue
         slot_ms = int(properties["TIMER_OUT_MS"])
         asked = {key: value for key, value in properties.items() if key != "TIMER_OUT_MS"}
-        first = timer_time(asked, 0, message["bornTimestamp"], TimerRules())
-        last = timer_time(asked, 0, message["storeTimestamp"], TimerRules())
+        first = due_time_of(asked, 0, message["bornTimestamp"], TimerRules())
+        last = due_time_of(asked, 0, message["storeTimestamp"], TimerRules())
         assert first.kind is last.kind is TimerKind.LATER
         assert first.slot_ms <= slot_ms <= last.slot_ms
         due_ms = stored_due_time(properties, slot_ms, message["storeTimestamp"], 1000)
@@ -164,7 +164,7 @@ def test_cancellations_share_the_slot_time_of_their_messages(shared_store: Unpac
     messages = timer_messages(expected)
     asked = [m["properties"] for m in messages.values() if "TIMER_DEL_UNIQKEY" in m["properties"]]
     for properties in asked:
-        time = timer_time(
+        time = due_time_of(
             {key: value for key, value in properties.items() if key != "TIMER_OUT_MS"},
             0,
             int(properties["BORN_TIMESTAMP"]),

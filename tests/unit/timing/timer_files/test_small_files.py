@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worlds.faults import RecordingFiles
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.remoting.bodies import TimerMetrics
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import RecordingFiles
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
 from orbitmq.timing.timer_files.metrics import TimerMetricsFile, encode_metrics
 

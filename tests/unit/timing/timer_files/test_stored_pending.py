@@ -6,18 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
 from orbitmq.store.inspection import StoredQueue, read_sequence
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.timer_files.check import check_timers
 from orbitmq.timing.timer_files.stat import stat_timers
 from orbitmq.timing.timer_files.stored_pending import stored_pending
 from orbitmq.timing.timer_files.unit import UNIT_BYTES
 from orbitmq.timing.timers.changes import recall
-from orbitmq.timing.timers.timers import TimerSettings
+from orbitmq.timing.timers.settings import TimerSettings
 
 Reopen = Callable[..., LittleStore]
 FILES = OsFiles()
@@ -37,7 +37,9 @@ def lived(little: LittleStore) -> int:
     for offset in (20, 25, 39):
         record = little.timers.read(offset)
         assert record is not None
-        little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=False, told=lambda status: None)
+        little.timers.change(
+            record, recall(record.record, little.clock.now_ms()), wait=False, on_done=lambda status: None
+        )
     little.store.commit()
     little.advance(3_000)
     little.send(body=b"late", after_ms=60_000)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import Call, RecordingFiles
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX, TIMER_SLOTS_WAITING_MAX
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import Call, RecordingFiles
 from orbitmq.timing.timer_files.wheel import EMPTY, NO_POSITION, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
 
 FILES = OsFiles()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.worlds.little_store import SMALL, SteppedWorker, close_as_killed
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.javahash import java_hash
@@ -27,13 +28,12 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import level_due_time, open_store
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.settings import StoreSettings
-from orbitmq.testing.little_store import SMALL, SteppedWorker, close_as_killed
+from orbitmq.timing.due_time import cancel_key, roll_window, slot_time, slot_to_link
 from orbitmq.timing.restoring import source_offset
 from orbitmq.timing.timer_files.link import Link
 from orbitmq.timing.timer_files.log import ChainEnd
 from orbitmq.timing.timer_files.unit import DEFAULT, DELETE, ROLL, TimerUnit
-from orbitmq.timing.timer_times import cancel_key, roll_window, slot_time, slot_to_link
-from orbitmq.timing.timers.delivering import deliver
+from orbitmq.timing.timers.delivered_records import deliver
 from orbitmq.timing.timers.facts import timer_facts
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.recovery import TimerRecovery
@@ -188,7 +188,7 @@ class LedgerStore:
 
     def deliver(self, sent: Dispatched) -> Dispatched:
         """Append the delivery; the next `commit` writes it."""
-        view = self.store.log.record_view(sent.physical_offset)
+        view = self.store.log.record(sent.physical_offset)
         assert view is not None
         return self.store.append(deliver(view))
 
@@ -211,7 +211,7 @@ class LedgerStore:
         for offset in self.ledger.pending.offsets():
             unit = queue.unit(offset) if queue is not None else None
             assert unit is not None, f"pending message {offset} has no record"
-            view = self.store.log.record_view(unit[0])
+            view = self.store.log.record(unit[0])
             assert view is not None
             found.append((offset, unit[0], decode_properties(decode_record(view).properties)[Property.UNIQ_KEY]))
         return found
@@ -247,7 +247,7 @@ class LedgerStore:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        self.ledger.hand_over()
+        self.ledger.hand_over(is_all=True)
         self.store.close()
         self.ledger.close()
 

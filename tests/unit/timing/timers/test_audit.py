@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import TimerIndexIncompleteError
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.timer_files.unit import UNIT_BYTES
 from orbitmq.timing.timer_files.wheel import SLOT_BYTES
@@ -155,7 +155,7 @@ def test_a_message_that_was_linked_again_survives_a_kill(tmp_path: Path) -> None
     little = filled(tmp_path)
     path = tmp_path / "timerwheel"
     write_in_place(path, bytes(path.stat().st_size))
-    little.timers._departure.leave = lambda *_: 0  # type: ignore[method-assign]
+    little.timers._delivery.leave = lambda *_: 0  # type: ignore[method-assign]
     for _ in range(40):
         little.clock.advance(1_000)
         settle(little)

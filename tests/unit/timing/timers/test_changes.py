@@ -15,7 +15,7 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.records import Record, decode_record, encode_stored
 from orbitmq.store.message import NewMessage
-from orbitmq.timing.timer_times import slot_time
+from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.timers.changes import known_key, recall, reschedule
 
 NOW = 1_795_228_400_000

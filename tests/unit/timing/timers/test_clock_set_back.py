@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.timers.lap import Lap
 
 LAP_MS = SMALL_TIMERS.slot_count * SMALL_TIMERS.precision_ms

@@ -10,7 +10,7 @@ from orbitmq.protocol.checksum import crc32
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.records import encode_stored
 from orbitmq.store.dispatch import Dispatched
-from orbitmq.timing.timers.delivering import stored_due_ms
+from orbitmq.timing.timers.delivered_records import stored_due_ms
 from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, property_value, stored_place, timer_facts
 
 PLACE = {"TIMER_OUT_MS": "5000", "REAL_TOPIC": "Topic", "REAL_QID": "3", "ORBITMQ_DUE_MS": "5250"}

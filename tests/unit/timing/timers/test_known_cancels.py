@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.timers.facts import TimerFacts
 from orbitmq.timing.timers.known_cancels import KnownCancels
 

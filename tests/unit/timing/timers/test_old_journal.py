@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import QUARANTINE_TOPIC
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE
 
 

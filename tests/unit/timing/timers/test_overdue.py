@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 from unittest import mock
 
-from orbitmq.testing.little_store import LittleStore
+from tests.worlds.little_store import LittleStore
+
 from orbitmq.timing.timers import opening
 from orbitmq.timing.timers.changes import recall
 
@@ -73,7 +74,7 @@ def test_a_slot_names_what_is_pending_in_it(tmp_path: Path) -> None:
     little.turn()
     gone = little.timers.read(2)
     assert gone is not None
-    little.timers.change(gone, recall(gone.record, little.clock.now_ms()), wait=False, told=lambda status: None)
+    little.timers.change(gone, recall(gone.record, little.clock.now_ms()), wait=False, on_done=lambda status: None)
     little.turn()
     assert little.timers.in_slot(slot_ms, "a") == [3, 0]
     little.advance(after_ms - 2_000)  # the slot is open now

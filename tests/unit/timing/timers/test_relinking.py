@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
 from orbitmq.clock import ManualClock
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.timers import recovery, relinking
 from orbitmq.timing.timers.changes import recall
-from orbitmq.timing.timers.timers import TimerSettings
+from orbitmq.timing.timers.settings import TimerSettings
 
 Reopen = Callable[..., LittleStore]
 COUNT = 60
@@ -42,7 +42,9 @@ def filled(little: LittleStore) -> set[bytes]:
     for offset in (3, 17, 40):
         record = little.timers.read(offset)
         assert record is not None
-        little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=False, told=lambda status: None)
+        little.timers.change(
+            record, recall(record.record, little.clock.now_ms()), wait=False, on_done=lambda status: None
+        )
     little.store.commit()
     little.clock.advance(6_000)
     settle(little)
@@ -164,7 +166,9 @@ def test_anything_may_happen_meanwhile(tmp_path: Path, seed: int) -> None:
                 offset = next(little.timers.pending.offsets(chance.randrange(number + 1)), None)
                 record = None if offset is None else little.timers.read(offset)
                 if record is not None and little.timers.state_of(record.queue_offset).value == "pending":
-                    little.timers.change(record, recall(record.record, clock.now_ms()), wait=False, told=lambda _: None)
+                    little.timers.change(
+                        record, recall(record.record, clock.now_ms()), wait=False, on_done=lambda _: None
+                    )
                     little.store.commit()
                     wanted.discard(bytes(record.record.body))
             case 2:

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL, LittleStore, SteppedWorker
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
-from orbitmq.testing.little_store import SMALL, LittleStore, SteppedWorker
 from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, TimerCheckpointFile
 from orbitmq.timing.timers.changes import recall, reschedule
-from orbitmq.timing.timers.delivering import roll
+from orbitmq.timing.timers.delivered_records import roll
 
 Reopen = Callable[..., LittleStore]
 
@@ -35,7 +35,7 @@ def change(little: LittleStore, queue_offset: int, to_ms: int | None) -> None:
     messages = recall(record.record, now_ms)
     if to_ms is not None:
         messages = reschedule(record.record, now_ms + to_ms, now_ms, 1_000, fresh_key=f"fresh{queue_offset}")
-    little.timers.change(record, messages, wait=False, told=lambda status: None)
+    little.timers.change(record, messages, wait=False, on_done=lambda status: None)
     little.store.commit()
 
 

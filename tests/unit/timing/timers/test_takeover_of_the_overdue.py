@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL, SMALL_TIMERS, LittleStore, SteppedWorker
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import TIMER_TOPIC
@@ -13,7 +14,6 @@ from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
-from orbitmq.testing.little_store import SMALL, SMALL_TIMERS, LittleStore, SteppedWorker
 from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, TimerCheckpointFile
 from orbitmq.timing.timer_files.link import Link, link, settle
 from orbitmq.timing.timer_files.log import TimerLog

@@ -5,25 +5,28 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.names import QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.check import check_store
+from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.release import SLEEP_MAX_MS
 from orbitmq.timing.timer_files.check import check_timers
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts
 from orbitmq.timing.timers.pending_records import TimerRecord
-from orbitmq.timing.timers.timers import WAKEUP, TimerSettings, TimerState
+from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import WAKEUP, TimerState
 
 Reopen = Callable[..., LittleStore]
 
@@ -288,6 +291,25 @@ def test_a_record_that_cannot_be_read_is_tried_again(
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_look_that_fails_takes_nothing_to_be_moved(little: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        little.send(body=b"%d" % number, after_ms=1_000 + number)
+    settle(little)
+    correct = ConsumeQueue.kept_unit
+
+    def fails(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+        if offset == 2:
+            raise OSError(5, "the disk does not answer")
+        return correct(queue, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "kept_unit", fails)
+        with pytest.raises(OSError, match="does not answer"):
+            little.timers.take_below(1 << 40, 10)
+    pass_time(little, 3_000)
+    assert little.bodies() == [b"0", b"1", b"2"]
+
+
 def test_a_store_that_takes_nothing_is_waited_for_without_limit(little: LittleStore) -> None:
     little.send(body=b"late", after_ms=1_000)
     settle(little)
@@ -332,17 +354,46 @@ def test_a_damaged_record_is_reported_in_quarantine(
     assert little.timers.pending_count == 0
 
 
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_damaged_record_whose_place_cannot_be_looked_up_holds_up_no_other(
+    little: LittleStore, open_again: Reopen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    bad = little.send(body=b"x" * 100, after_ms=2_000)
+    little.send(body=b"good", after_ms=2_000)
+    little.close()
+    (segment,) = (tmp_path / "commitlog").iterdir()
+    content = bytearray(segment.read_bytes())
+    content[bad.physical_offset + 120] ^= 1
+    segment.write_bytes(content)
+    little = open_again()
+    correct, looks = ConsumeQueue.offset_of, list[int]()
+
+    def fails(queue: ConsumeQueue, physical_offset: int) -> int | None:
+        looks.append(physical_offset)
+        if len(looks) == number:
+            raise OSError(24, "too many open files")
+        return correct(queue, physical_offset)
+
+    monkeypatch.setattr(ConsumeQueue, "offset_of", fails)
+    for _ in range(40):
+        with suppress(OSError):  # reported by the alarm
+            pass_time(little, 200)
+    assert little.bodies() == [b"good"]
+    assert little.timers.quarantined_count == 1
+    assert little.timers.pending_count == 0
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_recalled_message_never_comes(little: LittleStore, open_again: Reopen) -> None:
     little.send(body=b"one", after_ms=1_000, UNIQ_KEY="u1")
     record = pending(little, 0)
-    told: list[PutStatus] = []
-    little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=True, told=told.append)
+    on_done: list[PutStatus] = []
+    little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=True, on_done=on_done.append)
     assert little.timers.state_of(0) is TimerState.LEAVING
     little.turn()
-    assert told == [PutStatus.PUT_OK]
+    assert on_done == [PutStatus.PUT_OK]
     assert little.timers.state_of(0) is TimerState.GONE
     assert little.timers.pending_count == 0
     little.kill()
@@ -358,7 +409,7 @@ def test_a_rescheduled_message_comes_at_its_new_time_only(little: LittleStore, t
     record = pending(little, 0)
     now = little.clock.now_ms()
     moved = reschedule(record.record, now + to_ms, now, 1_000, fresh_key="fresh")
-    little.timers.change(record, moved, wait=False, told=lambda status: None)
+    little.timers.change(record, moved, wait=False, on_done=lambda status: None)
     settle(little)
     assert little.timers.pending_count == 1
     assert list(released_at(little, 61_000)) == [to_ms]
@@ -374,8 +425,8 @@ def test_a_change_that_could_not_be_written_has_not_happened(
     settle(little)
     little.send(body=b"one", after_ms=1_000, UNIQ_KEY="u1")
     record = pending(little, 0)
-    told: list[PutStatus] = []
-    little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=True, told=told.append)
+    on_done: list[PutStatus] = []
+    little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=True, on_done=on_done.append)
     file = little.store.log.sequence.segments[-1].file
 
     def full(*args: object) -> None:
@@ -384,7 +435,7 @@ def test_a_change_that_could_not_be_written_has_not_happened(
     with monkeypatch.context() as patch:
         patch.setattr(type(file), "pwritev", full)
         little.store.commit()
-    assert told == [PutStatus.SERVICE_NOT_AVAILABLE]
+    assert on_done == [PutStatus.SERVICE_NOT_AVAILABLE]
     assert little.timers.state_of(0) is TimerState.PENDING
     little.store.allow("space")
     pass_time(little, 1_200)
@@ -397,7 +448,9 @@ def test_what_falls_due_while_a_change_waits_for_the_disk_is_not_delivered(open_
     settle(little)
     record = pending(little, 0)
     little.clock.advance(999)
-    little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=True, told=little.statuses.append)
+    little.timers.change(
+        record, recall(record.record, little.clock.now_ms()), wait=True, on_done=little.statuses.append
+    )
     little.turn()
     little.clock.advance(500)
     little.turn()  # the worker has not synced the recall
@@ -415,7 +468,7 @@ def test_only_what_is_pending_can_be_changed(little: LittleStore) -> None:
     assert little.timers.read(0) is None
     assert little.timers.state_of(99) is TimerState.GONE
     with pytest.raises(ValueError, match="is not pending"):
-        little.timers.change(record, recall(record.record, 0), wait=False, told=lambda status: None)
+        little.timers.change(record, recall(record.record, 0), wait=False, on_done=lambda status: None)
 
 
 def test_a_store_that_takes_nothing_refuses_a_change(little: LittleStore) -> None:
@@ -423,7 +476,7 @@ def test_a_store_that_takes_nothing_refuses_a_change(little: LittleStore) -> Non
     record = pending(little, 0)
     little.store._writability.stop("space", "the disk is full")
     with pytest.raises(StoreUnwritableError):
-        little.timers.change(record, recall(record.record, 0), wait=False, told=lambda status: None)
+        little.timers.change(record, recall(record.record, 0), wait=False, on_done=lambda status: None)
     assert little.timers.state_of(0) is TimerState.PENDING
 
 
@@ -584,7 +637,7 @@ def test_the_messages_of_a_slot_are_counted_exactly(little: LittleStore, open_ag
     little.send(after_ms=after_ms)
     assert little.timers.slot_count(slot_ms) == 4
     record = pending(little, 1)
-    little.timers.change(record, recall(record.record, 0), wait=False, told=lambda status: None)
+    little.timers.change(record, recall(record.record, 0), wait=False, on_done=lambda status: None)
     little.turn()
     assert little.timers.slot_count(slot_ms) == 3
     little.kill()

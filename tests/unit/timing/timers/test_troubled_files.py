@@ -8,11 +8,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import Call, RecordingFiles
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import Call, RecordingFiles
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.timer_files.wheel import SLOT, SLOT_BYTES
 
 
@@ -54,7 +54,7 @@ def test_a_slot_of_another_age_is_not_believed(tmp_path: Path) -> None:
     little.kill()
     path = tmp_path / "timerwheel"
     data = bytearray(path.read_bytes())
-    (at,) = (at for at in range(0, len(data), SLOT_BYTES) if SLOT.unpack_from(data, at)[0])
+    (at,) = (at for at in range(0, len(data) - SLOT_BYTES, SLOT_BYTES) if SLOT.unpack_from(data, at)[0])
     (number,) = struct.unpack_from(">q", data, at)
     struct.pack_into(">q", data, at, number + SMALL_TIMERS.slot_count * 1_000_003)
     path.write_bytes(data)

@@ -13,8 +13,10 @@ from array import array
 from collections.abc import Callable, Sequence
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
+from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, RELEASE_BATCH_MAX
 from orbitmq.protocol.names import QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.dispatch import Dispatched
@@ -22,10 +24,9 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import EncodedMessage
 from orbitmq.store.segments import Segment, SegmentSequence
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.little_store import LittleStore
-from orbitmq.timing.release import RELEASE_BATCH_MAX, SLEEP_MAX_MS
+from orbitmq.timing.release import SLEEP_MAX_MS
 from orbitmq.timing.restoring import QUARANTINE_REASON
-from orbitmq.timing.timers import departure
+from orbitmq.timing.timers import delivery
 from orbitmq.timing.timers.opening import LEAD_MS, SLICE_UNITS
 from orbitmq.timing.timers.slots import NearSlots
 from orbitmq.timing.timers.timers import WAKEUP
@@ -159,6 +160,46 @@ def test_t06_a_crowded_slot_does_not_delay_the_next_one(little: LittleStore) -> 
     assert little.store.max_offset("Crowd", 0) < 10 * RELEASE_BATCH_MAX
 
 
+@pytest.mark.parametrize("cold", [False, True])
+def test_t28_large_ones_are_released_in_slices_of_bytes_so_that_senders_are_served_between(
+    open_again: Reopen, cold: bool
+) -> None:
+    little = open_again(mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20)
+    body = bytes(RELEASE_BATCH_BYTES_MAX // 4)
+    for number in range(10):
+        little.append("Topic", 0, b"%d" % number + body, after_ms=5_000)
+    little.append("Topic", 0, b"small", after_ms=5_000)
+    little.store.commit()
+    if cold:
+        little.kill()
+        little = open_again(mapped_file_size_commit_log=64 << 20, max_message_size=4 << 20)
+    settle(little)
+    little.clock.advance(4_000)
+    settle(little)
+    little.clock.advance(1_000)
+    seen = [0]
+    for _ in range(40):
+        little.turn()
+        little.worker.close()
+        if (count := little.store.max_offset("Topic", 0)) != seen[-1]:
+            seen.append(count)
+    assert seen == [0, 3, 6, 9, 11], "each slice has three, for a record is a little more than its body"
+    assert [found[:1] for found in little.bodies()] == [b"%d" % number for number in range(10)] + [b"s"]
+
+
+def test_t28_the_largest_leaves_alone(open_again: Reopen) -> None:
+    little = open_again(mapped_file_size_commit_log=64 << 20, max_message_size=8 << 20)
+    for _ in range(2):
+        little.append("Topic", 0, bytes(RELEASE_BATCH_BYTES_MAX + 1), after_ms=1_000)
+    little.store.commit()
+    settle(little)
+    little.clock.advance(1_001)
+    little.turn()
+    assert little.store.max_offset("Topic", 0) == 1
+    little.turn()
+    assert little.store.max_offset("Topic", 0) == 2
+
+
 def test_t06_opening_a_crowded_slot_is_done_in_slices_and_before_its_time(little: LittleStore) -> None:
     crowd(little, 5 * SLICE_UNITS, after_ms=60_000)
     settle(little)
@@ -178,15 +219,15 @@ def test_t06_a_record_that_cannot_be_restored_is_not_in_the_way(
     little: LittleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crowd(little, 3, after_ms=1_000)
-    restore = little.timers._departure.release._restore
+    restore = little.timers._delivery.release._restore
 
     def breaks(data: memoryview | bytes) -> object:
         if bytes(data[88:89]) == b"1":
             raise ZeroDivisionError("nobody thought of this")
         return restore(data)
 
-    monkeypatch.setattr(departure, "encoded_deliveries", lambda records, positions, precision_ms: [None] * len(records))
-    monkeypatch.setattr(little.timers._departure.release, "_restore", breaks)
+    monkeypatch.setattr(delivery, "encoded_deliveries", lambda records, positions, precision_ms: [None] * len(records))
+    monkeypatch.setattr(little.timers._delivery.release, "_restore", breaks)
     pass_time(little, 1_000)
     assert little.bodies() == [b"0", b"2"]
     (properties,) = little.properties(QUARANTINE_TOPIC)

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import RecordingFiles
+from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import RecordingFiles
-from orbitmq.testing.little_store import SMALL_TIMERS, LittleStore
 from orbitmq.timing.timer_files.unit import UNIT_BYTES
 from orbitmq.timing.timers.changes import recall
-from orbitmq.timing.timers.timers import TimerSettings
+from orbitmq.timing.timers.settings import TimerSettings
 
 Reopen = Callable[..., LittleStore]
 LOG_FILE_BYTES = SMALL_TIMERS.log_file_bytes
@@ -238,7 +238,9 @@ def test_t22_counts_are_exact_through_kills_recalls_and_deliveries(little: Littl
     for offset in range(20, 26):
         record = little.timers.read(offset)
         assert record is not None
-        little.timers.change(record, recall(record.record, little.clock.now_ms()), wait=False, told=lambda status: None)
+        little.timers.change(
+            record, recall(record.record, little.clock.now_ms()), wait=False, on_done=lambda status: None
+        )
     little.store.commit()
     pass_time(little, 3_000)
     delivered = len(little.bodies())

@@ -1,1 +1,0 @@
-"""The far table: timer messages of a whole cluster in one place on shared storage."""
