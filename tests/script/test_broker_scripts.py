@@ -15,6 +15,8 @@ committing it.
     back GROUP TOPIC QUEUE OFFSET [level=N]                  sends the message at that place back
     lock CONNECTION GROUP TOPIC QUEUE... | unlock CONNECTION GROUP TOPIC QUEUE... [oneway=yes]
     create TOPIC QUEUES [perm=N]         delete TOPIC         advance MS | restart | topics | wakeups
+    jump SECONDS                         the machine's wall clock, to and fro
+    stored TOPIC QUEUE OFFSET            when by the store, in seconds since the script began
 
 What comes to a connection by itself is shown with its name in front.
 """
@@ -28,10 +30,12 @@ from typing import Any
 
 import pytest
 
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.broker import make_broker
+from orbitmq.broker.core import Facilities
+from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.clock import ManualClock
+from orbitmq.clock import ManualClock, TrustedClock
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import iter_records
@@ -57,7 +61,8 @@ from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
-from orbitmq.timing.timers.timers import Timers, TimerSettings
+from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import Timers
 
 SCRIPTS = sorted((Path(__file__).parent / "broker").glob("*.txt"))
 MS = 1_000_000
@@ -70,7 +75,7 @@ SMALL = StoreSettings(
 
 
 class ScriptPeer:
-    def __init__(self, name: str, clock: ManualClock) -> None:
+    def __init__(self, name: str, clock: TrustedClock) -> None:
         self.name = name
         self.address = ("10.0.0.9", 1)
         self.host = pack_host(*self.address)
@@ -90,6 +95,9 @@ class ScriptPeer:
     def send_answer(self, frame: bytes) -> None:
         self.sent.append(decode(frame))
 
+    def when_writable(self, call: Callable[[], None]) -> None:
+        raise AssertionError("this connection always is")
+
     def send_parts(self, command: Command, parts: Sequence[Any]) -> None:
         command.body = b"".join(map(bytes, parts))
         self.sent.append(command)
@@ -106,14 +114,16 @@ class Script:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.clock = ManualClock()
+        self.machine = ManualClock()
+        self.began_ms = self.machine.now_ms()
         self.shown: list[str] = []
         self.peers: dict[str, ScriptPeer] = {}
         self._opaque = 0
         self._open()
 
     def _open(self) -> None:
-        files, config = OsFiles(), self.root / "config"
+        files, config, machine = OsFiles(), self.root / "config", self.machine
+        self.clock = TrustedClock(machine.now_ns, machine.monotonic_ns, machine.monotonic_ns)
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), DelayLevels.parse(), self.clock.now_ms())
         idempotence = Idempotence(files, self.root, self.clock)
         release = LevelRelease(
@@ -123,6 +133,7 @@ class Script:
         index = TimerIndex(files, self.root, self.clock, timers)
         timers.linked.append(index.linked)
         timers.finished.append(index.finished)
+        derived = DerivedState(levels=release, idempotence=idempotence, timers=timers, timer_index=index)
         self.store = open_store(
             self.root,
             SMALL,
@@ -130,24 +141,17 @@ class Script:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[release, idempotence, timers, index],
+            derived=derived.recoverable(),
             worker=InlineWorker(),
         )
-        self.broker = Broker(
-            BrokerSettings(),
-            self.store,
-            self.clock,
+        facilities = Facilities(
             tables=lambda name: ConfigFile(files, config / name),
             store_host=pack_host("10.0.0.1", 10_911),
             memory_bytes=1 << 30,
             random_below=lambda bound: 0,
-            idempotence=idempotence,
-            timers=timers,
-            timer_index=index,
         )
-        release.attach(self.store)
-        timers.attach(self.store)
-        index.attach(self.store)
+        self.broker = make_broker(BrokerSettings(), self.store, self.clock, facilities, derived)
+        derived.attach(self.store)
 
     def close(self) -> None:
         self.broker.close()
@@ -355,14 +359,21 @@ class Script:
             due = min((at for at in planned if at is not None and at <= end), default=None)
             if due is None:
                 break
-            self.clock.advance(max(0, -(-(due - self.clock.monotonic_ns()) // MS)))
+            self.machine.advance(max(0, -(-(due - self.clock.monotonic_ns()) // MS)))
             self.store.run_due(self.clock.monotonic_ns())
             self.broker.tick()
             self.broker.end_turn()
             for name in [name for name, peer in self.peers.items() if peer.closed]:
                 self.shown.append(f"{name}: closed")
                 self.broker.peer_closed(self.peers.pop(name))  # type: ignore[arg-type]
-        self.clock.advance((end - self.clock.monotonic_ns()) // MS)
+        self.machine.advance((end - self.clock.monotonic_ns()) // MS)
+
+    def do_jump(self, words: list[str], options: dict[str, str]) -> None:
+        self.machine.set_wall(self.machine.now_ms() + int(words[0]) * 1_000)
+
+    def do_stored(self, words: list[str], options: dict[str, str]) -> None:
+        stored_ms = self.store.store_time_at(words[0], int(words[1]), int(words[2]))
+        self.shown.append(f"{(stored_ms - self.began_ms) // 1_000} s")
 
     def do_restart(self, words: list[str], options: dict[str, str]) -> None:
         self.close()

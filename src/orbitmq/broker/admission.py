@@ -2,8 +2,8 @@
 
 One decision for every protocol front end: the checks in the protocol's order, the properties the broker adds and
 removes, the way to a dead-letter topic, and the rewrite of a delayed message to the schedule topic and of a timer message
-to the timer topic. Plain messages take a short way through (`plain_admission`), batches have a module of their own
-(`batch_admission`), what times mean is in `timers.intake`.
+to the timer topic. What a message says is read once (`message_properties`), what batches add is in `batch_admission`, what times
+mean in `timers.intake`.
 
 Rules of this file
 1. `admit` performs no I/O and appends nothing. Its only effects are topics and groups that come into being by being
@@ -16,6 +16,8 @@ Rules of this file
 5. A delay level wins over timer properties, and what was delivered by a timer (TIMER_OUT_MS) is an ordinary message again.
 6. Whether a send is a repeat is asked last: a repeat is answered with the first one's place only if it would be
    admitted itself.
+7. Every message is placed by `place`. Of a topic that no check can fail for, only the number of queues is looked up; that is forgotten
+   as soon as the topic table changes.
 
 Source: RocketMQ broker, send path checks; delay levels and timers at put time.
 """
@@ -24,25 +26,46 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
-
-import msgspec
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.message_properties import BrokerProperties, is_true, waits_for_flush, without_timers
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.identity import Once, sort_out
-from orbitmq.broker.once.memory import Place
-from orbitmq.broker.plain_admission import PlainAdmission
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.identity import ONCE_NAMES, SendIdentity, read_identity
+from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.message_properties import (
+    CANCEL,
+    COPY,
+    LEVEL,
+    ONCE,
+    PLACED,
+    PLACES,
+    REFUSED,
+    STAMPED,
+    TIMED,
+    TIMERS,
+    SendFacts,
+    broker_properties,
+    facts_of,
+    is_true,
+    level_of,
+    read_facts,
+)
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.timers.intake import TimerIntake, waiting_values
+from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
 from orbitmq.errors import RecordError
-from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, RETRY_TOPIC_BYTES_MAX, TOPIC_BYTES_MAX
+from orbitmq.limits.wire import (
+    PROPERTIES_BYTES_MAX,
+    PROPERTIES_PLAIN_MAX,
+    PROPERTIES_ROOM_BYTES,
+    RETRY_TOPIC_BYTES_MAX,
+    TOPIC_BYTES_MAX,
+)
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
@@ -51,18 +74,26 @@ from orbitmq.protocol.names import (
     is_send_forbidden,
     topic_name_problem,
 )
-from orbitmq.protocol.properties import Property, decode_properties, encode_properties
-from orbitmq.protocol.remoting.bodies import TopicConfig
+from orbitmq.protocol.properties import Property, encode_properties
+from orbitmq.protocol.remoting.bodies import DataVersion, TopicConfig
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.versions import version_ordinal
 from orbitmq.protocol.schedule import DelayLevels
-from orbitmq.protocol.sysflag import HOSTS_MASK, TRANSACTION_MASK, SysFlag
+from orbitmq.protocol.sysflag import COMPRESSION_MASK, HOSTS_MASK, TRANSACTION_MASK, SysFlag
 from orbitmq.store.message import NewMessage
 
 MULTI_TAGS = int(SysFlag.MULTI_TAGS)
 BATCH_BITS = int(SysFlag.NEEDS_UNWRAP | SysFlag.INNER_BATCH)
 BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 STORE_HOST_V6 = int(SysFlag.STORE_HOST_V6)
+
+PLAIN_BITS = COMPRESSION_MASK | int(SysFlag.COMPRESSED)
+"""Bits of the sender's flag that are stored as they are; any other one asks for something."""
+
+IPV4_HOST_BYTES = 8
+
+BESIDE_A_LEVEL = TIMERS | {Property.REAL_TOPIC, Property.REAL_QID}
+"""What a message loses that waits for a delay level: its wish for a time, and what is said anew."""
 
 MAX_RECONSUME_TIMES_SINCE = version_ordinal("3.4.9")
 """Older clients send no limit of their own."""
@@ -113,32 +144,33 @@ class Admission:
         self.body_bytes_max = body_bytes_max
         self._random_below = random_below
         self.idempotence = idempotence
-        self.own = BrokerProperties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
+        self.own = broker_properties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
+        """What the broker adds to every message's properties."""
         self.timers = timers or TimerIntake(settings, None)
-        self._plain = PlainAdmission(settings, topics, self.levels, self.own, self.timers, store_host, body_bytes_max)
+        self._plain_bits = 0 if self._store_bits else PLAIN_BITS
+        self._queues: dict[str, int] = {}
+        """By topic that no check can fail for, from how many queues a sender may choose."""
+        self._version: DataVersion | None = None
+        """That of the topics when these were learnt."""
 
     # --- front door -------------------------------------------------------------------------------------------------
 
     def admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement | EarlierResult | Refusal:
         """Decide about one message. `now_ms` was read after its frame had arrived; `now_ns` is monotonic."""
-        placement = self._plain.admit(sending, origin, now_ms)
         try:
-            if placement is None:
-                placement = self._admit(sending, origin, now_ms, now_ns)
-            if placement.once is None:
+            placement = self._admit(sending, origin, now_ms, now_ns)
+            if placement.identity is None:
                 return placement
-            earlier = self._memory().admit_one(placement.once, now_ms)
+            earlier = self._memory().admit_one(placement.identity, sending.topic, now_ms)
         except Refusal as refusal:
             return refusal
         if earlier is None:
             return placement
-        return EarlierResult(
-            earlier.queue_id, placement.unique_key, placement.wait, earlier.physical_offset, earlier.queue_offset
-        )
+        return EarlierResult(placement, earlier)
 
-    def earlier_places(self, sends: Sequence[Once], now_ms: int) -> list[Place | None]:
-        """Where the sends of one request went before, None for new ones. Raises `Refusal`."""
-        return self._memory().admit(sends, now_ms)
+    def earlier_places(self, sends: Sequence[SendIdentity], topic: str, now_ms: int) -> list[Place | None]:
+        """Where the sends of one request to `topic` went before, None for new ones. Raises `Refusal`."""
+        return self._memory().admit(sends, topic, now_ms)
 
     def _memory(self) -> Idempotence:
         if self.idempotence is None:
@@ -151,68 +183,54 @@ class Admission:
     # --- single messages --------------------------------------------------------------------------------------------
 
     def _admit(self, sending: Sending, origin: Origin, now_ms: int, now_ns: int) -> Placement:
-        topic = sending.topic
-        config = self.topic_of(sending, now_ms)
-        queue_id = self.queue_of(config, sending.queue_id)
-        values = decode_properties(sending.properties)
-        if topic.startswith(RETRY_PREFIX):
-            return self._admit_retry(sending, config, queue_id, values, origin, now_ms, now_ns)
-        self._check_body(sending)
-        check_attributes(config, values)
-        return self._admit_message(sending, config, topic, queue_id, values, origin, now_ms)
-
-    def _admit_message(
-        self,
-        sending: Sending,
-        config: TopicConfig,
-        topic: str,
-        queue_id: int,
-        values: dict[str, str],
-        origin: Origin,
-        now_ms: int,
-    ) -> Placement:
-        """The checks of the store's side, and the message for `queue_id` of `topic`, whose settings are `config`."""
-        is_delayed_retry = sending.reconsume_times > 0 and level_of(values) > 0
-        self.check_transaction(sending.sys_flag, values, is_delayed_retry=is_delayed_retry)
-        self.check_writable()
-        self._check_topic_length(topic)
-        if sending.sys_flag & BATCH_BITS or Property.INNER_NUM in values:
-            raise Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "the message claims to be an inner batch (sysFlag 0x40 or 0x80, or property INNER_NUM), "
-                "which needs a queue.type=BatchCQ topic; this broker has none",
-            )
-        wait = waits_for_flush(values)
-        values, once = sort_out(topic, values)
-        unique_key = values.get(Property.UNIQ_KEY)
-        if unique_key is None:
-            unique_key = self.next_unique_key()
-            values = values | {Property.UNIQ_KEY: unique_key}
-        message, slot_ms = self.place(
-            topic,
-            queue_id,
-            sending.body,
-            values,
-            now_ms=now_ms,
-            flag=sending.flag,
-            sys_flag=self.sys_flag_of(sending.sys_flag, config, origin.host) & ~TRANSACTION_MASK,
-            born_timestamp=sending.born_timestamp,
-            born_host=origin.host,
-            reconsume_times=sending.reconsume_times,
-        )
-        handle = None
-        if slot_ms is not None and not topic.startswith(RETRY_PREFIX):
-            handle = self.timers.handle_of(topic, slot_ms, unique_key)
-        return Placement(message, queue_id, unique_key, wait, once, handle)
-
-    def _admit_retry(
-        self, sending: Sending, config: TopicConfig, queue_id: int, values: dict[str, str], origin: Origin,
-        now_ms: int, now_ns: int,
-    ) -> Placement:  # fmt: skip
-        """A consumer's own re-send to the retry topic of its group; over its limit it becomes a dead letter."""
-        topic = sending.topic
+        topic, queue_id, config = sending.topic, sending.queue_id, None
+        queues = self._queues.get(topic, 0) if self._version is self._topics.version else 0
+        if not 0 <= queue_id < queues:
+            config = self.topic_of(sending, now_ms)
+            queue_id = self.queue_of(config, queue_id)
+            self._learn(config)
+        facts = read_facts(sending.properties)
         stored_queue = queue_id
-        group_name = topic[len(RETRY_PREFIX) :]
+        is_retry = config is not None and topic.startswith(RETRY_PREFIX)
+        if config is not None and is_retry and self._is_given_up(sending, origin, now_ns):
+            config = self._topics.ensure_dead_letter(topic[len(RETRY_PREFIX) :])
+            topic, stored_queue = config.topic_name, 0
+            facts = facts_of(facts.without(TIMERS).values | {Property.DELAY: "0"})
+        if not sending.body:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body")
+        sys_flag, host, marks = sending.sys_flag, origin.host, facts.marks
+        if (
+            config is not None
+            or sys_flag & ~self._plain_bits
+            or len(host) != IPV4_HOST_BYTES
+            or marks & REFUSED
+            or (sending.reconsume_times and marks & LEVEL)
+        ):
+            if config is None:
+                config = self.topic_of(sending, now_ms)
+            elif not is_retry:
+                check_attributes(config, facts.values)
+            sys_flag = self._check_unusual(sending, config, topic, facts, host)
+        elif marks:
+            self.check_writable()  # of a message that asks for nothing the store says so itself
+        identity = due_ms = None
+        wait = facts.values.get(Property.WAIT)
+        if marks & ONCE or Property.UNIQ_KEY not in facts.values:
+            facts, identity = self.identity(topic, facts, partial(read_identity, topic))
+        if marks & TIMED:
+            due_ms = self.timers.due_time(facts, now_ms)
+        message = self.place(
+            topic, stored_queue, sending.body, facts, due_ms, now_ms,
+            sending.flag, sys_flag, sending.born_timestamp, host, sending.reconsume_times,
+        )  # fmt: skip
+        unique_key, handle = message.unique_key or "", None
+        if due_ms is not None and not is_retry and not marks & CANCEL:
+            handle = self.timers.handle_until(due_ms, topic, unique_key)
+        return Placement(message, queue_id, unique_key, wait is None or is_true(wait), identity, handle)
+
+    def _is_given_up(self, sending: Sending, origin: Origin, now_ns: int) -> bool:
+        """Whether a consumer's own re-send to the retry topic of its group becomes a dead letter. Raises `Refusal`."""
+        group_name = sending.topic[len(RETRY_PREFIX) :]
         group = self._groups.get(group_name)
         if group is None:
             raise group_missing(group_name)
@@ -220,62 +238,97 @@ class Admission:
         if sending.max_reconsume_times is not None and origin.version >= MAX_RECONSUME_TIMES_SINCE:
             limit = sending.max_reconsume_times
         # A group with live queue locks consumes in order; its consumers send here only what they have given up.
-        if sending.reconsume_times > limit or self._locks.holds_any(group_name, now_ns):
-            config = self._topics.ensure_dead_letter(group_name)
-            topic, stored_queue = config.topic_name, 0
-            values = without_timers(values) | {Property.DELAY: "0"}
-        self._check_body(sending)
-        placement = self._admit_message(sending, config, topic, stored_queue, values, origin, now_ms)
-        return msgspec.structs.replace(placement, queue_id=queue_id)
+        return sending.reconsume_times > limit or self._locks.holds_any(group_name, now_ns)
+
+    def _learn(self, config: TopicConfig) -> None:
+        """Remember a topic that no check can fail for."""
+        if self._version is not self._topics.version:
+            self._version = self._topics.version
+            self._queues.clear()
+        settings, topic = self._settings, config.topic_name
+        if not (
+            settings.start_accept_send_request_timestamp
+            or topic.startswith(RETRY_PREFIX)
+            or len(topic) > TOPIC_BYTES_MAX
+            or config.topic_filter_type == MULTI_TAG
+            or (config.order and not settings.broker_permission & WRITE)
+            or CLEANUP_POLICY in config.attributes
+            or QUEUE_TYPE in config.attributes
+        ):
+            self._queues[topic] = max(config.write_queue_nums, config.read_queue_nums)
+
+    def _check_unusual(
+        self, sending: Sending, config: TopicConfig, topic: str, facts: SendFacts, born_host: bytes
+    ) -> int:
+        """The checks that nearly no message can fail; answers the flag to be stored. Raises `Refusal`."""
+        is_delayed_retry = sending.reconsume_times > 0 and level_of(facts.values) > 0
+        self.check_transaction(sending.sys_flag, facts.values, is_delayed_retry=is_delayed_retry)
+        self.check_writable()
+        if len(topic) > TOPIC_BYTES_MAX:
+            allowed = RETRY_TOPIC_BYTES_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_BYTES_MAX
+            if len(topic) > allowed:
+                raise topic_too_long(topic, allowed)
+        if sending.sys_flag & BATCH_BITS or Property.INNER_NUM in facts.values:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the message claims to be an inner batch (sysFlag 0x40 or 0x80, or property INNER_NUM), "
+                "which needs a queue.type=BatchCQ topic; this broker has none",
+            )
+        return self.sys_flag_of(sending.sys_flag, config, born_host) & ~TRANSACTION_MASK
+
+    def identity(
+        self, topic: str, facts: SendFacts, read: Callable[[dict[str, str]], SendIdentity | None]
+    ) -> tuple[SendFacts, SendIdentity | None]:
+        """A message with a unique key, and which send it is, as `read` reads it, when its sender may repeat it. A copy of another message
+        loses the names of that one's send. Raises `Refusal`."""
+        identity = None
+        if facts.marks & ONCE:
+            if facts.marks & (COPY | STAMPED) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                facts = facts.without(ONCE_NAMES)
+            else:
+                identity = read(facts.values)
+        if Property.UNIQ_KEY not in facts.values:
+            facts = facts_of(facts.values | {Property.UNIQ_KEY: self.next_unique_key()})
+        return facts, identity
 
     def place(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        values: dict[str, str],
-        *,
-        now_ms: int,
-        flag: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> tuple[NewMessage, int | None]:
-        """The message as it is stored, with the broker's properties and, with a time to wait for, in a topic for that; and its
-        slot time when it is a timer message that waits.
+        self, topic: str, queue_id: int, body: bytes, facts: SendFacts, due_ms: int | None, now_ms: int,
+        flag: int, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int,
+    ) -> NewMessage:  # fmt: skip
+        """The message as it is stored, with the broker's properties and, with a delay level or a due time, in a topic where it waits.
 
-        `sys_flag` has its host bits. Raises `Refusal` for a level or a time that cannot be had, and sizes.
+        `due_ms` is what `TimerIntake.due_time` said; `sys_flag` has its host bits. Raises `Refusal` for a level that is no number, and
+        sizes. Cost: 1 us, for a message that waits 2.
         """
-        values = self.own.complete(values)
-        level = level_of(values)
-        due_ms: int | None = None
-        slot_ms: int | None = None
-        if level > 0:
-            values = without_timers(values)
+        marks, code, place = facts.marks, None, b""
+        stored_topic, stored_queue = topic, queue_id
+        if marks & LEVEL and (level := level_of(facts.values)) > 0:
+            if marks & (TIMED | PLACED):
+                facts = facts.without(BESIDE_A_LEVEL)
             if level > self.levels.max_level:
                 level = self.levels.max_level
                 self.clamped_count += 1
-                values[Property.DELAY] = str(level)
-            due_ms = self.levels.due_ms(level, now_ms)
-            values[Property.REAL_TOPIC] = topic
-            values[Property.REAL_QID] = str(queue_id)
-            values[Property.DUE_MS] = str(due_ms)
-            topic, queue_id = SCHEDULE_TOPIC, level - 1
-        elif (time := self.timers.time_of(values, now_ms)) is not None:
-            slot_ms = None if time.is_cancel else time.slot_ms
-            stored_topic = self.timers.topic_for(time, now_ms)
-            waiting_values(values, topic, queue_id, time, stored_topic)
-            topic, queue_id = stored_topic, 0
-        try:
-            properties = encode_properties(values)
-        except RecordError as error:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the properties cannot be stored: {error}") from error
-        self.check_sizes(body, properties)
-        tag = values.get(Property.TAGS)
-        message = NewMessage(
-            topic,
-            queue_id,
+                facts = facts_of(facts.values | {Property.DELAY: str(level)})
+            code = self.levels.due_ms(level, now_ms)
+            stored_topic, stored_queue = SCHEDULE_TOPIC, level - 1
+            place = b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02ORBITMQ_DUE_MS\x01%d\x02" % (topic.encode(), queue_id, code)
+        elif due_ms is not None:
+            if marks & PLACED:
+                facts = facts.without(PLACES)
+            stored_topic, place = self.timers.waiting(facts, due_ms, topic, queue_id, now_ms)
+            stored_queue = 0
+        values = facts.values
+        properties = (facts.kept or _encoded(values)) + self.own + place
+        unique_key = values.get(Property.UNIQ_KEY)
+        if len(body) > self.body_bytes_max or len(properties) > PROPERTIES_PLAIN_MAX:
+            room = 0 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else PROPERTIES_ROOM_BYTES
+            if due_ms is not None and unique_key is not None:
+                room += 2 * len(unique_key.encode())
+            self.check_writable()
+            self._check_sizes(body, properties, room)
+        return NewMessage(
+            stored_topic,
+            stored_queue,
             body,
             properties,
             flag,
@@ -285,11 +338,10 @@ class Admission:
             self.store_host,
             reconsume_times,
             0,
-            due_ms if due_ms is not None else tags_code(tag),
-            values.get(Property.UNIQ_KEY),
+            tags_code(values.get(Property.TAGS)) if code is None else code,
+            unique_key,
             values.get(Property.KEYS),
         )
-        return message, slot_ms
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -344,19 +396,9 @@ class Admission:
             sys_flag |= MULTI_TAGS
         return sys_flag
 
-    def _check_body(self, sending: Sending) -> None:
-        if not sending.body:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body")
-
     def check_writable(self) -> None:
         if not self._store.writable:
             raise self._unwritable()
-
-    def _check_topic_length(self, topic: str) -> None:
-        if len(topic) > TOPIC_BYTES_MAX:
-            allowed = RETRY_TOPIC_BYTES_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_BYTES_MAX
-            if len(topic) > allowed:
-                raise topic_too_long(topic, allowed)
 
     def check_transaction(self, sys_flag: int, values: dict[str, str], *, is_delayed_retry: bool) -> None:
         if (sys_flag & TRANSACTION_MASK or is_true(values.get(Property.TRAN_MSG))) and not is_delayed_retry:
@@ -367,14 +409,15 @@ class Admission:
             )
             raise Refusal(ResponseCode.NO_PERMISSION, reason)
 
-    def check_sizes(self, body: bytes, properties: bytes) -> None:
+    def _check_sizes(self, body: bytes, properties: bytes, room: int) -> None:
+        """`room` is how many bytes of properties have to stay free. Raises `Refusal`."""
         if len(body) > self.body_bytes_max:
             raise self.body_too_large(len(body), "body")
-        if len(properties) > PROPERTIES_BYTES_MAX:
+        if len(properties) + room > PROPERTIES_BYTES_MAX:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the properties have {len(properties)} bytes with those of the broker; "
-                f"at most {PROPERTIES_BYTES_MAX} fit into a record",
+                f"the properties have {len(properties)} bytes with those of the broker; at most {PROPERTIES_BYTES_MAX - room} are taken: "
+                f"{PROPERTIES_BYTES_MAX} fit into a record, and {room} stay free for what waiting, retries and dead letters add",
             )
 
     def body_too_large(self, size: int, what: str) -> Refusal:
@@ -382,6 +425,13 @@ class Admission:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the {what} has {size} bytes; this broker takes at most {self.body_bytes_max} (maxMessageSize)",
         )
+
+
+def _encoded(values: dict[str, str]) -> bytes:
+    try:
+        return encode_properties(values)
+    except RecordError as error:
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the properties cannot be stored: {error}") from error
 
 
 def broker_not_writable(settings: BrokerSettings) -> Refusal:
@@ -399,19 +449,6 @@ def topic_too_long(topic: str, allowed: int) -> Refusal:
     return Refusal(
         ResponseCode.MESSAGE_ILLEGAL, f"the topic name has {len(topic)} bytes; a record of it holds at most {allowed}"
     )
-
-
-def level_of(values: dict[str, str]) -> int:
-    """The delay level a message asks for; 0 is none. Raises `Refusal` when it is no number."""
-    text = values.get(Property.DELAY)
-    if text is None:
-        return 0
-    try:
-        if len(text) <= 11 and "_" not in text:
-            return int(text)
-    except ValueError:
-        pass
-    raise Refusal(ResponseCode.SYSTEM_ERROR, f"the delay level (property DELAY) is a number, not {text[:32]!r}")
 
 
 def check_attributes(config: TopicConfig, values: dict[str, str]) -> None:

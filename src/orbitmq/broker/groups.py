@@ -5,37 +5,32 @@ Source: RocketMQ broker, subscription groups; `config/subscriptionGroup.json`.
 Rules of this file
 1. Built-in groups always exist. An unknown group is made at first sight when the settings or its name allow it.
 2. `known` never creates; `get` may.
-3. Saving follows the topic table: dirty tables are written at the end of the loop turn, before its answers leave.
+3. Saving follows the topic table: on a thread, before the answer to what changed it leaves.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable, Mapping
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TableFile
-from orbitmq.broker.versions import next_version
+from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
 from orbitmq.clock import Clock
-from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.broker import FORBIDDEN_PAIRS_MAX, GROUP_CONFIG_BYTES_MAX, GROUPS_MAX
 from orbitmq.protocol.names import BUILT_IN_GROUPS, group_name_problem, is_system_group, topic_name_problem
-from orbitmq.protocol.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from orbitmq.protocol.remoting.commands import ResponseCode
 
 READING_FORBIDDEN = 0b100
 """The bit of a forbidden mask that stops reading; what RocketMQ 5.3 writes."""
 
 
-class GroupTable:
+class GroupTable(SavedTable):
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
+        super().__init__(file, clock)
         self._settings = settings
-        self._file = file
-        self._clock = clock
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
-        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
-        self.dirty = False
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -46,22 +41,15 @@ class GroupTable:
         if document is None:
             self.dirty = True
             return
-        try:
-            saved = msgspec.convert(document, SubscriptionGroupWrapper, strict=False)
-        except msgspec.ValidationError as error:
-            raise StoreDamagedError(
-                f"subscriptionGroup.json is JSON but not a group table: {error}",
-                remedy="repair it, or restore its .bak",
-            ) from error
+        saved = read_table(document, SubscriptionGroupWrapper, "subscriptionGroup.json", "a group table")
         self._groups.update(saved.subscription_group_table)
         self._forbidden = saved.forbidden_table
         self.version = saved.data_version
 
-    def save(self) -> None:
-        """Write the table if it changed since the last save. Raises `OSError`; the table then stays dirty."""
-        if self.dirty:
-            self._file.save(msgspec.to_builtins(self.wrapper()))
-            self.dirty = False
+    def _frozen(self) -> Callable[[], Mapping[str, object]]:
+        groups, version = dict(self._groups), self.version
+        forbidden = {group: dict(table) for group, table in self._forbidden.items()}
+        return lambda: {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": groups}
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -150,7 +138,3 @@ class GroupTable:
         else:
             self._forbidden.pop(group, None)
         self._changed()
-
-    def _changed(self) -> None:
-        self.version = next_version(self.version, self._clock.now_ms())
-        self.dirty = True

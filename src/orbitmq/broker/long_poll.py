@@ -20,10 +20,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from orbitmq.limits.broker import HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
-
-SAFETY_CHECK_NS = 5_000_000_000
-"""Every held pull is compared with the queue's maximum offset this often, whatever arrivals said."""
+from orbitmq.limits.broker import HELD_CHECK_NS, HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
 
 Request = TypeVar("Request")
 QueueKey = tuple[str, int]
@@ -82,7 +79,7 @@ class LongPolls(Generic[Request]):
         else:
             waiting.append(held)
         if self._held_count == 0:
-            self._next_safety_check_ns = now_ns + SAFETY_CHECK_NS
+            self._next_safety_check_ns = now_ns + HELD_CHECK_NS
         self._held_count += 1
         self._by_owner.setdefault(owner, {})[number] = held
         heapq.heappush(self._deadlines, (held.deadline_ns, number, held))
@@ -118,7 +115,7 @@ class LongPolls(Generic[Request]):
                 expired.append(held)
         self._let_go(expired)
         if self._held_count and now_ns >= self._next_safety_check_ns:
-            self._next_safety_check_ns = now_ns + SAFETY_CHECK_NS
+            self._next_safety_check_ns = now_ns + HELD_CHECK_NS
             for key, waiting in list(self._by_queue.items()):
                 end = max_offset(*key)
                 # Beyond the held offset, or below it after a truncation: both change the answer.

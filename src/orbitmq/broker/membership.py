@@ -11,13 +11,12 @@ Source: RocketMQ broker, heartbeats and order locks; remoting, membership.
 
 from __future__ import annotations
 
-from orbitmq.broker.clients import ClientRegistry, Identity
-from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.queue_locks import QueueLocks
+from collections.abc import Mapping
+
+from orbitmq.broker.clients import Identity
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TopicTable
-from orbitmq.clock import Clock
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.broker import CLIENT_ID_CHARS_MAX
 from orbitmq.limits.wire import GROUP_CHARS_MAX
@@ -31,27 +30,52 @@ from orbitmq.protocol.remoting.bodies import (
     LockBatchRequest,
     LockBatchResponse,
 )
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 
+CLIENTS = "client expiry"
+"""Name of the wake-up that lets silent clients go."""
 
-class MembershipProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: GroupTable,
-        clients: ClientRegistry,
-        locks: QueueLocks,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._locks = locks
-        self._clock = clock
+
+class MembershipProcessor(Room):
+    def __init__(self, core: BrokerCore) -> None:
+        self._settings = core.settings
+        self._topics = core.topics
+        self._groups = core.groups
+        self._clients = core.clients
+        self._locks = core.locks
+        self._clock = core.clock
+        self._deadlines = core.deadlines
+        core.deadlines.define(CLIENTS, self._expire)
+
+    # --- as a room of the broker --------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        code = RequestCode
+        return {
+            code.HEART_BEAT: self.heartbeat,
+            code.UNREGISTER_CLIENT: self.unregister,
+            code.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
+            code.CHECK_CLIENT_CONFIG: self.check_client,
+            code.LOCK_BATCH_MQ: self.lock,
+            code.UNLOCK_BATCH_MQ: self.unlock,
+        }
+
+    def arm(self, now_ns: int) -> None:
+        self._deadlines.move(CLIENTS, self._clients.next_expiry_ns())
+
+    def peer_closed(self, peer: Peer) -> None:
+        self._clients.peer_closed(peer)
+
+    def facts(self) -> Mapping[str, object]:
+        return {"orbitmqExpiredClients": self._clients.expired_count}
+
+    def _expire(self) -> None:
+        for peer in self._clients.expire(self._clock.monotonic_ns()):
+            peer.close(f"no heartbeat for {self._settings.channel_expired_timeout_ms} ms")
+
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def heartbeat(self, command: Command, peer: Peer) -> Command:
         heartbeat = HeartbeatData.decode(bytes(command.body))

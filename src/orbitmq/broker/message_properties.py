@@ -1,16 +1,25 @@
-"""The properties of one message on its way into the store: what the sender wrote and what the broker adds.
+"""The properties of one message on its way into the store: what the sender wrote, read once, and what the broker adds.
 
 Rules of this file
-1. Reading follows the tolerant rules of `protocol.properties`. A text that needs no tolerance can be stored as it is.
+1. Reading follows the tolerant rules of `protocol.properties`. A text that needs no tolerance and says nothing that the sender may
+   not say is stored as it is.
 2. Broker properties win over the sender's: MSG_REGION, TRACE_ON and CLUSTER are ours, POP_CK and our own properties never
    come from a client.
+3. Whoever decides about a message asks its marks first: one look instead of a dictionary's for each name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
-from orbitmq.protocol.properties import Property, encode_properties
+import msgspec
+
+from orbitmq.broker.idempotence.identity import COPY_NAMES, ONCE_NAMES, STAMPS
+from orbitmq.broker.refusal import Refusal
+from orbitmq.protocol.batches import BatchRow
+from orbitmq.protocol.properties import Property, decode_properties, encode_properties, marked_properties
+from orbitmq.protocol.remoting.commands import ResponseCode
 
 OVERRIDDEN: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
 DROPPED: Final = frozenset(
@@ -21,15 +30,89 @@ DROPPED: Final = frozenset(
         Property.REAL_UNIQ_KEY,
         Property.RUN,
         Property.FAR,
-        Property.FAR_TABLE,
     }
 )
-TIMERS: Final = frozenset({Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS})
+DELAYS: Final = frozenset({Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS})
+TIMERS: Final = DELAYS | {Property.TIMER_DELIVER_MS}
+PLACES: Final = frozenset({Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.REAL_QID})
+"""What a message says that waits for its time."""
+NOT_STORED: Final = frozenset({Property.TRAN_MSG, Property.INNER_NUM})
 
-NEEDS_THOUGHT: Final = (
-    OVERRIDDEN | DROPPED | TIMERS | frozenset({Property.DELAY, Property.TRAN_MSG, Property.INNER_NUM})
-)
-"""A message with none of these is stored as sent, with the broker's own properties behind."""
+OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY = (1 << bit for bit in range(10))
+"""Marks: what a name, or one of several names, among the properties of a message is about."""
+TIMED: Final = STATED | DELAYED
+
+MARKS: Final[dict[str, int]] = {
+    **dict.fromkeys(OVERRIDDEN | DROPPED, OURS),
+    **dict.fromkeys(STAMPS, OURS | STAMPED),
+    Property.DELAY: LEVEL,
+    Property.TIMER_DELIVER_MS: STATED,
+    **dict.fromkeys(DELAYS, DELAYED),
+    **dict.fromkeys(PLACES, PLACED),
+    Property.TIMER_DEL_UNIQKEY: CANCEL,
+    **dict.fromkeys(NOT_STORED, REFUSED),
+    **dict.fromkeys(ONCE_NAMES, ONCE),
+    **dict.fromkeys(COPY_NAMES, COPY),
+}
+
+DECIDED_HERE: Final = OVERRIDDEN | DROPPED | TIMERS | NOT_STORED | {Property.DELAY}
+"""Names by which a sender asks for more than storing, or that are the broker's."""
+
+
+class SendFacts(msgspec.Struct, gc=False):
+    """What a message says of itself. `kept` is the sender's text as stored bytes, None where they have to be written from `values`."""
+
+    values: dict[str, str]
+    marks: int
+    kept: bytes | None = None
+
+    def without(self, names: Collection[str]) -> SendFacts:
+        """The same message without some of its properties."""
+        return facts_of({name: value for name, value in self.values.items() if name not in names})
+
+
+def read_facts(text: str) -> SendFacts:
+    """What the property text of a request says. Cost: 0.7 us for five properties."""
+    found = marked_properties(text, MARKS)
+    if found is None:
+        return facts_of(decode_properties(text))
+    values, marks = found
+    if marks & OURS or not text.isascii() or not text:
+        return facts_of(values)
+    return SendFacts(values, marks, (text if text[-1] == "\x02" else text + "\x02").encode())
+
+
+def row_facts(row: BatchRow) -> SendFacts:
+    """What a message of a batch says."""
+    _, _, properties, values, marks = row
+    if values is None:
+        return facts_of(decode_properties(properties))
+    if marks & OURS or not properties:
+        return facts_of(values)
+    return SendFacts(values, marks, properties if properties[-1] == 2 else properties + b"\x02")
+
+
+def facts_of(values: dict[str, str]) -> SendFacts:
+    """The same of properties that were read before; what no sender may say is left out."""
+    marks = 0
+    for name in MARKS.keys() & values.keys():
+        marks |= MARKS[name]
+    if marks & OURS:
+        values = {name: value for name, value in values.items() if not MARKS.get(name, 0) & OURS}
+    return SendFacts(values, marks)
+
+
+def level_of(values: dict[str, str]) -> int:
+    """The delay level a message asks for; 0 is none. Raises `Refusal` when it is no number."""
+    text = values.get(Property.DELAY)
+    if text is None:
+        return 0
+    try:
+        if len(text) <= 11 and "_" not in text:
+            return int(text)
+    except ValueError:
+        pass
+    raise Refusal(ResponseCode.SYSTEM_ERROR, f"the delay level (property DELAY) is a number, not {text[:32]!r}")
 
 
 def is_true(text: str | None) -> bool:
@@ -40,29 +123,15 @@ def is_true(text: str | None) -> bool:
 def waits_for_flush(values: dict[str, str]) -> bool:
     """Whether the sender waits for flush and replication; absent means yes."""
     wait = values.get(Property.WAIT)
-    return wait is None or is_true(wait)
+    return wait is None or wait == "true" or is_true(wait)
 
 
-class BrokerProperties:
-    """What this broker adds to every message."""
-
-    def __init__(self, region: str, trace_on: bool, cluster: str) -> None:
-        self.values: Final = {
+def broker_properties(region: str, trace_on: bool, cluster: str) -> bytes:
+    """What this broker adds to every message, as stored bytes."""
+    return encode_properties(
+        {
             Property.MSG_REGION: region,
             Property.TRACE_ON: "true" if trace_on else "false",
             Property.CLUSTER: cluster,
         }
-        self.encoded: Final = encode_properties(self.values)
-
-    def complete(self, values: dict[str, str]) -> dict[str, str]:
-        """A sender's properties with ours in place and without what clients may not set. The argument is not changed."""
-        completed = {name: value for name, value in values.items() if name not in DROPPED}
-        completed.update(self.values)
-        return completed
-
-
-def without_timers(values: dict[str, str]) -> dict[str, str]:
-    """Properties without a wish for a time; the same object when there is none."""
-    if TIMERS.isdisjoint(values):
-        return values
-    return {name: value for name, value in values.items() if name not in TIMERS}
+    )

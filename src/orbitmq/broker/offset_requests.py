@@ -2,9 +2,10 @@
 
 Rules of this file
 1. Questions about a queue never fail: an unknown topic or queue has offset 0 and time -1.
-2. A stored offset may go backwards, or lie beyond the end of its queue: it is stored as it is, as with RocketMQ. One
+2. An offset of a queue that does not exist is refused: RocketMQ stores it, and anybody could fill the table.
+3. A stored offset may go backwards, or lie beyond the end of its queue: it is stored as it is, as with RocketMQ. One
    beyond the end is counted and logged: its next pull is sent back to the end, and what arrives in between is skipped.
-3. A group without an offset on a young queue begins at 0, also while the queue is still empty: the client would else ask
+4. A group without an offset on a young queue begins at 0, also while the queue is still empty: the client would else ask
    for the maximum and could skip a message that arrives in between.
 
 Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
@@ -13,52 +14,86 @@ Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.limits.broker import NOTED_OFFSETS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.store.store import MessageStore
 
 logger = logging.getLogger("orbitmq.broker")
+
+OFFSETS = "consumer offsets"
+"""Name of the wake-up that saves them."""
 
 NO_OFFSET = -1
 """What the admin tools send as `offset` when they mean none."""
 
 
-class OffsetProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        store: MessageStore,
-        *,
-        young_bytes: int,
-        wake_reset: Callable[[str, str, int], None],
-    ) -> None:
-        """A queue is young while its first message lies at most `young_bytes` from the end of the log.
+class OffsetProcessor(Room):
+    def __init__(self, core: BrokerCore, *, wake_reset: Callable[[str, str, int], None]) -> None:
+        """A queue is young while its first message lies at most `core.young_bytes` from the end of the log.
 
         `wake_reset` (group, topic, queue id) is called after each reset, for pulls of that group that are waiting.
         """
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._store = store
-        self._young_bytes = young_bytes
+        self._settings = core.settings
+        self._topics = core.topics
+        self._groups = core.groups
+        self._offsets = core.offsets
+        self._store = core.store
+        self._deadlines = core.deadlines
+        self._worker = core.facilities.worker
+        self._young_bytes = core.young_bytes
         self._wake_reset = wake_reset
         self._noted: set[str] = set()
+        self._saving = False
+        core.deadlines.define(OFFSETS, self._save)
+
+    # --- as a room of the broker --------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        code = RequestCode
+        return {
+            code.QUERY_CONSUMER_OFFSET: self.query,
+            code.UPDATE_CONSUMER_OFFSET: self.update,
+            code.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            code.GET_MAX_OFFSET: self.maximum,
+            code.GET_MIN_OFFSET: self.minimum,
+            code.GET_EARLIEST_MSG_STORETIME: self.earliest,
+            code.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            code.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+        }
+
+    def arm(self, now_ns: int) -> None:
+        if self._offsets.dirty and not self._saving:
+            self._deadlines.arm(OFFSETS, now_ns + self._settings.flush_consumer_offset_interval_ms * 1_000_000)
+
+    def facts(self) -> Mapping[str, object]:
+        return {
+            "orbitmqOffsetsNotKept": self._offsets.refused_count,
+            "orbitmqOffsetsBeyondEnd": self._offsets.beyond_end_count,
+        }
+
+    def close(self) -> None:
+        if self._offsets.dirty:
+            self._save()
+
+    def _save(self) -> None:
+        """Hand a snapshot to the worker; the table is dirty again when that fails."""
+        self._saving = True
+        self._worker.submit(self._offsets.snapshot(), self._saved)
+
+    def _saved(self, result: object) -> None:
+        self._saving = False
+        if isinstance(result, BaseException):
+            logger.error("consumer offsets could not be saved: %s; they are tried again", result)
+            self._offsets.dirty = True
 
     # --- offsets of groups ------------------------------------------------------------------------------------------
 
@@ -85,12 +120,20 @@ class OffsetProcessor:
         group, topic = command.text("consumerGroup"), command.text("topic")
         if self._groups.known(group) is None:
             raise group_missing(group)
-        if self._topics.get(topic) is None:
+        config = self._topics.get(topic)
+        if config is None:
             raise topic_missing(topic)
         queue_id, offset = command.optional_integer("queueId"), command.optional_integer("commitOffset")
         if queue_id is None or offset is None:
             missing = "queueId" if queue_id is None else "commitOffset"
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"the request has no {missing} (topic {topic!r})", {})
+        queues_count = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < queues_count and self._store.queues.get(topic, queue_id) is None:
+            raise Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {queue_id} of topic {topic!r} does not exist: it has {queues_count} queues",
+                {},
+            )
         if offset > self._store.max_offset(topic, queue_id):
             self._note_beyond_end(group, topic, queue_id, offset)
         if self._offsets.commit(group, topic, queue_id, offset):

@@ -6,42 +6,60 @@ Rules of this file
 1. An offset is the next queue offset to consume. Going backwards is accepted: it is how offsets are reset.
 2. A pending reset wins over commits: until the next pull has taken it, commits for its queue are ignored.
 3. Nothing here expires by itself; offsets go with their topic or their group.
-4. Commits only mark the table dirty; it is saved every few seconds and at the end. A crash therefore repeats messages,
-   it never skips any.
+4. Commits only mark the table dirty; it is saved every few seconds and at the end. The file is synced when the log may
+   not be: a start cuts what lies beyond the recovered queues, and a consumer that lives on with such an offset is taken back to their
+   end by its first pull. A crash therefore repeats messages, it never skips any.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TableFile
+from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
 from orbitmq.broker.versions import next_version
 from orbitmq.clock import Clock
-from orbitmq.errors import StoreDamagedError
-from orbitmq.limits.broker import OFFSET_QUEUES_MAX
+from orbitmq.limits.broker import CUT_OFFSETS_LOGGED_MAX, OFFSET_QUEUES_MAX
 from orbitmq.protocol.remoting.bodies import DataVersion
 
+logger = logging.getLogger("orbitmq.broker")
+
 _Test = Callable[[str, str], bool]
+
+QueueEnd = Callable[[str, int], int | None]
+"""(topic, queue id) -> the offset that its next message gets; None for a queue that nobody knows."""
 
 SEPARATOR = "@"
 """Between topic and group in a key; neither name can contain it."""
 
 
-class OffsetTable:
+class CutOffset(NamedTuple):
+    """A saved offset that lay beyond the end of its queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    saved: int
+    end: int
+
+
+class OffsetTable(SavedTable):
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
-        self._file = file
-        self._clock = clock
+        super().__init__(file, clock)
         self._version_step = settings.consumer_offset_update_version_step
         self._commits_to_version = self._version_step
         self._offsets: dict[str, dict[int, int]] = {}
+        self._unshared: set[str] = set()
+        """Keys of `_offsets` whose queues no snapshot has; the others are copied before they change."""
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
+        self._unseen: dict[str, dict[int, int]] = {}
+        """Queues that no pull of the group has come to since the crash before this start, with the end that was recovered."""
         self._queue_count = 0
-        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
-        self.dirty = False
         self.refused_count = 0
         self.beyond_end_count = 0
         """Commits of offsets that their queues have not reached."""
@@ -53,40 +71,66 @@ class OffsetTable:
         document = self._file.load()
         if document is None:
             return
-        try:
-            saved = msgspec.convert(document, _OffsetsFile, strict=False)
-        except msgspec.ValidationError as error:
-            raise StoreDamagedError(
-                f"consumerOffset.json is JSON but not an offset table: {error}", remedy="repair it, or restore its .bak"
-            ) from error
+        saved = read_table(document, _OffsetsFile, "consumerOffset.json", "an offset table")
         self._offsets = saved.offset_table
         self._queue_count = sum(map(len, self._offsets.values()))
         if saved.data_version is not None:
             self.version = saved.data_version
 
-    def save(self) -> None:
-        """Write the table if it changed since the last save. Raises `OSError`; the table then stays dirty."""
-        if self.dirty:
-            self._file.save(self.document())
-            self.dirty = False
+    def cut(self, queue_end: QueueEnd, only_topic: str | None = None) -> list[CutOffset]:
+        """Cut every offset beyond the end of its queue to that end, and say so; those of unknown queues stay.
 
-    def snapshot(self) -> Callable[[], None]:
-        """A job that writes the table as it is now, for another thread. The table counts as saved at once: whoever runs
-        the job sets `dirty` again when it fails. One job at a time."""
-        document = self.document()
-        self.dirty = False
-        return lambda: self._file.save(document)
+        Such an offset speaks of messages that a crash took, or that went with an earlier topic of that name: without the
+        cut the group would skip as many of those that come.
+        """
+        cut: list[CutOffset] = []
+        for key, queues in self._offsets.items():
+            topic, group = _split(key)
+            if only_topic is not None and topic != only_topic:
+                continue
+            for queue_id, saved in queues.items():
+                end = queue_end(topic, queue_id)
+                if end is not None and saved > end:
+                    cut.append(CutOffset(group, topic, queue_id, saved, end))
+        for group, topic, queue_id, _, end in cut:
+            self._store(f"{topic}@{group}", queue_id, end)
+        for group, topic, queue_id, saved, end in cut[:CUT_OFFSETS_LOGGED_MAX]:
+            logger.warning(
+                "the offset of group %s on queue %d of %s was saved as %d, beyond the queue's end: cut to %d",
+                group, queue_id, topic, saved, end, extra={"event": "offset_cut"},
+            )  # fmt: skip
+        if len(cut) > CUT_OFFSETS_LOGGED_MAX:
+            logger.warning(
+                "%d saved offsets lay beyond the ends of their queues and were cut; %d of them are named above",
+                len(cut), CUT_OFFSETS_LOGGED_MAX, extra={"event": "offset_cut"},
+            )  # fmt: skip
+        return cut
+
+    def expect_survivors(self, recovered_end: QueueEnd) -> None:
+        """After a crash: the next pull for each saved offset may come from a consumer that has read what the crash took."""
+        for key, queues in self._offsets.items():
+            topic, _ = _split(key)
+            ends = {queue_id: end for queue_id in queues if (end := recovered_end(topic, queue_id)) is not None}
+            if ends:
+                self._unseen[key] = ends
+
+    def topics_beyond(self, queue_end: QueueEnd) -> set[str]:
+        """Topics with an offset on a queue that nobody knows."""
+        return {
+            topic
+            for (topic, _), queues in ((_split(key), queues) for key, queues in self._offsets.items())
+            if any(queue_end(topic, queue_id) is None for queue_id in queues)
+        }
+
+    def _frozen(self) -> Callable[[], Mapping[str, object]]:
+        """As of `SavedTable`. 0.02 us for each pair of topic and group; its queues are copied when one of them changes, 0.2 us."""
+        version, offsets = self.version, self._offsets.copy()
+        self._unshared = set()
+        return lambda: _document(version, offsets)
 
     def document(self) -> Mapping[str, object]:
         """The table as the file holds it; also the body of a slave's request for it."""
-        return {
-            "dataVersion": msgspec.to_builtins(self.version),
-            "groupTopicMap": {group: sorted(topics) for group, topics in sorted(self._topics_by_group().items())},
-            "offsetTable": {
-                key: {str(queue): offset for queue, offset in sorted(queues.items())}
-                for key, queues in sorted(self._offsets.items())
-            },
-        }
+        return _document(self.version, self._offsets)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -126,6 +170,7 @@ class OffsetTable:
         key = f"{topic}@{group}"
         if self._store(key, queue_id, target):
             self._resets.setdefault(key, {})[queue_id] = target
+            self._unseen.get(key, {}).pop(queue_id, None)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset of this queue, which is then done with."""
@@ -139,6 +184,20 @@ class OffsetTable:
         if not queues:
             del self._resets[key]
         return target
+
+    def take_back(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Where a group's first pull of a queue after a crash has to begin instead of at `offset`, which lies beyond what was
+        recovered: it was reached in messages that are gone, and those that have these numbers now were never read."""
+        if not self._unseen:
+            return None
+        key = f"{topic}@{group}"
+        queues = self._unseen.get(key)
+        if queues is None:
+            return None
+        end = queues.pop(queue_id, None)
+        if not queues:
+            del self._unseen[key]
+        return end if end is not None and offset > end else None
 
     # --- views and removal ------------------------------------------------------------------------------------------
 
@@ -174,10 +233,11 @@ class OffsetTable:
                 self.refused_count += 1
                 return False
             self._queue_count += 1
-            if queues is None:
-                queues = self._offsets[key] = {}
         elif queues[queue_id] == offset:
             return True
+        if queues is None or key not in self._unshared:
+            queues = self._offsets[key] = {} if queues is None else queues.copy()
+            self._unshared.add(key)
         queues[queue_id] = offset
         self.dirty = True
         self._commits_to_version -= 1
@@ -187,18 +247,26 @@ class OffsetTable:
         return True
 
     def _drop(self, gone: _Test) -> None:
-        for table in (self._offsets, self._pulled, self._resets):
+        for table in (self._offsets, self._pulled, self._resets, self._unseen):
             for key in [key for key in table if gone(*_split(key))]:
                 queues = table.pop(key)
                 if table is self._offsets:
                     self._queue_count -= len(queues)
                     self.dirty = True
 
-    def _topics_by_group(self) -> dict[str, set[str]]:
-        topics: dict[str, set[str]] = {}
-        for topic, group in map(_split, self._offsets):
-            topics.setdefault(group, set()).add(topic)
-        return topics
+
+def _document(version: DataVersion, offsets: Mapping[str, dict[int, int]]) -> Mapping[str, object]:
+    topics: dict[str, list[str]] = {}
+    for topic, group in map(_split, offsets):
+        topics.setdefault(group, []).append(topic)
+    return {
+        "dataVersion": msgspec.to_builtins(version),
+        "groupTopicMap": {group: sorted(names) for group, names in sorted(topics.items())},
+        "offsetTable": {
+            key: {str(queue): offset for queue, offset in sorted(queues.items())}
+            for key, queues in sorted(offsets.items())
+        },
+    }
 
 
 class _OffsetsFile(msgspec.Struct, rename="camel"):

@@ -6,39 +6,39 @@ Rules of this file
    finds.
 3. Committing an offset with a pull, and recording where it ended, happen on the first run only.
 4. A reset answers what is held of its group at once: a pull that waits for an offset beyond the target waits in vain.
-5. Every answer with code 0, 19, 20 or 21 carries the whole response header: clients un-box it unseen.
+5. Messages that cannot be read are an error that the client hears of, with the reason; its offset stays where it is.
+6. Every answer with code 0, 19, 20 or 21 carries the whole response header: clients un-box it unseen.
 
 Source: RocketMQ broker, pull path; remoting, PULL_MESSAGE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+import logging
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from orbitmq.broker.clients import ClientRegistry
-from orbitmq.broker.counting.statistics import Statistics
-from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.cold_pulls import ColdPulls
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.long_poll import LongPolls
-from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import READ, TopicTable
-from orbitmq.clock import Clock
-from orbitmq.errors import ProtocolError
+from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.tag_tests import TagTests
+from orbitmq.broker.topics import READ
+from orbitmq.errors import JobRefusedError
 from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX
-from orbitmq.limits.wire import FILTER_CACHED_CHARS_MAX, FILTERS_CACHED_MAX
-from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.names import is_system_group
 from orbitmq.protocol.remoting.bodies import ConsumeType
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.reading import GetResult, GetStatus
-from orbitmq.store.store import MessageStore
+from orbitmq.store.reads import ReadProblem
+
+logger = logging.getLogger("orbitmq.broker")
 
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull request's sysFlag."""
@@ -53,6 +53,9 @@ FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDD
 """Values of the response field `forbiddenType`."""
 
 TAG = "TAG"
+
+HELD = "held pulls"
+"""Name of the wake-up that ends pulls which were held long enough."""
 
 CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -82,34 +85,59 @@ class Pull(msgspec.Struct, gc=False):
     group_sys_flag: int
 
 
-class PullProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        clients: ClientRegistry,
-        store: MessageStore,
-        clock: Clock,
-        statistics: Statistics,
-        *,
-        count_max: int,
-        bytes_max: int,
-    ) -> None:
-        """`count_max` and `bytes_max` bound one answer, whatever the client asks for; one message is always given."""
+class PullProcessor(Room):
+    def __init__(self, core: BrokerCore) -> None:
+        """Takes over the store's arrivals."""
+        store, settings = core.store, core.settings
         self.held: LongPolls[Pull] = LongPolls(self._run_again)
+        self.cold: ColdPulls[Pull] = ColdPulls(self._run_again)
+        self._tag_tests = TagTests()
         self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
+        self._topics = core.topics
+        self._groups = core.groups
+        self._offsets = core.offsets
+        self._clients = core.clients
         self._store = store
-        self._clock = clock
-        self._statistics = statistics
-        self._count_max = count_max
-        self._bytes_max = bytes_max
+        self._clock = core.clock
+        self._statistics = core.statistics
+        self._deadlines = core.deadlines
+        # Bounds of one answer, whatever the client asks for; one message is always given.
+        self._count_max = store.settings.max_transfer_count_on_message_in_memory
+        self._bytes_max = store.settings.max_transfer_bytes_on_message_in_memory
         self._wait_limit_ns = settings.wait_time_ms_in_pull_queue * 1_000_000
+        core.deadlines.define(HELD, self._check_held)
+        store.arrival = self._arrived
+
+    # --- as a room of the broker --------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def arm(self, now_ns: int) -> None:
+        self._deadlines.move(HELD, self.held.next_at_ns())
+
+    def peer_closed(self, peer: Peer) -> None:
+        self.held.drop_owner(peer)
+        self.cold.drop(peer)
+
+    def facts(self) -> Mapping[str, object]:
+        return {"orbitmqPullsNotHeld": self.held.refused_count}
+
+    def close(self) -> None:
+        self.held.release_all()
+
+    def _check_held(self) -> None:
+        self.held.check(self._clock.monotonic_ns(), self._store.max_offset)
+
+    def _arrived(self, entries: Sequence[Dispatched]) -> None:
+        if not len(self.held):
+            return
+        waited_for = self.held.queues
+        for entry in entries:
+            if (entry.topic, entry.queue_id) in waited_for and entry.has_queue_unit:
+                self._arrived_in(entry.topic, entry.queue_id, entry.queue_offset + 1, entry.tags_code)
+
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def pull(self, command: Command, peer: Peer) -> Command | None:
         now_ns = self._clock.monotonic_ns()
@@ -122,18 +150,23 @@ class PullProcessor:
             )
         pull = self._check(command, peer)
         sys_flag = command.int32("sysFlag")
-        target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id)
+        offsets = self._offsets
+        target = offsets.take_reset(pull.group, pull.topic, pull.queue_id)
+        if target is None:
+            target = offsets.take_back(pull.group, pull.topic, pull.queue_id, pull.offset)
         if target is not None:
             return self._answer_reset(pull, target)
         if sys_flag & COMMIT_OFFSET:
             self._offsets.commit(pull.group, pull.topic, pull.queue_id, command.integer("commitOffset"))
-        result = self._get(pull)
+        try:
+            result = self._get(pull)
+        except OSError as error:
+            return self._answer_unread(pull, error)
         self._offsets.pulled(pull.group, pull.topic, pull.queue_id, result.next_offset)
         if result.status is GetStatus.FOUND:
             self._deliver(pull, result)
             return None
-        code = _code(result.status, pull.offset)
-        if code is ResponseCode.PULL_NOT_FOUND and sys_flag & SUSPEND:
+        if sys_flag & SUSPEND and _code(result.status, pull.offset) is ResponseCode.PULL_NOT_FOUND:
             settings = self._settings
             wait_ms = settings.short_polling_time_ms
             if settings.long_polling_enable:
@@ -143,10 +176,9 @@ class PullProcessor:
                 now_ns=now_ns, wait_ms=wait_ms, accepts=pull.accepts, owner=peer,
             ):  # fmt: skip
                 return None
-        self._statistics.count_missed()
-        return self._answer(pull, code, result, result.status.name)
+        return self._answer_missed(pull, result)
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+    def _arrived_in(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
         """A message became visible; see `LongPolls.arrived`."""
         if self._settings.long_polling_enable:
             self.held.arrived(topic, queue_id, next_offset, tags_code)
@@ -171,30 +203,80 @@ class PullProcessor:
         return self._store.get(pull.topic, pull.queue_id, pull.offset, pull.max_count, pull.max_bytes, pull.accepts)
 
     def _run_again(self, pull: Pull) -> None:
-        """The second and last run of a pull that was held."""
-        result = self._get(pull)
+        """A later run of a pull that was held, or waited to be read. Raises nothing: whoever let it go has others to let go."""
+        try:
+            self._answer_again(pull)
+        except Exception as error:
+            self._answer_failed(pull, error)
+
+    def _answer_again(self, pull: Pull) -> None:
+        """When its connection takes answers."""
+        if not pull.peer.writable and self.cold.wait(pull):
+            return
+        try:
+            result = self._get(pull)
+        except OSError as error:
+            pull.peer.send(self._answer_unread(pull, error))
+            return
         if result.status is GetStatus.FOUND:
             self._deliver(pull, result)
             return
-        self._statistics.count_missed()
-        pull.peer.send(self._answer(pull, _code(result.status, pull.offset), result, result.status.name))
+        pull.peer.send(self._answer_missed(pull, result))
 
     def _deliver(self, pull: Pull, result: GetResult) -> None:
         """Answer with records: at once when they are warm, after the worker has read and verified them when not."""
-        if result.cold:
-            self._store.read_cold(result, lambda read: self._deliver_read(pull, read, cold=True))
-        else:
+        if not result.cold:
             self._deliver_read(pull, result)
+        elif self.cold.begin(pull.peer):
+            self._store.read_cold(result, lambda read: self._deliver_cold(pull, read))
+        elif not self.cold.wait(pull):
+            self._statistics.busy_count += 1
+            remark = "[PCBUSY_CLEAN_QUEUE]broker busy: too many pulls wait for old messages"
+            pull.peer.send(_problem(pull, ResponseCode.SYSTEM_BUSY, remark))
+
+    def _deliver_cold(self, pull: Pull, read: GetResult | ReadProblem) -> None:
+        """What the worker has read, or why it has not. Raises nothing."""
+        try:
+            self._answer_cold(pull, read)
+        except Exception as error:
+            self._answer_failed(pull, error)
+        finally:
+            self.cold.end(pull.peer)
+
+    def _answer_cold(self, pull: Pull, read: GetResult | ReadProblem) -> None:
+        if isinstance(read, OSError | JobRefusedError):
+            pull.peer.send(self._answer_unread(pull, read))
+        elif read.status is GetStatus.FOUND:
+            self._deliver_read(pull, read, cold=True)
+        else:
+            pull.peer.send(self._answer_missed(pull, read))
+
+    def _answer_failed(self, pull: Pull, error: Exception) -> None:
+        """A defect: its pull is answered, and harms no other."""
+        self._statistics.failed_handler_count += 1
+        logger.error("a pull of %s from %s failed", pull.topic, pull.peer.address, exc_info=error)
+        pull.peer.send(_problem(pull, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+
+    def _answer_unread(self, pull: Pull, error: ReadProblem) -> Command:
+        """Nothing is passed over: the client is told, and asks for the same messages again."""
+        where = f"{pull.topic}/{pull.queue_id} cannot be read from offset {pull.offset} on"
+        code = ResponseCode.SYSTEM_ERROR
+        if isinstance(error, JobRefusedError):
+            self._statistics.busy_count += 1
+            code = ResponseCode.SYSTEM_BUSY
+        else:
+            logger.error("%s: %s", where, error)
+        return _problem(pull, code, f"{where}: {error}")
 
     def _deliver_read(self, pull: Pull, result: GetResult, *, cold: bool = False) -> None:
         self._statistics.pulled(
             pull.topic, pull.group, result.count, result.bytes_total, self._clock.monotonic_ns(), cold=cold
         )
-        answer = self._answer(pull, _code(result.status, pull.offset), result, result.status.name)
-        pull.peer.send_parts(answer, result.records)
+        pull.peer.send_parts(_answer_of(pull, result), result.records)
 
-    def _answer(self, pull: Pull, code: ResponseCode, result: GetResult, remark: str) -> Command:
-        return _answer(pull, code, remark, result.next_offset, result.min_offset, result.max_offset)
+    def _answer_missed(self, pull: Pull, result: GetResult) -> Command:
+        self._statistics.count_missed()
+        return _answer_of(pull, result)
 
     def _answer_reset(self, pull: Pull, target: int) -> Command:
         store = self._store
@@ -297,10 +379,7 @@ class PullProcessor:
                 f"filtering by {kind} is not enabled on this broker (enablePropertyFilter=false); use tags",
                 {},
             )
-        try:
-            return _tag_filter(expression or "").code_test
-        except ProtocolError as error:
-            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error), {}) from error
+        return self._tag_tests.of(expression or "")
 
     def _check_registered(self, group_name: str, peer: Peer) -> None:
         if is_system_group(group_name):
@@ -312,15 +391,6 @@ class PullProcessor:
                 f"this connection is not registered in group {group_name!r} (rejectPullConsumerEnable=true)",
                 {},
             )
-
-
-def _tag_filter(expression: str) -> TagFilter:
-    return _short_filter(expression) if len(expression) <= FILTER_CACHED_CHARS_MAX else TagFilter.parse(expression)
-
-
-@lru_cache(maxsize=FILTERS_CACHED_MAX)
-def _short_filter(expression: str) -> TagFilter:
-    return TagFilter.parse(expression)
 
 
 def _code(status: GetStatus, offset: int) -> ResponseCode:
@@ -348,6 +418,15 @@ def _answer(pull: Pull, code: ResponseCode, remark: str, next_offset: int, min_o
         },
         True,
     )
+
+
+def _answer_of(pull: Pull, result: GetResult) -> Command:
+    code = _code(result.status, pull.offset)
+    return _answer(pull, code, result.status.name, result.next_offset, result.min_offset, result.max_offset)
+
+
+def _problem(pull: Pull, code: ResponseCode, remark: str) -> Command:
+    return Command(code, pull.opaque, FLAG_RESPONSE, Language.JAVA, OUR_VERSION, remark)
 
 
 def _forbidden(kind: str, remark: str) -> Refusal:

@@ -3,7 +3,7 @@
 Source: RocketMQ queue locks (requests 41 and 42).
 
 Rules of this file
-1. A lock lives `LOCK_LIFE_NS` after its last renewal; an expired lock is free for anybody.
+1. A lock lives `QUEUE_LOCK_LIFE_NS` after its last renewal; an expired lock is free for anybody.
 2. Locks are in memory only and advisory: they do not stop a pull. They decide whether an exhausted retry is a dead
    letter (see admission).
 """
@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from orbitmq.limits.broker import BROKER_NAME_CHARS_MAX, QUEUE_LOCKS_MAX
+from orbitmq.limits.broker import BROKER_NAME_CHARS_MAX, QUEUE_LOCK_LIFE_NS, QUEUE_LOCKS_MAX
 from orbitmq.limits.wire import RETRY_TOPIC_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
-
-LOCK_LIFE_NS = 60_000_000_000
-"""Java clients renew every 20 s and give up a lock after 30 s without an answer."""
 
 
 class _Owner(NamedTuple):
@@ -43,7 +40,7 @@ class QueueLocks:
             if owner is None and not self._has_room(queue, now_ns):
                 continue
             self._count += owner is None
-            self._groups.setdefault(group, {})[queue] = _Owner(client_id, now_ns + LOCK_LIFE_NS)
+            self._groups.setdefault(group, {})[queue] = _Owner(client_id, now_ns + QUEUE_LOCK_LIFE_NS)
             granted.append(queue)
         return granted
 

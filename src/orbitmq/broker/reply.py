@@ -14,58 +14,47 @@ Source: RocketMQ broker, request-reply; remoting, reply messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.broker.admission import Admission
-from orbitmq.broker.clients import ClientRegistry
-from orbitmq.broker.counting.statistics import Statistics
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.send import REPLIES
 from orbitmq.broker.sending import Origin, Placement, Sending
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.clock import Clock
 from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits.broker import REPLY_PUSH_TIMEOUT_MS
 from orbitmq.protocol.ids import encode_offset_id, host_text
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.store import MessageStore
-
-PUSH_TIMEOUT_MS: Final = 10_000
-"""How long the one who asked may take to confirm a reply; RocketMQ's value."""
 
 NO_ID: Final = "0"
 """Message id of a reply that was not stored."""
 
 
-class ReplyProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        admission: Admission,
-        clients: ClientRegistry,
-        store: MessageStore,
-        clock: Clock,
-        statistics: Statistics,
-        *,
-        store_host: bytes,
-        unwritable: Callable[[], Refusal],
-    ) -> None:
+class ReplyProcessor(Room):
+    def __init__(self, core: BrokerCore, admission: Admission) -> None:
+        settings = core.settings
         self._settings = settings
         self._admission = admission
-        self._clients = clients
-        self._store = store
-        self._clock = clock
-        self._statistics = statistics
-        self._store_host = store_host
-        self._unwritable = unwritable
+        self._clients = core.clients
+        self._store = core.store
+        self._clock = core.clock
+        self._statistics = core.statistics
+        self._store_host = core.facilities.store_host
+        self._unwritable = core.unwritable
         self._common = {
             Property.TRACE_ON: "true" if settings.trace_on else "false",
             Property.MSG_REGION: settings.region_id,
         }
         """In every answer: clients read them from a reply's as from a send's."""
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return dict.fromkeys(REPLIES, self.reply)
 
     def reply(self, command: Command, peer: Peer) -> Command | None:
         """Codes 324 (long field names) and 325 (letters). The answer waits for the confirmation of the one who asked."""
@@ -77,7 +66,8 @@ class ReplyProcessor:
         placement = self._admission.admit(sending, origin, now_ms, now_ns)
         if isinstance(placement, Refusal):
             raise Refusal(placement.code, placement.remark, self._common)
-        place = {"msgId": NO_ID, "queueId": str(placement.queue_id), "queueOffset": "0", **self._common}
+        queue_id = placement.queue_id if isinstance(placement, Placement) else placement.place.queue_id
+        place = {"msgId": NO_ID, "queueId": str(queue_id), "queueOffset": "0", **self._common}
         answer = response(command, ResponseCode.SUCCESS, fields=place)
         open_ends = _OpenEnds(answer, None if command.is_oneway else peer)
         open_ends.begin()
@@ -148,7 +138,7 @@ class ReplyProcessor:
             else:
                 open_ends.end(None)
 
-        requester.request(push, PUSH_TIMEOUT_MS, pushed)
+        requester.request(push, REPLY_PUSH_TIMEOUT_MS, pushed)
 
 
 class _OpenEnds:

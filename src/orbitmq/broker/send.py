@@ -12,31 +12,27 @@ Source: RocketMQ broker, send path and flow control; remoting, sending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
-from orbitmq.broker.counting.statistics import LATENCY_MASK, Statistics
-from orbitmq.broker.once.identity import WAITING_TOPICS, Once
-from orbitmq.broker.once.memory import Place
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.counting.statistics import LATENCY_MASK
+from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
+from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.sending import BatchPlacement, EarlierResult, Origin, Placement, Sending
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.clock import Clock
+from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.sending import BatchPlacement, Origin, Placement, Sending
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.protocol.names import FAR_TIMER_TOPIC, RETRY_PREFIX, TIMER_TOPIC
-from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.send_answer import SendAnswers
-from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.store import MessageStore
 
 ANSWERS = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -44,33 +40,28 @@ ANSWERS = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+
 SEND_MESSAGE_V1 = int(RequestCode.SEND_MESSAGE)
 
 ORIGIN = "broker.origin"
 """Attachment of a connection: its `Origin`, made at its first send."""
 
 
-class SendProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        admission: Admission,
-        store: MessageStore,
-        clock: Clock,
-        statistics: Statistics,
-        tally: Tally,
-        *,
-        store_host: bytes,
-        unwritable: Callable[[], Refusal],
-    ) -> None:
+class SendProcessor(Room):
+    def __init__(self, core: BrokerCore, admission: Admission, repeats: Repeats | None = None) -> None:
+        """repeats: what repeats of idempotent sends are told, where the broker knows them."""
+        settings, store_host = core.settings, core.facilities.store_host
         self.unanswered_count = 0
         self._settings = settings
         self._admission = admission
-        self._store = store
-        self._clock = clock
-        self._statistics = statistics
-        self._tally = tally
-        self._unwritable = unwritable
+        self._store = core.store
+        self._clock = core.clock
+        self._statistics = core.statistics
+        self._tally = core.tally
+        self._unwritable = core.unwritable
+        self._repeats = repeats
         self._wait_limit_ns = settings.wait_time_ms_in_send_queue * 1_000_000
         self._fast_failure = settings.broker_fast_failure_enable
         self._unanswered_max = settings.send_thread_pool_queue_capacity
@@ -79,6 +70,21 @@ class SendProcessor:
         self._id_prefix = store_host.hex().upper()
         self._region = settings.region_id
         self._trace_on = "true" if settings.trace_on else "false"
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return dict.fromkeys(SENDS, self.send)
+
+    def excess_handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return dict.fromkeys((*SENDS, *REPLIES), self._refuse_excess)
+
+    def turn_ended(self) -> None:
+        self._admission.timers.turn_ended()
+
+    def facts(self) -> Mapping[str, object]:
+        return {
+            "orbitmqLoweredDelayLevels": self._admission.clamped_count,
+            "orbitmqCrowdedTimerSlots": self._admission.timers.congested_count,
+        }
 
     def send(self, command: Command, peer: Peer) -> Command | None:
         """Codes 10 and 310 with one message, 320 or either of them with a batch (the request's `batch` field decides)."""
@@ -120,8 +126,11 @@ class SendProcessor:
         if not isinstance(placement, Placement):
             if isinstance(placement, Refusal):
                 return self._refuse(command, placement)
-            self._answer_repeat(command, peer, placement)
-            return None
+            earlier, placement = placement, placement.placement
+            first = self._repeats.first_answer(earlier.place, placement.unique_key) if self._repeats else None
+            if first is not None:
+                self._answer_repeat(command, peer, first, placement)
+                return None
         try:
             appended = self._store.append(placement.message)
         except StoreUnwritableError:
@@ -130,13 +139,13 @@ class SendProcessor:
             return self._refuse(command, Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)))
         delayed = placement.message.topic in WAITING_TOPICS
         self._statistics.stored(sending.topic, 1, appended.size, delayed)
-        queue_id, unique_key, once = placement.queue_id, placement.unique_key, placement.once
+        queue_id, unique_key, identity = placement.queue_id, placement.unique_key, placement.identity
         handle = placement.handle
-        if once is not None and (memory := self._admission.idempotence) is not None:
-            memory.sent(once, appended, queue_id)
+        if identity is not None and (memory := self._admission.idempotence) is not None:
+            memory.sent(identity, appended, queue_id)
         if command.flag & FLAG_ONEWAY:
-            if once is not None:
-                self._forget_unwritten((once,), (appended,), queue_id)
+            if identity is not None:
+                self._forget_unwritten((identity,), (appended,), queue_id)
             return None
         self.unanswered_count += 1
         opaque, request_code = command.opaque, command.code
@@ -150,61 +159,53 @@ class SendProcessor:
             if status is PutStatus.PUT_OK:
                 peer.send_answer(self._answers.encode(*place))
             else:
-                if once is not None:
-                    self._forget(status, (once,), (appended,), queue_id)
+                if identity is not None:
+                    self._forget(status, (identity,), (appended,), queue_id)
                 peer.send(self._answer_not_ok(status, request_code, self._answers.command(*place)))
 
         self._store.wait_durable(appended.end_offset, placement.wait, stored)
         return None
 
-    def _answer_repeat(self, command: Command, peer: Peer, earlier: EarlierResult) -> None:
+    def _answer_repeat(self, command: Command, peer: Peer, first: FirstAnswer, placement: Placement) -> None:
         """Tell the sender what the first send was told, when that one's record is as safe as this sender wants it."""
+        if (memory := self._admission.idempotence) is not None:
+            memory.repeat_count += 1
         if command.flag & FLAG_ONEWAY:
             return
         self.unanswered_count += 1
-        place = (
+        place = first.place
+        answer = self._answers.command(
             command.opaque,
-            earlier.queue_id,
-            earlier.unique_key,
-            earlier.physical_offset,
-            earlier.queue_offset,
-            self._handle_of(earlier),
+            place.queue_id,
+            first.unique_key or placement.unique_key,
+            place.physical_offset,
+            place.queue_offset,
+            first.handle,
         )
+        answer.fields |= first.more_fields
 
         def stored(status: PutStatus) -> None:
             self.unanswered_count -= 1
-            answer = self._answers.command(*place)
             peer.send(answer if status is PutStatus.PUT_OK else self._answer_not_ok(status, command.code, answer))
 
         # What is written is synced in whole turns: a sync beyond the record's first byte covers all of it.
-        self._store.wait_durable(earlier.physical_offset + 1, earlier.wait, stored)
+        self._store.wait_durable(place.physical_offset + 1, placement.wait, stored)
 
-    def _handle_of(self, earlier: EarlierResult) -> str | None:
-        """What the sender of the first send was given to recall it with, as its record says; None when it waits for no time,
-        or is not in the log any more."""
-        record = self._store.record_at(earlier.physical_offset)
-        if record is None:
-            return None
-        stored = decode_record(record)
-        values = decode_properties(stored.properties) if stored.topic in (TIMER_TOPIC, FAR_TIMER_TOPIC) else {}
-        topic, slot = values.get(Property.REAL_TOPIC, ""), values.get(Property.TIMER_OUT_MS, "")
-        if not topic or not slot.isdigit() or topic.startswith(RETRY_PREFIX):
-            return None
-        return self._admission.timers.handle_of(topic, int(slot), values.get(Property.UNIQ_KEY, earlier.unique_key))
-
-    def _remember(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+    def _remember(self, sends: Sequence[SendIdentity], records: Sequence[Dispatched], queue_id: int) -> None:
         """A repeat of these sends is one from now on, unless `_forget` hears that the write at the end of the turn failed."""
         memory = self._admission.idempotence
         if memory is not None:
             memory.sent_all(sends, records, queue_id)
 
-    def _forget(self, status: PutStatus, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+    def _forget(
+        self, status: PutStatus, sends: Sequence[SendIdentity], records: Sequence[Dispatched], queue_id: int
+    ) -> None:
         memory = self._admission.idempotence
         if memory is not None and status is PutStatus.SERVICE_NOT_AVAILABLE:
-            for once, record in zip(sends, records, strict=True):
-                memory.failed(once, record, queue_id)
+            for identity, record in zip(sends, records, strict=True):
+                memory.failed(identity, record, queue_id)
 
-    def _forget_unwritten(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+    def _forget_unwritten(self, sends: Sequence[SendIdentity], records: Sequence[Dispatched], queue_id: int) -> None:
         """`_forget` for sends that nobody waits for."""
         told = partial(self._forget, sends=sends, records=records, queue_id=queue_id)
         self._store.wait_durable(records[-1].end_offset, False, told)
@@ -278,7 +279,7 @@ class SendProcessor:
             )
         return self._overload(f"{self.unanswered_count} sends are unanswered")
 
-    def refuse_excess(self, command: Command) -> Command | None:
+    def _refuse_excess(self, command: Command, peer: Peer) -> Command | None:
         """The answer to a send that finds the line of waiting requests full."""
         return self._refuse(command, self._overload("too many requests wait"))
 

@@ -13,58 +13,46 @@ Source: RocketMQ broker, send-back and dead letters.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from orbitmq.broker.admission import MAX_RECONSUME_TIMES_SINCE, Admission, broker_not_writable
-from orbitmq.broker.counting.statistics import Statistics
-from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.once.identity import without_once
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.idempotence.identity import without_identity
+from orbitmq.broker.message_properties import facts_of
 from orbitmq.broker.refusal import Refusal, group_missing
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import WRITE, TopicTable
-from orbitmq.clock import Clock
+from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.topics import WRITE
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.bodies import SubscriptionGroupConfig
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, with_hosts
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.store import MessageStore
+from orbitmq.store.store import Appended
 
 FIRST_RETRY_LEVEL = 3
 """Delay level of the first retry when the consumer leaves the choice to the broker; each further one is a level higher."""
 
 
-class SendBackProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: GroupTable,
-        admission: Admission,
-        store: MessageStore,
-        clock: Clock,
-        statistics: Statistics,
-        *,
-        store_host: bytes,
-        unwritable: Callable[[], Refusal],
-        random_below: Callable[[int], int] = random.randrange,
-    ) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
+class SendBackProcessor(Room):
+    def __init__(self, core: BrokerCore, admission: Admission) -> None:
+        self._settings = core.settings
+        self._topics = core.topics
+        self._groups = core.groups
         self._admission = admission
-        self._store = store
-        self._clock = clock
-        self._statistics = statistics
-        self._store_host = store_host
-        self._unwritable = unwritable
-        self._random_below = random_below
+        self._store = core.store
+        self._clock = core.clock
+        self._statistics = core.statistics
+        self._store_host = core.facilities.store_host
+        self._unwritable = core.unwritable
+        self._random_below = core.facilities.random_below
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(self, command: Command, peer: Peer) -> Command | None:
         group_name = command.text("group")
@@ -82,14 +70,7 @@ class SendBackProcessor:
                 f"the retry topic {retry.topic_name!r} takes no messages (perm={retry.perm})",
             )
         record = self._original(command.integer("offset", -1))
-        values = decode_properties(record.properties)
-        values.setdefault(Property.RETRY_TOPIC, record.topic)
-        values[Property.WAIT] = "false"
-        values.setdefault(Property.ORIGIN_MESSAGE_ID, encode_offset_id(record.store_host, record.physical_offset))
-        # What a former round through a delay level left behind; this round sets its own.
-        values.pop(Property.DUE_MS, None)
-        values = without_once(values)  # the copy is no repeat of the first send
-
+        values = _properties_of_copy(record)
         level, dead = command.int32("delayLevel"), False
         topic, queue_id = retry.topic_name, self._random_below(max(1, retry.write_queue_nums))
         if level < 0 or record.reconsume_times >= _attempts_max(group, command):
@@ -98,26 +79,7 @@ class SendBackProcessor:
         elif level == 0:
             level = FIRST_RETRY_LEVEL + record.reconsume_times
         values[Property.DELAY] = str(level)
-        if not self._store.writable:
-            raise self._unwritable()
-        message, _ = self._admission.place(
-            topic,
-            queue_id,
-            bytes(record.body),
-            values,
-            now_ms=self._clock.now_ms(),
-            flag=record.flag,
-            sys_flag=with_hosts(record.sys_flag & ~TRANSACTION_MASK, record.born_host, self._store_host),
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times + 1,
-        )
-        try:
-            appended = self._store.append(message)
-        except StoreUnwritableError as error:
-            raise self._unwritable() from error
-        except RecordError as error:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the message cannot be stored again: {error}") from error
+        appended = self._append_copy(record, topic, queue_id, values)
         now_ns = self._clock.monotonic_ns()
         self._statistics.stored(topic, 1, appended.size)
         self._statistics.returned(values[Property.RETRY_TOPIC], group_name, now_ns, dead=dead)
@@ -136,6 +98,31 @@ class SendBackProcessor:
         self._store.wait_durable(appended.end_offset, False, stored)
         return None
 
+    def _append_copy(self, record: Record, topic: str, queue_id: int, values: dict[str, str]) -> Appended:
+        """Store a message once more, for one attempt more. Raises Refusal."""
+        if not self._store.writable:
+            raise self._unwritable()
+        facts, now_ms = facts_of(values), self._clock.now_ms()
+        message = self._admission.place(
+            topic,
+            queue_id,
+            bytes(record.body),
+            facts,
+            self._admission.timers.due_time(facts, now_ms),
+            now_ms,
+            record.flag,
+            with_hosts(record.sys_flag & ~TRANSACTION_MASK, record.born_host, self._store_host),
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times + 1,
+        )
+        try:
+            return self._store.append(message)
+        except StoreUnwritableError as error:
+            raise self._unwritable() from error
+        except RecordError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the message cannot be stored again: {error}") from error
+
     def _original(self, offset: int) -> Record:
         data = self._store.record_at(offset) if offset >= 0 else None
         if data is None:
@@ -144,6 +131,17 @@ class SendBackProcessor:
                 f"there is no message at commit log offset {offset}; send it back to the broker that stores it",
             )
         return decode_record(data)
+
+
+def _properties_of_copy(record: Record) -> dict[str, str]:
+    """What the copy says of itself, but the level that it waits for."""
+    values = decode_properties(record.properties)
+    values.setdefault(Property.RETRY_TOPIC, record.topic)
+    values[Property.WAIT] = "false"
+    values.setdefault(Property.ORIGIN_MESSAGE_ID, encode_offset_id(record.store_host, record.physical_offset))
+    # What a former round through a delay level left behind; this round sets its own.
+    values.pop(Property.DUE_MS, None)
+    return without_identity(values)  # the copy is no repeat of the first send
 
 
 def _attempts_max(group: SubscriptionGroupConfig, command: Command) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from orbitmq.broker.once.identity import Once
-from orbitmq.broker.once.memory import Place
+from orbitmq.broker.idempotence.identity import SendIdentity
+from orbitmq.broker.idempotence.memory import Place
 from orbitmq.store.message import NewMessage
 
 
@@ -45,21 +45,17 @@ class Placement(msgspec.Struct, gc=False):
     queue_id: int
     unique_key: str
     wait: bool
-    once: Once | None = None
+    identity: SendIdentity | None = None
     """Which send it is, when its sender may repeat it."""
     handle: str | None = None
     """What recalls it, of a timer message that waits for its time."""
 
 
 class EarlierResult(msgspec.Struct, gc=False):
-    """A repeat of a send that was admitted before: nothing to append; the sender is told what the first one was told, once
-    that one's record is as safe as `wait` asks."""
+    """A send whose key is known: where the first one went, and what is to be appended should that one not count any more."""
 
-    queue_id: int
-    unique_key: str
-    wait: bool
-    physical_offset: int
-    queue_offset: int
+    placement: Placement
+    place: Place
 
 
 class BatchPlacement(msgspec.Struct, gc=False):
@@ -69,7 +65,7 @@ class BatchPlacement(msgspec.Struct, gc=False):
     queue_id: int
     unique_key: str | None
     wait: bool
-    sends: Sequence[Once] = ()
+    sends: Sequence[SendIdentity] = ()
     """Which send each of `messages` is, when the sender may repeat the batch."""
     earlier: Sequence[Place | None] = ()
     """For each message of the request where it went before; None for those in `messages`. Empty: all are in `messages`."""

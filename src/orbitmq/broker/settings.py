@@ -116,24 +116,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     timer_far_url: str = ""
     """Where the far tier's files lie: a directory, or a URL that pyarrow knows. Empty: `far` in the data directory."""
 
-    far_table_url: str = ""
-    """Where the far table of the cluster lies: a directory, or a URL that pyarrow knows. Empty: this broker takes no part in one."""
-
-    far_table_owner: str = ""
-    """Name of the broker that owns the catalog of the far table."""
-
-    far_table_horizon_s: int = 7_200
-    """How long before its first message is due a bucket of the far table goes to a broker. The owner's counts."""
-
-    far_table_bucket_s: int = 3_600
-    """Width of a bucket of a far table that is created by this broker."""
-
-    far_table_margin_s: int = 1_800
-    """How long before a bucket may go to a broker no new files with messages of it are begun. The owner's counts."""
-
-    far_table_lease_s: int = 60
-    """A bucket that a broker was given and has not begun is given to another one after so long without a word of it."""
-
     timer_max_delay_sec: int = 0
     """Timer messages that are further away are refused. 0: none is too far before the end of the year 9999."""
 
@@ -148,7 +130,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # --- idempotent sends ---
     idempotence_memory_max_bytes: int = ONCE_MEMORY_BYTES_MAX
-    """What the keys of idempotent sends may take together; beyond it such sends are refused. 160 bytes a key."""
+    """What the keys of idempotent sends may take together, 160 bytes each and 48 in large epochs; beyond it such sends are refused."""
 
     idempotence_reserved_time_hours: int = 72
     """A scope that nobody sends in for this long is forgotten with its keys; transient ones after a minute."""

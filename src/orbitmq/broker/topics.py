@@ -4,8 +4,8 @@ Source: RocketMQ broker, topic configuration; `config/topics.json`.
 
 Rules of this file
 1. System topics exist from the start; the file is merged over them.
-2. Every change moves the data version and marks the table dirty. The broker saves a dirty table at the end of the loop
-   turn, before any answer of that turn leaves, so an acknowledged topic survives a crash.
+2. Every change moves the data version and marks the table dirty. The broker saves a dirty table on a thread, and the answer to the
+   request that changed it leaves after that, so an acknowledged topic survives a crash; see `table_saving`.
 3. A `TopicConfig` is never modified once it is in the table; a change replaces it. Readers may keep a reference.
 4. Topic names are checked by the caller that got them from a peer; names made here are legal by construction.
 """
@@ -13,16 +13,14 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 import msgspec
 
 from orbitmq.broker.attributes import alter_attributes
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.versions import next_version
+from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
 from orbitmq.clock import Clock
-from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.broker import QUEUES_PER_TOPIC_MAX, TOPICS_MAX
 from orbitmq.protocol import names
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX, Perm, dlq_topic, is_system_topic, retry_topic
@@ -41,25 +39,17 @@ MULTI_TAG = "MULTI_TAG"
 FILTER_TYPES = frozenset({"SINGLE_TAG", MULTI_TAG})
 
 
-class TableFile(Protocol):
-    """Where a table is kept; `store.config_files.ConfigFile` in a broker."""
-
-    def load(self) -> Mapping[str, object] | None: ...
-    def save(self, document: Mapping[str, object]) -> None: ...
-
-
-class TopicTable:
+class TopicTable(SavedTable):
     """`on_change` is called with every created or changed topic; it registers them with the name servers."""
 
     def __init__(self, settings: BrokerSettings, file: TableFile, clock: Clock) -> None:
+        super().__init__(file, clock)
         self._settings = settings
-        self._file = file
-        self._clock = clock
         self._topics: dict[str, TopicConfig] = {}
         self._system: frozenset[str] = frozenset()
-        self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
-        self.dirty = False
         self.on_change: Callable[[TopicConfig], None] | None = None
+        self.on_put: Callable[[str], None] | None = None
+        """Told the name of every topic that is made or changed."""
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -70,30 +60,17 @@ class TopicTable:
         self._system = frozenset(self._topics)
         document = self._file.load()
         if document is not None:
-            try:
-                saved = msgspec.convert(document, _TopicsFile, strict=False)
-            except msgspec.ValidationError as error:
-                raise StoreDamagedError(
-                    f"topics.json is JSON but not a topic table: {error}", remedy="repair it, or restore its .bak"
-                ) from error
+            saved = read_table(document, _TopicsFile, "topics.json", "a topic table")
             for name, config in saved.topic_config_table.items():
                 self._topics[name] = config if config.topic_name else msgspec.structs.replace(config, topic_name=name)
             self.version = saved.data_version
         else:
             self.dirty = True
 
-    def save(self) -> None:
-        """Write the table if it changed since the last save. Raises `OSError`; the table then stays dirty."""
-        if self.dirty:
-            self._file.save(
-                {
-                    "dataVersion": msgspec.to_builtins(self.version),
-                    "topicConfigTable": {
-                        name: msgspec.to_builtins(config) for name, config in sorted(self._topics.items())
-                    },
-                }
-            )
-            self.dirty = False
+    def _frozen(self) -> Callable[[], Mapping[str, object]]:
+        """As of `SavedTable`. 0.1 ms for 10,000 topics."""
+        topics, version = dict(self._topics), self.version
+        return lambda: {"dataVersion": version, "topicConfigTable": topics}
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -105,6 +82,10 @@ class TopicTable:
 
     def names(self) -> list[str]:
         return list(self._topics)
+
+    def unlisted(self, topics: Iterable[str]) -> list[str]:
+        """Those that are in no table, and none of the broker's own; each once."""
+        return sorted(topic for topic in set(topics) if self.get(topic) is None and not self.is_system(topic))
 
     def is_system(self, topic: str) -> bool:
         return topic in self._system or is_system_topic(topic)
@@ -238,13 +219,11 @@ class TopicTable:
             )
         self._topics[config.topic_name] = config
         self._changed()
+        if self.on_put is not None:
+            self.on_put(config.topic_name)
         if self.on_change is not None:
             self.on_change(config)
         return config
-
-    def _changed(self) -> None:
-        self.version = next_version(self.version, self._clock.now_ms())
-        self.dirty = True
 
 
 class _TopicsFile(msgspec.Struct, rename="camel"):

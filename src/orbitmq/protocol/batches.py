@@ -23,7 +23,7 @@ from orbitmq.errors import RecordError
 from orbitmq.leaf import twin
 from orbitmq.limits import wire as limits
 from orbitmq.protocol.checksum import body_crc
-from orbitmq.protocol.properties import exact_properties
+from orbitmq.protocol.properties import marked_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import SysFlag
 
@@ -87,21 +87,21 @@ def _parts(body: bytes | memoryview) -> list[tuple[int, bytes, bytes]]:
     return items
 
 
-BatchRow = tuple[int, bytes, bytes, dict[str, str] | None]
-"""Flag, body and properties of an item, and what the properties say: None where they need tolerant reading."""
+BatchRow = tuple[int, bytes, bytes, dict[str, str] | None, int]
+"""Flag, body and properties of an item, and what `marked_properties` reads in these: None and 0 where they need tolerant reading."""
 
 
 @twin
-def batch_rows(body: bytes) -> list[BatchRow]:
-    """As `decode_batch`, with the properties read by `exact_properties`."""
-    return [(flag, data, properties, _exact(properties)) for flag, data, properties in _parts(body)]
+def batch_rows(body: bytes, marks: dict[str, int]) -> list[BatchRow]:
+    """As `decode_batch`, with the properties read by `marked_properties`."""
+    return [(flag, data, properties, *_marked(properties, marks)) for flag, data, properties in _parts(body)]
 
 
-def _exact(properties: bytes) -> dict[str, str] | None:
+def _marked(properties: bytes, marks: dict[str, int]) -> tuple[dict[str, str] | None, int]:
     try:
-        return exact_properties(properties.decode())
+        return marked_properties(properties.decode(), marks) or (None, 0)
     except UnicodeDecodeError:
-        return None
+        return None, 0
 
 
 def unwrap_inner_batch(record: Record) -> list[Record]:

@@ -45,8 +45,6 @@ FAR_TIMER_TOPIC: Final = "orbitmq_sys_far_timer"
 """Ours: timer messages on their way into the far tier."""
 TIMER_CHANGES_TOPIC: Final = "orbitmq_sys_timer_changes"
 """Ours: what was moved, recalled or rescheduled in the far tier, as records."""
-FAR_TABLE_TOPIC: Final = "orbitmq_sys_far_table"
-"""Ours: every change of the catalog of the cluster's far table, as records, in the log of the broker that owns it."""
 RECURRING_TOPIC: Final = "orbitmq_sys_recurring"
 """Ours: definitions of recurring messages and what became of their runs, as records."""
 
@@ -81,7 +79,6 @@ SYSTEM_TOPICS: Final[frozenset[str]] = frozenset(
         QUARANTINE_TOPIC,
         FAR_TIMER_TOPIC,
         TIMER_CHANGES_TOPIC,
-        FAR_TABLE_TOPIC,
         RECURRING_TOPIC,
     }
 )
@@ -99,7 +96,6 @@ SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
         TIMER_TOPIC,
         FAR_TIMER_TOPIC,
         TIMER_CHANGES_TOPIC,
-        FAR_TABLE_TOPIC,
         RECURRING_TOPIC,
     }
 )

@@ -96,8 +96,6 @@ class Property:
     FAR: Final = "ORBITMQ_FAR"
     """Ours: which message of the far tier a record takes the place of: its source number, its due time, and why; not
     on the delivered record."""
-    FAR_TABLE: Final = "ORBITMQ_FAR_TABLE"
-    """Ours: which row of the cluster's far table a message was: `table,bucket,index`. It stays on the delivered record."""
     REAL_UNIQ_KEY: Final = "ORBITMQ_UNIQ_KEY"
     """Ours: the unique key its sender knows, of a rescheduled timer message that waits under another one."""
     RECURRING: Final = "ORBITMQ_RECURRING"
@@ -214,6 +212,18 @@ def exact_properties(text: str) -> dict[str, str] | None:
     if len(values) != len(entries) or "" in values or "" in values.values():
         return None
     return values
+
+
+@twin
+def marked_properties(text: str, marks: dict[str, int]) -> tuple[dict[str, str], int] | None:
+    """As `exact_properties`, and the bits that `marks` gives the names that occur, together. Cost: 0.1 us more."""
+    values = exact_properties(text)
+    if values is None:
+        return None
+    found = 0
+    for name in marks.keys() & values.keys():
+        found |= marks[name]
+    return values, found
 
 
 def find_property(properties: bytes, name: bytes) -> str | None:

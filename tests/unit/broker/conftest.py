@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.memory import OnceBounds
+from orbitmq.broker.broker import make_broker
+from orbitmq.broker.core import Facilities
+from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.memory import KeyBounds
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.ids import pack_host
@@ -62,6 +64,9 @@ class ListPeer:
     def send_answer(self, frame: bytes) -> None:
         self.sent.append(decode(frame))
 
+    def when_writable(self, call: Callable[[], None]) -> None:
+        raise AssertionError("this connection always is")
+
     def send_parts(self, command: Command, parts: Sequence[Any]) -> None:
         command.body = b"".join(bytes(part) for part in parts)
         self.sent.append(command)
@@ -93,7 +98,7 @@ class Rig:
         self._port = 40_000
         self.chosen_queue = 0
         self.client_version = OUR_VERSION
-        self.once_bounds = OnceBounds()
+        self.once_bounds = KeyBounds()
         self.open()
 
     def open(self) -> None:
@@ -108,25 +113,22 @@ class Rig:
             derived=[self.idempotence, *self.more_derived()],
             worker=InlineWorker(),
         )
-        self.broker = Broker(
-            self.settings,
-            self.store,
-            self.clock,
+        facilities = Facilities(
             tables=lambda name: ConfigFile(files, self.root / "config" / name),
             store_host=STORE_HOST,
             change_configuration=RuntimeSettings(ServerSettings(data=self.root)).update,
             memory_bytes=1 << 30,
             random_below=lambda bound: self.chosen_queue % bound,
-            idempotence=self.idempotence,
-            **self.more_parts(),
         )
+        derived = DerivedState(idempotence=self.idempotence, **self.more_parts())
+        self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)
 
     def more_derived(self) -> list[Any]:
         """What else the store derives; for rigs that serve more."""
         return []
 
     def more_parts(self) -> dict[str, Any]:
-        """Arguments for the broker that go with it."""
+        """The same by the names of `DerivedState`."""
         return {}
 
     def close(self) -> None:

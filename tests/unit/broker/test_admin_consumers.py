@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker.administration import consumers as admin_consumers
-from orbitmq.broker.administration.consumers import ANSWER_WAIT_MS, STATUS_WAIT_MS
+from orbitmq.limits.broker import CLIENT_ANSWER_WAIT_MS, CLIENT_STATUS_WAIT_MS
 from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.remoting.bodies import ConsumerStatusBody, MessageQueue
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -55,7 +55,7 @@ class TestRunningInfo:
         (question,) = asked.clients[0].questions
         assert question.command.code == RequestCode.GET_CONSUMER_RUNNING_INFO
         assert question.command.fields == {"consumerGroup": "g", "clientId": "c0", "jstackEnable": "true"}
-        assert question.timeout_ms == ANSWER_WAIT_MS
+        assert question.timeout_ms == CLIENT_ANSWER_WAIT_MS
         assert not asked.tool.sent
         asked.reply(0, body=b'{"anything":{{"a":1}:2}}', remark="said so")
         assert (asked.answer.code, asked.answer.remark) == (0, "said so")
@@ -68,7 +68,7 @@ class TestRunningInfo:
 
     def test_a_client_that_does_not_answer_in_time(self, asked, rig):
         asked.running_info()
-        rig.clock.advance(ANSWER_WAIT_MS)
+        rig.clock.advance(CLIENT_ANSWER_WAIT_MS)
         asked.clients[0].questions[0].answer(None)
         assert asked.answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
         assert "'c0' did not answer" in (asked.answer.remark or "")
@@ -107,7 +107,7 @@ class TestRunningInfo:
         first.answer(None)
         assert asked.running_info() is None
         second.answer(response(second.command, 0))
-        assert rig.broker.administration.questions.open_count == 1
+        assert rig.broker.rooms.administration.questions.open_count == 1
 
 
 class TestConsumeDirectly:
@@ -119,7 +119,9 @@ class TestConsumeDirectly:
     def test_the_stored_message_travels_with_the_question(self, asked, rig):
         rig.sent_ok("T", b"consume me")
         record = rig.records("T")[0]
-        assert self.consume(asked, encode_offset_id(rig.broker.store_host, record.physical_offset)) is None
+        assert (
+            self.consume(asked, encode_offset_id(rig.broker.core.facilities.store_host, record.physical_offset)) is None
+        )
         command = asked.clients[0].questions[0].command
         assert bytes(command.body) == bytes(rig.store.record_at(record.physical_offset))
         assert command.fields["brokerName"] == "broker-a"
@@ -150,7 +152,7 @@ class TestStatus:
         question = asked.clients[0].questions[0]
         assert question.command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         assert question.command.fields == {"topic": "T", "group": "g"}
-        assert question.timeout_ms == STATUS_WAIT_MS
+        assert question.timeout_ms == CLIENT_STATUS_WAIT_MS
         asked.reply(0, body=self.table(3))
         assert not asked.tool.sent
         asked.reply(1, body=self.table(4))
@@ -173,7 +175,7 @@ class TestStatus:
         asked.reply(3, body=self.table(9))
         assert list(ConsumerStatusBody.decode(asked.answer.body).consumer_table) == ["c3"]
         assert "c2" in caplog.text
-        assert rig.broker.administration.questions.open_count == 0
+        assert rig.broker.rooms.administration.questions.open_count == 0
 
     @pytest.mark.parametrize("client", ["", "c0"])
     def test_nobody_online(self, rig, client):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from orbitmq.broker import groups
 from orbitmq.protocol.remoting.bodies import (
     ConsumeStats,
@@ -133,3 +135,26 @@ def test_offsets_are_cloned(rig):
     fields = {"srcGroup": "from", "destGroup": "to", "topic": "T", "offline": True}
     assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
     assert rig.broker.offsets.query("to", "T", 0) == 5
+
+
+def test_offsets_of_all_topics_are_cloned_or_none(rig):
+    for topic in ("A", "B", "Z"):
+        rig.sent_ok(topic)
+        rig.broker.offsets.commit("from", topic, 0, 5)
+    fields = {"srcGroup": "from", "destGroup": "to", "topic": "", "offline": True}
+    gone = rig.broker.topics.get("B")
+    rig.broker.topics.delete("B")
+    assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.TOPIC_NOT_EXIST
+    assert rig.broker.offsets.groups() == ["from"], "nothing was changed for the others either"
+    rig.broker.topics.put(gone, {})
+    assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUCCESS
+    assert [rig.broker.offsets.query("to", topic, 0) for topic in ("A", "B", "Z")] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("name", ["", "\0", "9" * 400, "a b"])
+def test_a_group_that_cannot_be_gets_no_offsets(rig, name):
+    rig.sent_ok("T")
+    rig.broker.offsets.commit("from", "T", 0, 5)
+    fields = {"srcGroup": "from", "destGroup": name, "topic": "T", "offline": True}
+    assert rig.call(RequestCode.CLONE_GROUP_OFFSET, fields).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert rig.broker.offsets.groups() == ["from"]

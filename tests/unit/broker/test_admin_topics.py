@@ -75,7 +75,7 @@ class TestPut:
 
     def test_it_is_answered_when_the_name_servers_know(self, rig):
         pending = []
-        rig.broker.administration.topics.after_registration = pending.append
+        rig.broker.rooms.administration.topics.after_registration = pending.append
         peer = rig.peer()
         assert rig.try_call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "T", **SHAPE}, peer=peer) is None
         pending.pop()()
@@ -192,10 +192,10 @@ def test_table_that_cannot_be_saved_is_refused_and_tried_again(rig):
         def save(document):
             raise OSError("disk on fire")
 
-    rig.broker.topics._file = Failing
+    rig.broker.topics._snapshots._file = Failing
     answer = put(rig)
     assert (answer.code, "disk on fire" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
-    rig.broker.topics._file = real
+    rig.broker.topics._snapshots._file = real
     rig.advance(5_000)
     assert "T" in saved(rig)["topicConfigTable"]
     assert rig.broker.next_tick_ns is None

@@ -16,7 +16,7 @@ TINY = StoreSettings(
 
 def test_expired_log_files_are_asked_to_be_removed(rig):
     asked = []
-    rig.broker.administration.upkeep.request_retention = lambda: asked.append(True)
+    rig.broker.rooms.administration.upkeep.request_retention = lambda: asked.append(True)
     assert rig.call(RequestCode.DELETE_EXPIRED_COMMITLOG).code == ResponseCode.SUCCESS
     assert asked == [True]
 
@@ -57,8 +57,26 @@ def test_queues_of_topics_that_nobody_knows_are_forgotten_with_their_offsets(rig
     assert rig.broker.offsets.query("g", "Lost", 0) is None
 
 
+def test_topics_that_a_lost_table_hides_are_named_at_the_start(rig, caplog):
+    """An emptied file counts as none, as with RocketMQ: the messages are there, and nobody can read them."""
+    for number in range(22):
+        rig.sent_ok(f"T{number:02}")
+    rig.close()
+    for path in (rig.root / "config").glob("topics.json*"):
+        path.write_bytes(b"")
+    rig.open()
+    (said,) = [record.getMessage() for record in caplog.records if "no topic table" in record.message]
+    assert said.startswith("22 topics have messages and are in no topic table, nobody can read them: T00, T01,")
+    assert "T19, ..." in said
+    rig.sent_ok("T00")
+    caplog.clear()
+    assert rig.call(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
+    rig.reopen()
+    assert not any("no topic table" in record.message for record in caplog.records if record.levelname == "WARNING")
+
+
 def test_delay_levels_are_told_with_their_version(rig):
-    rig.broker.administration.broker.level_offsets = lambda: {3: 7, 1: 2}
+    rig.broker.rooms.administration.broker.level_offsets = lambda: {3: 7, 1: 2}
     body = DelayOffsetTable.decode(rig.call(RequestCode.GET_ALL_DELAY_OFFSET).body)
     assert body.offset_table == {1: 2, 3: 7}
     assert body.data_version is not None

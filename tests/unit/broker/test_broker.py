@@ -134,10 +134,10 @@ def test_nothing_is_answered_before_it_is_written(rig):
     fields = {"b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0", "i": "", "j": "0"}
     assert rig.give(request(RequestCode.SEND_MESSAGE_V2, fields, b"x"), peer) is None
     assert peer.sent == []
-    assert rig.broker.sends.unanswered_count == 1
+    assert rig.broker.rooms.sends.unanswered_count == 1
     rig.broker.end_turn()
     assert [answer.code for answer in peer.sent] == [0]
-    assert rig.broker.sends.unanswered_count == 0
+    assert rig.broker.rooms.sends.unanswered_count == 0
 
 
 def test_failed_write_is_not_acknowledged(rig, monkeypatch):

@@ -113,3 +113,10 @@ def test_who_waits_at_a_queue(polls):
     assert polls.waiting("T", 2) == []
     polls.arrived("T", 0, 1, 0)
     assert polls.waiting("T", 0) == []
+
+
+def test_the_safety_check_releases_what_waits_beyond_a_queue_that_became_shorter(polls, released):
+    hold(polls, "beyond", offset=5, wait_ms=60_000)
+    hold(polls, "at the end", offset=3, wait_ms=60_000)
+    polls.check(long_poll.HELD_CHECK_NS, lambda topic, queue_id: 3)
+    assert released == ["beyond"]

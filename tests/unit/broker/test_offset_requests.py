@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
 from orbitmq.broker import offsets
-from orbitmq.protocol.remoting.bodies import ConsumerOffsetTable, ResetOffsetBody
+from orbitmq.protocol.remoting.bodies import ConsumerOffsetTable, ResetOffsetBody, TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
 NAMES = {"consumerGroup": "g", "topic": "T", "queueId": 0}
@@ -56,6 +57,23 @@ def test_refused_updates(used, fields, code):
     assert used.broker.groups.known("unknown") is None
 
 
+@pytest.mark.parametrize("queue_id", [-1, 4, 2**31 - 1])
+def test_the_offset_of_a_queue_that_does_not_exist_is_refused(used, queue_id):
+    answer = update(used, 1, queueId=queue_id)
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert answer.remark == f"queue {queue_id} of topic 'T' does not exist: it has 4 queues"
+    assert used.broker.offsets.topics_of("g") == []
+
+
+def test_the_offset_of_a_queue_that_its_topic_lost_is_kept(used):
+    used.sent_ok("T", queue_id=3)
+    used.call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        {"topic": "T", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG"},
+    )
+    assert update(used, 1, queueId=3).code == ResponseCode.SUCCESS
+
+
 class TestFirstOffset:
     def test_empty_queue_begins_at_0(self, used):
         assert query(used) == 0
@@ -86,6 +104,8 @@ class TestSaving:
         assert used.broker.deadlines.wakeups["consumer offsets"] == 1
 
     def test_at_the_stop(self, used):
+        for _ in range(7):
+            used.sent_ok("T")
         update(used, 7)
         used.reopen()
         assert query(used) == 7
@@ -105,7 +125,7 @@ class TestSaving:
             calls.append(document)
             raise OSError("disk on fire")
 
-        used.broker.offsets._file = type(
+        used.broker.offsets._snapshots._file = type(
             "Failing", (), {"save": staticmethod(fail), "load": staticmethod(lambda: None)}
         )()
         update(used, 7)
@@ -120,6 +140,136 @@ class TestSaving:
         for offset in range(1, 1_001):
             used.broker.offsets.commit("g", "T", 0, offset)
         assert used.broker.offsets.version.counter == before + 2
+
+
+class TestBeyondTheRecoveredLog:
+    """What a crash took from the log, the saved offsets must not speak of: the next messages get the same numbers."""
+
+    def test_is_cut_to_the_end_of_the_queue_and_said(self, used, caplog):
+        for _ in range(3):
+            used.sent_ok("T")
+        update(used, 10)
+        update(used, 5, queueId=2)
+        used.reopen()
+        assert [record.getMessage() for record in caplog.records if "cut to" in record.message] == [
+            "the offset of group g on queue 0 of T was saved as 10, beyond the queue's end: cut to 3",
+            "the offset of group g on queue 2 of T was saved as 5, beyond the queue's end: cut to 0",
+        ]
+        assert (query(used), query(used, queueId=2)) == (3, 0)
+        used.reopen()
+        assert query(used) == 3, "the cut is saved"
+
+    def test_what_fits_and_queues_that_nobody_knows_stay(self, used):
+        used.sent_ok("T")
+        update(used, 1)
+        used.broker.offsets.commit("g", "T", 9, 4)
+        used.broker.offsets.commit("g", "Unknown", 0, 4)
+        used.reopen()
+        assert (query(used), query(used, queueId=9), query(used, topic="Unknown")) == (1, 4, 4)
+
+    def test_one_of_a_topic_that_is_gone_is_cut_when_the_topic_is_made_again(self, used):
+        used.broker.offsets.commit("g", "Again", 0, 4)
+        used.reopen()
+        used.sent_ok("Again")
+        assert query(used, topic="Again") == 0
+
+    def test_one_of_a_queue_that_is_gone_is_cut_when_the_topic_gets_it_again(self, used):
+        for topic in ("T", "Again"):
+            used.broker.offsets.commit("g", topic, 5, 4)
+        used.reopen()
+        used.sent_ok("Again")
+        for topic in ("T", "Again"):
+            assert query(used, topic=topic, queueId=5) == 4
+            used.broker.topics.put(TopicConfig(topic_name=topic, read_queue_nums=6, write_queue_nums=6), {})
+            assert query(used, topic=topic, queueId=5) == 0
+        assert used.broker.core._orphans == set()
+
+    def test_a_consumer_that_lives_on_is_taken_back_once(self, used, tmp_path):
+        """It had read up to 8; of that 3 are left, and 6 others came before its first pull: their numbers are 3 to 8."""
+
+        def pulled(offset, **more):
+            answer = used.pull("T", offset, **more)
+            return answer.code, answer.remark, answer.fields["nextBeginOffset"]
+
+        for _ in range(3):
+            used.sent_ok("T")
+        update(used, 1)
+        used.broker.offsets.commit("reset", "T", 0, 1)
+        used.broker.offsets.save()
+        shutil.copytree(used.root, tmp_path / "after", dirs_exist_ok=True)  # what a power failure leaves
+        used.close()
+        used.root = tmp_path / "after"
+        used.open()
+        for _ in range(6):
+            used.sent_ok("T")
+        update(used, 8)
+        taken_back = ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", "3"
+        assert pulled(8) == taken_back
+        assert pulled(8)[0] == ResponseCode.SUCCESS, "who insists, gets it"
+        assert pulled(8, group="new")[0] == ResponseCode.SUCCESS, "it has begun after the crash"
+        used.broker.offsets.reset("reset", "T", 0, 7)
+        assert pulled(1, group="reset")[1:] == ("OFFSET_RESET", "7")
+        assert pulled(7, group="reset")[0] == ResponseCode.SUCCESS, "somebody wanted it there"
+        used.reopen()
+        assert pulled(8)[0] == ResponseCode.SUCCESS, "an orderly stop takes nothing"
+
+    def test_many_are_named_up_to_a_bound_and_counted(self, used, caplog, monkeypatch):
+        monkeypatch.setattr(offsets, "CUT_OFFSETS_LOGGED_MAX", 3)
+        for group in range(5):
+            used.broker.offsets.commit(f"g{group}", "T", 0, 9)
+        used.reopen()
+        said = [record.getMessage() for record in caplog.records if "beyond" in record.message]
+        assert len(said) == 4
+        assert said[-1].startswith("5 saved offsets lay beyond")
+
+    def test_deleting_a_topic_saves_that_its_offsets_are_gone_before_its_queues_go(self, used, monkeypatch):
+        for _ in range(3):
+            used.sent_ok("T")
+        update(used, 3)
+        used.advance(5_000)
+        file = used.root / "config" / "consumerOffset.json"
+        assert "T@g" in json.loads(file.read_bytes())["offsetTable"]
+        seen = []
+        delete = used.store.delete_topic
+        monkeypatch.setattr(
+            used.store,
+            "delete_topic",
+            lambda topic: (seen.append(json.loads(file.read_bytes())["offsetTable"]), delete(topic)),
+        )
+        used.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert seen == [{}]
+
+    def test_an_older_snapshot_never_replaces_a_newer_one(self, used):
+        update(used, 1)
+        older = used.broker.offsets.snapshot()
+        update(used, 2)
+        used.broker.offsets.save()
+        older()
+        assert json.loads((used.root / "config" / "consumerOffset.json").read_bytes())["offsetTable"] == {
+            "T@g": {"0": 2}
+        }
+
+    def test_a_snapshot_holds_what_was_when_it_was_taken(self, used):
+        """Queues are copied when they change, not when the snapshot is taken."""
+        offsets = used.broker.offsets
+
+        def saved():
+            return json.loads((used.root / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
+
+        for topic in ("Changed", "Dropped", "Kept"):
+            offsets.commit("g", topic, 0, 1)
+        before = offsets.snapshot()
+        offsets.commit("g", "Changed", 0, 5)
+        offsets.commit("g", "Changed", 1, 6)
+        offsets.drop_topic("Dropped")
+        offsets.commit("g", "Dropped", 2, 7)  # the topic was made again
+        offsets.commit("g", "New", 0, 8)
+        before()
+        assert saved() == {f"{topic}@g": {"0": 1} for topic in ("Changed", "Dropped", "Kept")}
+        offsets.snapshot()()
+        assert saved() == {
+            "Changed@g": {"0": 5, "1": 6}, "Dropped@g": {"2": 7}, "Kept@g": {"0": 1}, "New@g": {"0": 8}
+        }  # fmt: skip
 
 
 class TestReset:

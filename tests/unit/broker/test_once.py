@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orbitmq.broker.once.identity import Once, SendReader, digest_of, once_in_log, read_once, sort_out
+from orbitmq.broker.idempotence.identity import SendIdentity, SendReader, digest_of, identity_in_log, read_identity
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.properties import encode_properties
 from orbitmq.store.dispatch import Dispatched
 
 VALUES = {"UNIQ_KEY": "U1", "ORBITMQ_SCOPE": "jobs", "ORBITMQ_EPOCH": "7", "ORBITMQ_ONCE_KEY": "k"}
-SEND = Once("jobs", 7, digest_of("T", "k"))
+SEND = SendIdentity("jobs", 7, digest_of("T", "k"))
 
 
 def stored(values: dict[str, str], **fields: object) -> Dispatched:
@@ -20,17 +20,17 @@ def stored(values: dict[str, str], **fields: object) -> Dispatched:
 
 
 def test_a_stored_send_is_known_with_the_queue_its_sender_was_told() -> None:
-    assert once_in_log(stored(VALUES)) == (SEND, 2)
+    assert identity_in_log(stored(VALUES)) == (SEND, 2)
 
 
 def test_a_waiting_delayed_message_is_known_by_its_real_topic_and_queue() -> None:
     values = VALUES | {"REAL_TOPIC": "T", "REAL_QID": "9", "DELAY": "3"}
-    assert once_in_log(stored(values, topic="SCHEDULE_TOPIC_XXXX")) == (SEND, 9)
+    assert identity_in_log(stored(values, topic="SCHEDULE_TOPIC_XXXX")) == (SEND, 9)
 
 
 @pytest.mark.parametrize("values", [{"REAL_QID": "1"}, {"REAL_TOPIC": "T", "REAL_QID": "-1"}, {"REAL_TOPIC": "T"}])
 def test_a_delayed_message_without_its_place_is_no_send(values: dict[str, str]) -> None:
-    assert once_in_log(stored(VALUES | values, topic="SCHEDULE_TOPIC_XXXX")) is None
+    assert identity_in_log(stored(VALUES | values, topic="SCHEDULE_TOPIC_XXXX")) is None
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,11 @@ def test_a_delayed_message_without_its_place_is_no_send(values: dict[str, str]) 
     ],
 )  # fmt: skip
 def test_what_is_no_send_of_its_own(values: dict[str, str], fields: dict[str, object]) -> None:
-    assert once_in_log(stored(VALUES | values, **fields)) is None
+    assert identity_in_log(stored(VALUES | values, **fields)) is None
 
 
 def test_a_record_without_the_properties_is_none() -> None:
-    assert once_in_log(stored({"UNIQ_KEY": "U1", "text": "ORBITMQ_SCOPE"})) is None
-
-
-def test_only_copies_lose_their_names() -> None:
-    assert sort_out("T", VALUES) == (VALUES, SEND)
-    assert sort_out("T", {"a": "b"}) == ({"a": "b"}, None)
-    assert sort_out("T", VALUES | {"CLUSTER": "c"}) == ({"UNIQ_KEY": "U1", "CLUSTER": "c"}, None)
-    assert sort_out("%RETRY%g", VALUES) == ({"UNIQ_KEY": "U1"}, None)
+    assert identity_in_log(stored({"UNIQ_KEY": "U1", "text": "ORBITMQ_SCOPE"})) is None
 
 
 def test_text_that_is_no_unicode_has_a_digest_too() -> None:
@@ -94,14 +87,14 @@ def test_text_that_is_no_unicode_has_a_digest_too() -> None:
 def test_a_reader_of_many_sends_reads_each_as_if_it_were_alone(says: dict[str, str]) -> None:
     def alone() -> object:
         try:
-            return read_once("topic", says)
+            return read_identity("topic", says)
         except Refusal as refusal:
             return refusal.remark
 
     reader = SendReader("topic")
     before = {"ORBITMQ_SCOPE": "s", "ORBITMQ_EPOCH": "1", "ORBITMQ_ONCE_KEY": "before"}
     for values in ({}, before):
-        assert reader.read(values) == read_once("topic", values)
+        assert reader.read(values) == read_identity("topic", values)
         try:
             found: object = reader.read(says)
         except Refusal as refusal:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
-from orbitmq.broker.long_poll import SAFETY_CHECK_NS
+from orbitmq.broker import tag_tests
+from orbitmq.limits.broker import HELD_CHECK_NS
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.bodies import MessageModel, SubscriptionGroupConfig
-from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode
+from orbitmq.store import reading
+from orbitmq.store.files import OsFile
 
 SUSPEND = 2
 HEADER = {"suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset", "topicSysFlag", "groupSysFlag"}
@@ -142,7 +147,10 @@ class TestRefusals:
     def test_lite_pull_switched_off(self, make_rig):
         rig = make_rig(lite_pull_message_enable=False)
         rig.sent_ok("T")
-        answer = rig.call(RequestCode.LITE_PULL_MESSAGE, {"consumerGroup": "g", "topic": "T", "sysFlag": 4})
+        names = [field.name for field in HEADERS[RequestCode.LITE_PULL_MESSAGE].request]
+        answer = rig.call(
+            RequestCode.LITE_PULL_MESSAGE, {**dict.fromkeys(names, 0), "consumerGroup": "g", "topic": "T", "sysFlag": 4}
+        )
         assert answer.code == ResponseCode.NO_PERMISSION
 
     def test_unknown_group(self, make_rig):
@@ -177,6 +185,11 @@ class TestRefusals:
         answer = rig.pull("T", subscription="a > 1", expressionType="SQL92")
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "SQL92" in answer.remark
+
+    def test_expression_that_would_hold_the_loop(self, rig):
+        rig.sent_ok("T")
+        assert rig.pull("T", subscription="x" * 65_537).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert rig.pull("T", subscription="x" * 65_536).code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
     def test_waited_too_long(self, rig):
         rig.sent_ok("T")
@@ -219,6 +232,23 @@ class TestWaiting:
         assert answer.fields.keys() == HEADER
         assert rig.broker.next_tick_ns is None
 
+    def test_one_that_fails_is_told_so_and_stops_no_other(self, rig, waiting, monkeypatch):
+        other = rig.peer()
+        assert rig.pull("T", 1, sysFlag=4 | SUSPEND, peer=other, maxMsgNums=7) is None
+        correct = rig.store.get
+
+        def get(topic, queue_id, offset, max_count, *more):
+            if max_count != 7:
+                raise RuntimeError("planted")
+            return correct(topic, queue_id, offset, max_count, *more)
+
+        monkeypatch.setattr(rig.store, "get", get)
+        rig.sent_ok("T", b"1")
+        (answer,) = waiting.take()
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "RuntimeError: planted")
+        assert bodies(*other.take()) == [b"1"]
+        assert rig.broker.statistics.failed_handler_count == 1
+
     def test_it_is_not_answered_twice(self, rig, waiting):
         rig.sent_ok("T", b"1")
         rig.sent_ok("T", b"2")
@@ -233,7 +263,7 @@ class TestWaiting:
         rig.store.arrival = None
         rig.sent_ok("T", b"1")
         assert waiting.take() == []
-        rig.advance(SAFETY_CHECK_NS // 1_000_000)
+        rig.advance(HELD_CHECK_NS // 1_000_000)
         assert bodies(waiting.take()[0]) == [b"1"]
 
     def test_closed_connection_is_forgotten(self, rig, waiting):
@@ -241,7 +271,7 @@ class TestWaiting:
         rig.broker.end_turn()
         rig.sent_ok("T", b"1")
         assert waiting.take() == []
-        assert len(rig.broker.pulls.held) == 0
+        assert len(rig.broker.rooms.pulls.held) == 0
 
     def test_stop_answers_it(self, rig, waiting):
         rig.broker.close()
@@ -261,6 +291,24 @@ class TestWaiting:
         (answer,) = peer.take()
         assert bodies(answer) == [b"2"]
 
+    def test_tags_of_all_waiting_pulls_are_bounded_together(self, rig, monkeypatch):
+        """A million tags of held pulls would take gigabytes: each takes ten times its characters."""
+        monkeypatch.setattr(tag_tests, "PULL_TAGS_MAX", 250)
+        rig.sent_ok("T", b"0")
+        peer = rig.peer()
+
+        def hold(first, count, offset=1):
+            tags = "||".join(f"{first + number:08}" for number in range(count))
+            return rig.pull("T", offset, sysFlag=4 | SUSPEND, subscription=tags, peer=peer)
+
+        assert hold(0, 100) is None
+        assert hold(100, 100) is None
+        assert hold(200, 100).code == ResponseCode.SYSTEM_BUSY
+        assert hold(200, 4) is None
+        rig.sent_ok("T", b"1", {"TAGS": "00000007"})
+        assert len(peer.take()) == 1
+        assert hold(200, 100, offset=2) is None
+
     def test_short_polling(self, make_rig):
         rig = make_rig(long_polling_enable=False)
         rig.sent_ok("T", b"0")
@@ -274,3 +322,42 @@ class TestWaiting:
     def test_without_the_flag_the_answer_is_at_once(self, rig):
         rig.sent_ok("T")
         assert rig.pull("T", 1).code == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_messages_that_cannot_be_read_are_an_error_and_not_passed_over(rig, monkeypatch, is_cold):
+    for number in range(3):
+        rig.sent_ok("T", str(number).encode())
+    rig.reopen()
+
+    def broken(self, size, offset):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFile, "pread", broken)
+        patch.setattr(OsFile, "pread_now", (lambda self, size, offset: None) if is_cold else broken)
+        patch.setattr(reading, "is_in_memory", lambda view, begin, end: False)
+        answer = rig.pull("T")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "T/0 cannot be read from offset 0 on: [Errno 5] Input/output error"
+    assert bodies(rig.pull("T")) == [b"0", b"1", b"2"]
+    assert rig.store.reads.damaged == 0
+
+
+def test_a_defect_in_answering_what_was_read_from_the_disk_is_answered(rig, monkeypatch):
+    rig.sent_ok("T", b"0")
+    rig.reopen()
+
+    def broken(*args, cold=False):
+        assert cold, "this is about old messages"
+        raise RuntimeError("planned")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFile, "pread_now", lambda self, size, offset: None)
+        patch.setattr(reading, "is_in_memory", lambda view, begin, end: False)
+        patch.setattr(rig.broker.statistics, "pulled", broken)
+        answer = rig.pull("T")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "RuntimeError: planned")
+    assert rig.broker.statistics.failed_handler_count == 1
+    assert not rig.broker.rooms.pulls.cold._running, "its place is free again"
+    assert bodies(rig.pull("T")) == [b"0"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker import queue_locks
-from orbitmq.broker.queue_locks import LOCK_LIFE_NS, QueueLocks
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.limits.broker import QUEUE_LOCK_LIFE_NS
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -33,9 +34,9 @@ def test_expired_locks_make_room() -> None:
     locks = QueueLocks()
     locks.lock("g1", "c", [queue(0), queue(1)], 0)
     locks.lock("g2", "c", [queue(0)], 10)
-    assert locks.lock("g3", "c", [queue(0)], LOCK_LIFE_NS - 1) == []
-    assert locks.lock("g3", "c", [queue(0), queue(1), queue(2)], LOCK_LIFE_NS) == [queue(0), queue(1)]
-    assert (locks.holds_any("g1", 0), locks.holds_any("g2", LOCK_LIFE_NS)) == (False, True)
+    assert locks.lock("g3", "c", [queue(0)], QUEUE_LOCK_LIFE_NS - 1) == []
+    assert locks.lock("g3", "c", [queue(0), queue(1), queue(2)], QUEUE_LOCK_LIFE_NS) == [queue(0), queue(1)]
+    assert (locks.holds_any("g1", 0), locks.holds_any("g2", QUEUE_LOCK_LIFE_NS)) == (False, True)
 
 
 def test_names_that_no_queue_can_have_are_not_kept() -> None:

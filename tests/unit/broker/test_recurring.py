@@ -317,6 +317,11 @@ async def test_what_the_client_refuses_itself(mq: orbitmq.Client) -> None:
         (_put(body=b""), ResponseCode.SYSTEM_ERROR, "no body"),
         (_put(name=""), ResponseCode.INVALID_PARAMETER, "RECURRENCE_NAME_CHARS_MAX"),
         (_put(properties={"TIMER_DELAY_SEC": "5"}), ResponseCode.MESSAGE_ILLEGAL, "TIMER_DELAY_SEC"),
+        (
+            _put(properties={"p": "x" * 31_620}),
+            ResponseCode.MESSAGE_ILLEGAL,
+            "stay free",
+        ),  # its runs would say which one they are
         (_put(properties={"DELAY": "3"}), ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
         (_put(properties={"UNIQ_KEY": "mine"}), ResponseCode.MESSAGE_ILLEGAL, "UNIQ_KEY"),
         (_put(properties={"ORBITMQ_RUN": "1"}), ResponseCode.MESSAGE_ILLEGAL, "ORBITMQ_RUN"),

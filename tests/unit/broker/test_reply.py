@@ -75,7 +75,9 @@ def test_a_reply_is_handed_to_the_one_who_asked_and_answered_when_that_one_has_i
     assert record.body == b"42"
     assert (answer.code, answer.text("queueId"), answer.text("queueOffset")) == (ResponseCode.SUCCESS, "0", "0")
     assert (answer.text("TRACE_ON"), answer.text("MSG_REGION")) == ("true", "DefaultRegion")
-    assert answer.text("msgId") == rig.broker.store_host.hex().upper() + f"{record.physical_offset:016X}"
+    assert (
+        answer.text("msgId") == rig.broker.core.facilities.store_host.hex().upper() + f"{record.physical_offset:016X}"
+    )
 
 
 def test_replies_need_not_be_stored(make_rig):

@@ -7,7 +7,7 @@ import pytest
 from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.ids import decode_offset_id
 from orbitmq.protocol.properties import decode_properties, encode_properties
-from orbitmq.protocol.remoting.bodies import LockBatchRequest, MessageQueue
+from orbitmq.protocol.remoting.bodies import LockBatchRequest, MessageQueue, TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.versions import version_ordinal
 from orbitmq.store.settings import StoreSettings
@@ -19,7 +19,7 @@ def test_message_is_stored_as_sent_with_the_brokers_properties(rig):
     )
     (record,) = rig.records("T", 2)
     assert (record.body, record.flag, record.topic, record.queue_id) == (b"body", 7, "T", 2)
-    assert record.store_host == rig.broker.store_host
+    assert record.store_host == rig.broker.core.facilities.store_host
     assert decode_properties(record.properties) == {
         "KEYS": "k1 k2",
         "TAGS": "a",
@@ -30,7 +30,7 @@ def test_message_is_stored_as_sent_with_the_brokers_properties(rig):
         "CLUSTER": "DefaultCluster",
     }
     host, offset = decode_offset_id(answer.fields["msgId"])
-    assert (host, offset) == (rig.broker.store_host, record.physical_offset)
+    assert (host, offset) == (rig.broker.core.facilities.store_host, record.physical_offset)
     assert answer.fields == {
         "msgId": answer.fields["msgId"],
         "queueId": "2",
@@ -150,7 +150,7 @@ class TestRefusals:
         self.refused(rig.send("T", b"x" * 101), ResponseCode.MESSAGE_ILLEGAL, "101 bytes", "maxMessageSize")
 
     def test_properties_too_large(self, rig):
-        self.refused(rig.send("T", b"x", {"p": "v" * 32_760}), ResponseCode.MESSAGE_ILLEGAL, "32767")
+        self.refused(rig.send("T", b"x", {"p": "v" * 32_760}), ResponseCode.MESSAGE_ILLEGAL, "31743")
 
     def test_transaction(self, rig):
         self.refused(rig.send("T", b"x", {"TRAN_MSG": "true"}, sysFlag=4), ResponseCode.NO_PERMISSION, "transactional")
@@ -209,7 +209,7 @@ class TestOverload:
         rig = make_rig(send_thread_pool_queue_capacity=2)
         peer = rig.peer()
         rig.sent_ok("T", peer=peer)
-        rig.broker.sends.unanswered_count = 2
+        rig.broker.rooms.sends.unanswered_count = 2
         answer = rig.send("T", peer=peer)
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert answer.remark.startswith("[OVERLOAD]")
@@ -237,7 +237,7 @@ class TestDelay:
         rig.sent_ok("T", b"x", {"DELAY": "99"})
         (record,) = rig.records("SCHEDULE_TOPIC_XXXX", 17)
         assert decode_properties(record.properties)["DELAY"] == "18"
-        assert rig.broker.admission.clamped_count == 1
+        assert rig.broker.rooms.admission.clamped_count == 1
 
     @pytest.mark.parametrize("level", ["0", "-1"])
     def test_no_level(self, rig, level):
@@ -352,3 +352,14 @@ class TestBatch:
         answer = rig.send("T", self.body(b"a", DELAY="2"), batch=True)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert rig.records("T") == []
+
+
+def test_an_ordered_topic_of_a_broker_that_may_not_write_takes_nothing(make_rig):
+    rig = make_rig(broker_permission=4)
+    rig.broker.topics.put(
+        TopicConfig(topic_name="Ordered", read_queue_nums=1, write_queue_nums=1, perm=6, order=True), {}
+    )
+    for properties in ({}, {"UNIQ_KEY": "0A" * 16}):  # as it comes, and as a client sends it: the short way
+        answer = rig.send("Ordered", properties=properties)
+        assert answer.code == ResponseCode.NO_PERMISSION
+    assert rig.store.max_offset("Ordered", 0) == 0

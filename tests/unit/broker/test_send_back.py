@@ -39,13 +39,15 @@ def test_copy_waits_in_the_third_level_first(rig, record):
     assert copy.reconsume_times == 1
     assert (stored["REAL_TOPIC"], stored["REAL_QID"], stored["DELAY"]) == ("%RETRY%g", "0", "3")
     assert stored["RETRY_TOPIC"] == "T"
-    assert stored["ORIGIN_MESSAGE_ID"] == encode_offset_id(rig.broker.store_host, record.physical_offset)
+    assert stored["ORIGIN_MESSAGE_ID"] == encode_offset_id(
+        rig.broker.core.facilities.store_host, record.physical_offset
+    )
     assert (stored["WAIT"], stored["TAGS"], stored["UNIQ_KEY"]) == ("false", "a", "u" * 32)
     assert stored["ORBITMQ_DUE_MS"] == str(rig.clock.now_ms() + 1 + 10_000)
 
 
 def test_every_round_waits_longer_and_keeps_the_origin(rig, record):
-    first = encode_offset_id(rig.broker.store_host, record.physical_offset)
+    first = encode_offset_id(rig.broker.core.facilities.store_host, record.physical_offset)
     for round_number in range(1, 5):
         send_back(rig, record)
         (record,) = rig.records("SCHEDULE_TOPIC_XXXX", 1 + round_number)

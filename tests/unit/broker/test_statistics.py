@@ -142,5 +142,5 @@ def test_the_room_on_the_disk_is_told_in_words(rig):
         ((1023, 0), "Total : 1023 B, Free : 0 B."),
         ((1 << 60, 5_427), "Total : 1.0 EiB, Free : 5.3 KiB."),
     ):
-        rig.broker.administration.broker.room = lambda room=room: room
+        rig.broker.rooms.administration.broker.room = lambda room=room: room
         assert shown() == words

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from orbitmq.broker.counting import traffic
-from orbitmq.broker.counting.traffic import DAY, HOUR, MINUTE, OTHERS, STEP_NS, WINDOWS, Counter, Traffic, Window
+from orbitmq.broker.counting.traffic import DAY, HOUR, MINUTE, OTHERS, WINDOWS, Counter, Traffic, Window
+from orbitmq.limits.broker import TRAFFIC_STEP_NS
 
 S = 1_000_000_000
 
@@ -19,7 +20,7 @@ class TestWindows:
         counter = table.get("T")
         assert counter is not None
         for window in WINDOWS:
-            gained = counter.within(window, 100 * STEP_NS + S)
+            gained = counter.within(window, 100 * TRAFFIC_STEP_NS + S)
             assert (gained.count, gained.size, gained.times) == (20, 5_000, 1)
 
     def test_it_leaves_the_minute_first_and_the_day_last(self):
@@ -30,7 +31,7 @@ class TestWindows:
         assert counter is not None
 
         def counts(after: int) -> list[int]:
-            return [counter.within(window, (start + after) * STEP_NS).count for window in WINDOWS]
+            return [counter.within(window, (start + after) * TRAFFIC_STEP_NS).count for window in WINDOWS]
 
         assert counts(MINUTE.reach - 1) == [7, 7, 7]
         assert counts(MINUTE.reach) == [0, 7, 7]
@@ -40,10 +41,10 @@ class TestWindows:
     def test_the_rate_is_over_the_time_that_the_counter_has_lived(self):
         counter = Counter(100)
         counter.count += 30
-        assert counter.within(MINUTE, 100 * STEP_NS + 3 * S).seconds == 3
-        assert counter.within(MINUTE, 103 * STEP_NS).seconds == 30
-        assert 50 <= counter.within(MINUTE, 1_000 * STEP_NS + S).seconds <= 60
-        assert counter.within(MINUTE, 100 * STEP_NS).seconds == 1  # never a division by nothing
+        assert counter.within(MINUTE, 100 * TRAFFIC_STEP_NS + 3 * S).seconds == 3
+        assert counter.within(MINUTE, 103 * TRAFFIC_STEP_NS).seconds == 30
+        assert 50 <= counter.within(MINUTE, 1_000 * TRAFFIC_STEP_NS + S).seconds <= 60
+        assert counter.within(MINUTE, 100 * TRAFFIC_STEP_NS).seconds == 1  # never a division by nothing
 
     @pytest.mark.parametrize("seed", range(5))
     def test_any_history_sums_up_as_a_list_of_it_does(self, seed):
@@ -58,7 +59,7 @@ class TestWindows:
             assert counter is not None
             at = step + chance.choice([0, 0, 1, 5, 100, 9_000])
             for window in WINDOWS:
-                gained = counter.within(window, at * STEP_NS)
+                gained = counter.within(window, at * TRAFFIC_STEP_NS)
                 expected = [amount for when, amount in history if within(window, when, at)]
                 assert (gained.count, gained.size, gained.times) == (sum(expected), 10 * sum(expected), len(expected))
 

@@ -75,6 +75,10 @@ def test_blanks_alone_match_nothing_on_the_broker_and_everything_on_the_client(e
     assert parsed.tags == set()
     assert not parsed.accepts_code(tags_code("TagA"))
     assert not parsed.accepts_code(0)
+    test = parsed.code_test
+    assert test is not None
+    assert not test(0)
+    assert not test(tags_code("TagA"))
     assert parsed.accepts_tag("TagA")
     assert parsed.accepts_tag(None)
 

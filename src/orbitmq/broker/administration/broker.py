@@ -15,13 +15,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from orbitmq.broker.counting.statistics import Statistics
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send import SendProcessor
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TopicTable
-from orbitmq.clock import Clock
 from orbitmq.errors import ProtectedKeyError
 from orbitmq.protocol.java_properties import format_properties
 from orbitmq.protocol.names import SCHEDULE_TOPIC
@@ -30,31 +27,12 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
-from orbitmq.store.store import MessageStore
 
 Facts = Callable[[], Mapping[str, str]]
 
 
 class BrokerAdminProcessor:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        sends: SendProcessor,
-        pulls: PullProcessor,
-        store: MessageStore,
-        clock: Clock,
-        statistics: Statistics,
-        *,
-        configuration: Facts,
-        change_configuration: Callable[[bytes], object] | None,
-        disk_use: Callable[[], Mapping[str, float]],
-    ) -> None:
-        """`configuration()` gives every setting under RocketMQ's key; `disk_use()` a share from 0 to 1 per path.
-
-        `change_configuration(body)` applies and keeps the `key=value` lines of a request or raises ConfigurationError;
-        None for a broker whose settings are fixed.
-        """
+    def __init__(self, core: BrokerCore, sends: SendProcessor, pulls: PullProcessor) -> None:
         self.level_offsets: Callable[[], Mapping[int, int]] = dict
         """Delivered offset of each delay level that is in use; set by the delivery service."""
         self.level_version: Callable[[], DataVersion] = DataVersion
@@ -63,16 +41,16 @@ class BrokerAdminProcessor:
         """Total and free bytes of the store's disk; None while nobody looked."""
         self.more_facts: list[Facts] = []
         """Further entries of the runtime information, of parts that this module does not know."""
-        self._settings = settings
-        self._topics = topics
+        self._settings = core.settings
+        self._topics = core.topics
         self._sends = sends
         self._pulls = pulls
-        self._store = store
-        self._clock = clock
-        self._statistics = statistics
-        self._configuration = configuration
-        self._change_configuration = change_configuration
-        self._disk_use = disk_use
+        self._store = core.store
+        self._clock = core.clock
+        self._statistics = core.statistics
+        self._configuration = core.facilities.configuration or self._own_settings
+        self._change_configuration = core.facilities.change_configuration
+        self._disk_use = core.facilities.disk_use
 
     def configuration(self, command: Command, peer: Peer) -> Command:
         text = format_properties(sorted(self._configuration().items()))
@@ -159,6 +137,10 @@ class BrokerAdminProcessor:
             facts.update(more())
         return facts
 
+    def _own_settings(self) -> Mapping[str, str]:
+        """The broker's settings under their names in camel case; a server gives its full list instead."""
+        return {_camel(name): str(value) for name, value in msgspec.structs.asdict(self._settings).items()}
+
     def _waiting(self) -> dict[str, str]:
         """What stands where RocketMQ has thread pools with queues: sends waiting for their flush, pulls being held."""
         sizes = {
@@ -187,6 +169,11 @@ class BrokerAdminProcessor:
             "" if room is None else f"Total : {_readable(room[0])}, Free : {_readable(room[1])}."
         )
         return facts
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _readable(count: int) -> str:

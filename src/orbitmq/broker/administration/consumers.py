@@ -3,7 +3,7 @@
 The broker passes the question on over the connection that the client opened, waits, and passes the answer back.
 
 Rules of this file
-1. Nothing waits for ever: a client has `ANSWER_WAIT_MS`, then the tool is told that it did not answer.
+1. Nothing waits for ever: a client has `CLIENT_ANSWER_WAIT_MS`, then the tool is told that it did not answer.
 2. The questions that are open at a time are bounded, of one connection (see `Peer.request`) and of all.
 3. What a client answers is passed on as it is: code, remark and body are its own. Only the tables of 223, which come
    from several clients, are read.
@@ -24,7 +24,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.broker import QUESTIONS_TO_CLIENTS_MAX
+from orbitmq.limits.broker import CLIENT_ANSWER_WAIT_MS, CLIENT_STATUS_WAIT_MS, QUESTIONS_TO_CLIENTS_MAX
 from orbitmq.protocol.ids import decode_offset_id
 from orbitmq.protocol.remoting.bodies import ConsumerStatusBody
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -34,12 +34,6 @@ from orbitmq.store.store import MessageStore
 
 logger = logging.getLogger("orbitmq.broker")
 
-ANSWER_WAIT_MS: Final = 10_000
-"""How long a client may take; RocketMQ's value for forwarded calls."""
-
-STATUS_WAIT_MS: Final = 4_000
-"""The same for 223, which asks every client of a group: less than the five seconds that tools wait themselves, so that
-those that do answer are heard."""
 
 ANSWERS_SINCE: Final = 62
 """Version from which on clients answer such questions (3.1.8, before the releases that have a name)."""
@@ -116,7 +110,7 @@ class ConsumerQuestions:
 
         for member in members:
             question = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": group_name})
-            member.peer.request(question, STATUS_WAIT_MS, _for(member, one_answered))
+            member.peer.request(question, CLIENT_STATUS_WAIT_MS, _for(member, one_answered))
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -133,12 +127,16 @@ class ConsumerQuestions:
             if said is not None:
                 peer.send(response(command, said.code, said.remark, None, bytes(said.body)))
                 return
-            late = self._clock.monotonic_ns() - asked_ns >= ANSWER_WAIT_MS * 1_000_000
+            late = self._clock.monotonic_ns() - asked_ns >= CLIENT_ANSWER_WAIT_MS * 1_000_000
             code = ResponseCode.CONSUME_MSG_TIMEOUT if late else ResponseCode.SYSTEM_ERROR
-            why = f"did not answer within {ANSWER_WAIT_MS} ms" if late else "has gone, or has too many questions open"
+            why = (
+                f"did not answer within {CLIENT_ANSWER_WAIT_MS} ms"
+                if late
+                else "has gone, or has too many questions open"
+            )
             peer.send(response(command, code, f"client {member.client_id!r} {why}"))
 
-        member.peer.request(request(command.code, fields, body), ANSWER_WAIT_MS, answered)
+        member.peer.request(request(command.code, fields, body), CLIENT_ANSWER_WAIT_MS, answered)
 
     def _reserve(self, count: int) -> None:
         if self.open_count + count > QUESTIONS_TO_CLIENTS_MAX:

@@ -14,6 +14,7 @@ from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing
+from orbitmq.broker.table_saving import TableSaving
 from orbitmq.protocol.remoting.bodies import (
     ClientConnection,
     ConsumerConnection,
@@ -37,41 +38,41 @@ class GroupAdminProcessor:
         self,
         groups: GroupTable,
         offsets: OffsetTable,
+        saving: TableSaving,
         clients: ClientRegistry,
         locks: QueueLocks,
         statistics: Statistics,
+        *,
+        address: str,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
+        self._saving = saving
         self._clients = clients
         self._locks = locks
         self._statistics = statistics
+        self._address = address
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
-    def put(self, command: Command, peer: Peer) -> Command:
+    def put(self, command: Command, peer: Peer) -> Command | None:
         self._groups.put(SubscriptionGroupConfig.decode(bytes(command.body)))
-        self._save()
-        return response(command, ResponseCode.SUCCESS)
+        return self._saved(command, peer)
 
-    def put_list(self, command: Command, peer: Peer) -> Command:
+    def put_list(self, command: Command, peer: Peer) -> Command | None:
         """Many groups at once. The first fault ends the list: what stands before it stays."""
-        try:
-            for config in SubscriptionGroupList.decode(bytes(command.body)).group_config_list:
-                self._groups.put(config)
-        finally:
-            self._save()
-        return response(command, ResponseCode.SUCCESS)
+        for config in SubscriptionGroupList.decode(bytes(command.body)).group_config_list:
+            self._groups.put(config)
+        return self._saved(command, peer)
 
-    def delete(self, command: Command, peer: Peer) -> Command:
+    def delete(self, command: Command, peer: Peer) -> Command | None:
         group = command.text("groupName")
         self._groups.delete(group)
         self._locks.drop_group(group)
         self._statistics.drop_group(group)
         if command.boolean("cleanOffset"):
             self._offsets.drop_group(group)
-        self._save()
-        return response(command, ResponseCode.SUCCESS)
+        return self._saved(command, peer)
 
     def get_all(self, command: Command, peer: Peer) -> Command:
         return response(command, ResponseCode.SUCCESS, None, None, self._groups.wrapper().encode())
@@ -83,23 +84,18 @@ class GroupAdminProcessor:
             raise group_missing(name)
         return response(command, ResponseCode.SUCCESS, None, None, group.encode())
 
-    def forbid(self, command: Command, peer: Peer) -> Command:
+    def forbid(self, command: Command, peer: Peer) -> Command | None:
         """Set or ask whether a group may read a topic; without `readable` it only asks."""
         group, topic = command.text("group"), command.text("topic")
         if "readable" in command.fields:
             self._groups.forbid_reading(group, topic, forbidden=not command.boolean("readable"))
-            self._save()
         body = GroupForbidden(group=group, topic=topic, readable=not self._groups.reading_forbidden(group, topic))
-        return response(command, ResponseCode.SUCCESS, "", None, body.encode())
+        answer = response(command, ResponseCode.SUCCESS, "", None, body.encode())
+        return self._saving.answer(command, peer, answer, refuses=True) if "readable" in command.fields else answer
 
-    def _save(self) -> None:
-        try:
-            self._groups.save()
-        except OSError as error:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"the group table could not be saved and may be lost with this process: {error}",
-            ) from error
+    def _saved(self, command: Command, peer: Peer) -> Command | None:
+        """SUCCESS when the change is saved."""
+        return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
 
     # --- members ----------------------------------------------------------------------------------------------------
 
@@ -153,7 +149,7 @@ class GroupAdminProcessor:
         return response(command, ResponseCode.SUCCESS, None, None, GroupList(group_list=sorted(names)).encode())
 
     def topics_of_group(self, command: Command, peer: Peer) -> Command:
-        body = TopicList(topic_list=self._offsets.topics_of(command.text("group")))
+        body = TopicList(topic_list=self._offsets.topics_of(command.text("group")), broker_addr=self._address)
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
     def _online(self, name: str) -> ConsumerGroup:

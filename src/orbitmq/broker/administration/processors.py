@@ -8,7 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from orbitmq.broker.administration.broker import BrokerAdminProcessor
 from orbitmq.broker.administration.consumers import ConsumerQuestions
@@ -17,80 +17,48 @@ from orbitmq.broker.administration.progress import ProgressProcessor
 from orbitmq.broker.administration.statistics import StatisticsProcessor
 from orbitmq.broker.administration.topics import TopicAdminProcessor
 from orbitmq.broker.administration.upkeep import UpkeepProcessor
-from orbitmq.broker.clients import ClientRegistry
-from orbitmq.broker.counting.statistics import Statistics
-from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.offsets import OffsetTable
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pull import PullProcessor
-from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send import SendProcessor
-from orbitmq.broker.settings import BrokerSettings
-from orbitmq.broker.topics import TopicTable
-from orbitmq.clock import Clock
 from orbitmq.protocol.ids import host_text
 from orbitmq.protocol.remoting.commands import RequestCode
-from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.store.store import MessageStore
-
-Handler = Callable[[Command, Peer], Command | None]
 
 
-class Administration:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        clients: ClientRegistry,
-        locks: QueueLocks,
-        sends: SendProcessor,
-        pulls: PullProcessor,
-        store: MessageStore,
-        clock: Clock,
-        statistics: Statistics,
-        *,
-        store_host: bytes,
-        configuration: Callable[[], Mapping[str, str]],
-        change_configuration: Callable[[bytes], object] | None,
-        disk_use: Callable[[], Mapping[str, float]],
-    ) -> None:
-        """The parameters are those of `Broker`, and its parts."""
-        self.topics = TopicAdminProcessor(settings, topics, offsets, pulls, store, statistics, clock)
-        self.groups = GroupAdminProcessor(groups, offsets, clients, locks, statistics)
-        self.broker = BrokerAdminProcessor(
-            settings,
-            topics,
-            sends,
-            pulls,
-            store,
-            clock,
-            statistics,
-            configuration=configuration,
-            change_configuration=change_configuration,
-            disk_use=disk_use,
+class Administration(Room):
+    def __init__(self, core: BrokerCore, sends: SendProcessor, pulls: PullProcessor) -> None:
+        settings, topics, groups, offsets = core.settings, core.topics, core.groups, core.offsets
+        clients, store, clock, statistics = core.clients, core.store, core.clock, core.statistics
+        address = host_text(core.facilities.store_host)
+        self._times = core.change_times
+        self._is_system = topics.is_system
+        self.topics = TopicAdminProcessor(settings, topics, offsets, core.saving, pulls, store, statistics, clock)
+        self.groups = GroupAdminProcessor(
+            groups, offsets, core.saving, clients, core.locks, statistics, address=address
         )
+        self.broker = BrokerAdminProcessor(core, sends, pulls)
         self.progress = ProgressProcessor(
-            settings, topics, offsets, clients, store, statistics, clock, address=host_text(store_host)
+            settings, topics, groups, offsets, clients, store, statistics, clock, address=address
         )
         self.statistics = StatisticsProcessor(settings, statistics, clock)
         self.questions = ConsumerQuestions(settings, topics, groups, clients, store, clock)
         self.upkeep = UpkeepProcessor(topics, offsets, store)
 
-    def handlers(self) -> dict[RequestCode, Handler]:
-        """Request code -> what answers it."""
+    def facts(self) -> Mapping[str, object]:
+        return {"orbitmqQuestionsToClients": self.questions.open_count}
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         code, topic, group, broker = RequestCode, self.topics, self.groups, self.broker
         progress, questions, upkeep = self.progress, self.questions, self.upkeep
         return {
-            code.UPDATE_AND_CREATE_TOPIC: topic.put,
+            code.UPDATE_AND_CREATE_TOPIC: self._times.of_topics(topic.put, self._is_system),
             code.UPDATE_AND_CREATE_TOPIC_LIST: topic.put_list,
             code.DELETE_TOPIC_IN_BROKER: topic.delete,
             code.GET_ALL_TOPIC_CONFIG: topic.get_all,
             code.GET_TOPIC_CONFIG: topic.get,
             code.GET_TOPIC_STATS_INFO: topic.statistics,
             code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic.system_topics,
-            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group.put,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._times.of_groups(group.put),
             code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: group.put_list,
             code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: group.get_all,
             code.DELETE_SUBSCRIPTIONGROUP: group.delete,

@@ -15,8 +15,9 @@ from datetime import datetime
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.counting.traffic import MINUTE
+from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.refusal import Refusal, topic_missing
+from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
@@ -46,6 +47,7 @@ class ProgressProcessor:
         self,
         settings: BrokerSettings,
         topics: TopicTable,
+        groups: GroupTable,
         offsets: OffsetTable,
         clients: ClientRegistry,
         store: MessageStore,
@@ -57,6 +59,7 @@ class ProgressProcessor:
         """`address` is where clients reach this broker, `ip:port`."""
         self._settings = settings
         self._topics = topics
+        self._groups = groups
         self._offsets = offsets
         self._clients = clients
         self._store = store
@@ -202,11 +205,16 @@ class ProgressProcessor:
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
     def clone(self, command: Command, peer: Peer) -> Command:
-        """Give one group the offsets of another (314): of one topic, or of all when none is named."""
+        """Give one group the offsets of another (314): of one topic, or of all when none is named. Where a topic is missing nothing
+        is changed."""
         source, target, topic = command.text("srcGroup"), command.text("destGroup"), command.text("topic")
-        for name in [topic] if topic.strip() else self._offsets.topics_of(source):
+        if self._groups.get(target) is None:
+            raise group_missing(target)
+        names = [topic] if topic.strip() else self._offsets.topics_of(source)
+        for name in names:
             if self._topics.get(name) is None:
                 raise topic_missing(name)
+        for name in names:
             self._offsets.clone(source, target, name)
         return response(command, ResponseCode.SUCCESS)
 

@@ -10,26 +10,35 @@ Source: RocketMQ broker, queries; remoting, look-up.
 
 from __future__ import annotations
 
-from orbitmq.broker.clients import ClientRegistry
+from collections.abc import Mapping
+
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.broker import QUERY_ANSWER_BYTES_MAX, QUEUE_UNITS_SHOWN_MAX
 from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.remoting.bodies import ConsumeQueueBody, ConsumeQueueUnit
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.store.store import MessageStore
 
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 
 
-class QueryProcessor:
-    def __init__(self, settings: BrokerSettings, clients: ClientRegistry, store: MessageStore) -> None:
-        self._settings = settings
-        self._clients = clients
-        self._store = store
+class QueryProcessor(Room):
+    def __init__(self, core: BrokerCore) -> None:
+        self._settings = core.settings
+        self._clients = core.clients
+        self._store = core.store
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        code = RequestCode
+        return {
+            code.QUERY_MESSAGE: self.by_key,
+            code.VIEW_MESSAGE_BY_ID: self.view,
+            code.QUERY_CONSUME_QUEUE: self.units,
+        }
 
     def view(self, command: Command, peer: Peer) -> Command | None:
         offset = command.integer("offset", -1)
@@ -47,10 +56,7 @@ class QueryProcessor:
         found = self._store.query_by_key(topic, key, count_max, begin_ms, end_ms)
         parts: list[Buffer] = []
         size = 0
-        for position in found:
-            record = self._store.record_at(position)
-            if record is None:
-                continue
+        for record in self._store.records_at(found):
             size += len(record)
             if parts and size > QUERY_ANSWER_BYTES_MAX:
                 break

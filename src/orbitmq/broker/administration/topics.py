@@ -18,6 +18,7 @@ from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.table_saving import TableSaving
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.protocol.names import topic_name_problem
@@ -43,6 +44,7 @@ class TopicAdminProcessor:
         settings: BrokerSettings,
         topics: TopicTable,
         offsets: OffsetTable,
+        saving: TableSaving,
         pulls: PullProcessor,
         store: MessageStore,
         statistics: Statistics,
@@ -53,6 +55,7 @@ class TopicAdminProcessor:
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
+        self._saving = saving
         self._pulls = pulls
         self._store = store
         self._statistics = statistics
@@ -81,14 +84,11 @@ class TopicAdminProcessor:
         for config in wanted:
             self._check_name(config.topic_name)
         changed = False
-        try:
-            for config in wanted:
-                changed = self._topics.put(config, config.attributes) or changed
-        finally:
-            self._save()
+        for config in wanted:
+            changed = self._topics.put(config, config.attributes) or changed
         return self._saved(command, peer, changed)
 
-    def delete(self, command: Command, peer: Peer) -> Command:
+    def delete(self, command: Command, peer: Peer) -> Command | None:
         topic = command.text("topic")
         if not topic.strip():
             raise Refusal(ResponseCode.INVALID_PARAMETER, "the topic name is blank")
@@ -99,11 +99,20 @@ class TopicAdminProcessor:
         self._topics.check_changeable(topic)
         self._topics.delete(topic)
         self._offsets.drop_topic(topic)
+        failure: OSError | None = None
+        try:
+            self._offsets.save()  # first: saved ones that outlive the queues would skip messages of the next topic of that name
+        except OSError as error:
+            failure = error
         self._store.delete_topic(topic)
         self._statistics.drop_topic(topic)
         self._pulls.held.release_topic(topic)
-        self._save()
-        return response(command, ResponseCode.SUCCESS)
+        if failure is not None:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic!r} is deleted, but that its offsets are too could not be saved: {failure}",
+            ) from failure
+        return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
 
     def _check_name(self, topic: str) -> None:
         problem = topic_name_problem(topic)
@@ -111,25 +120,17 @@ class TopicAdminProcessor:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         self._topics.check_changeable(topic)
 
-    def _save(self) -> None:
-        try:
-            self._topics.save()
-        except OSError as error:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"the topic table could not be saved and may be lost with this process: {error}",
-            ) from error
-
     def _saved(self, command: Command, peer: Peer, changed: bool) -> Command | None:
-        """Answer a change: at once, or when the name servers know it."""
-        self._save()
+        """Answer a change when it is saved, and the name servers know it."""
         answer = response(command, ResponseCode.SUCCESS)
-        if not changed or self.after_registration is None:
-            return answer
-        if command.is_oneway:
-            return None
-        self.after_registration(lambda: peer.send(answer))
-        return None
+
+        def registered() -> bool:
+            if not changed or self.after_registration is None or command.is_oneway:
+                return False
+            self.after_registration(lambda: peer.send(answer))
+            return True
+
+        return self._saving.answer(command, peer, answer, refuses=True, then=registered)
 
     # --- listing ----------------------------------------------------------------------------------------------------
 

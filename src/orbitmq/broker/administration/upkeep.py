@@ -48,9 +48,8 @@ class UpkeepProcessor:
 
     def unused_topics(self, command: Command, peer: Peer) -> Command:
         """Forget the queues of topics that are not in the topic table (316), with the offsets on them."""
-        for topic in sorted({queue.topic for queue in self._store.queues}):
-            if self._topics.get(topic) is None and not self._topics.is_system(topic):
-                logger.info("removing the queues of %r, which is in no topic table, as asked", topic)
-                self._store.delete_topic(topic)
-                self._offsets.drop_topic(topic)
+        for topic in self._topics.unlisted(queue.topic for queue in self._store.queues):
+            logger.info("removing the queues of %r, which is in no topic table, as asked", topic)
+            self._store.delete_topic(topic)
+            self._offsets.drop_topic(topic)
         return response(command, ResponseCode.SUCCESS)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-SPAN_NS: Final = 60_000_000_000
+from orbitmq.limits.broker import LATENCY_SPAN_NS
+
 _FINE: Final = 4
 _BUCKETS: Final = 40 * _FINE
 """Up to 2^40 microseconds, a fortnight; what is longer counts there."""
@@ -47,7 +48,7 @@ class Latency:
 
     def took(self, duration_ns: int, now_ns: int) -> None:
         """Count one duration that ended at `now_ns`."""
-        if now_ns - self._begun_ns >= SPAN_NS:
+        if now_ns - self._begun_ns >= LATENCY_SPAN_NS:
             self._turn(now_ns)
         self._now[_bucket(duration_ns // 1_000)] += 1
         if duration_ns > self.highest_ns:
@@ -57,7 +58,7 @@ class Latency:
 
     def percentile_ms(self, share: float, now_ns: int) -> float:
         """The duration that `share` (0 to 1) of the recent ones did not exceed; 0.0 without any."""
-        if now_ns - self._begun_ns >= SPAN_NS:
+        if now_ns - self._begun_ns >= LATENCY_SPAN_NS:
             self._turn(now_ns)
         counts = [now + before for now, before in zip(self._now, self._before, strict=True)]
         wanted = share * sum(counts)
@@ -74,7 +75,7 @@ class Latency:
         return "".join(f"{name}:{count} " for name, count in zip(names, self._ranges, strict=True))
 
     def _turn(self, now_ns: int) -> None:
-        recent = now_ns - self._begun_ns < 2 * SPAN_NS
+        recent = now_ns - self._begun_ns < 2 * LATENCY_SPAN_NS
         self._before = self._now if recent else [0] * _BUCKETS
         self._now = [0] * _BUCKETS
         self._begun_ns = now_ns

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 
 from orbitmq.broker.counting.latency import Latency
 from orbitmq.broker.counting.sizes import Sizes, SizeTable
-from orbitmq.broker.counting.traffic import STEP_NS, Counter, Traffic
+from orbitmq.broker.counting.traffic import Counter, Traffic
+from orbitmq.limits.broker import STATISTICS_SAMPLE_NS, TRAFFIC_STEP_NS
 
-SAMPLE_NS: Final = 10_000_000_000
 WINDOWS_NS: Final = (10_000_000_000, 60_000_000_000, 600_000_000_000)
 
 LATENCY_SAMPLE: Final = 16
@@ -52,7 +52,7 @@ class Mornings(NamedTuple):
 
 class Statistics:
     def __init__(self, now_ms: int, now_ns: int) -> None:
-        step = now_ns // STEP_NS
+        step = now_ns // TRAFFIC_STEP_NS
         self.started_ms = now_ms
         self.put = Counter(step)
         """Messages and record bytes that were appended for senders."""
@@ -84,8 +84,10 @@ class Statistics:
         """What `stored` was told since the last `settle`."""
         self._recent: tuple[str, bool, Counter, Sizes] | None = None
         """What the last message was counted with."""
-        self._samples: deque[_Sample] = deque([_Sample(now_ns, 0, 0, 0, 0)], maxlen=WINDOWS_NS[-1] // SAMPLE_NS + 2)
-        self._next_look_ns = now_ns + SAMPLE_NS
+        self._samples: deque[_Sample] = deque(
+            [_Sample(now_ns, 0, 0, 0, 0)], maxlen=WINDOWS_NS[-1] // STATISTICS_SAMPLE_NS + 2
+        )
+        self._next_look_ns = now_ns + STATISTICS_SAMPLE_NS
         self._day = _day_of(now_ms)
         self._mornings = Mornings(0, 0, 0, 0)
         self._last_turn = (0, 0)
@@ -102,7 +104,7 @@ class Statistics:
         if not fresh:
             return
         self._fresh = []
-        step = now_ns // STEP_NS
+        step = now_ns // TRAFFIC_STEP_NS
         total = total_size = 0
         if self._recent is None:
             self._recent = self._tables_of(fresh[0][0], fresh[0][3], step)
@@ -138,7 +140,7 @@ class Statistics:
         if not count:
             self.count_missed()
             return
-        step = now_ns // STEP_NS
+        step = now_ns // TRAFFIC_STEP_NS
         self.found_count += 1
         got = self.got
         if got.step != step:
@@ -157,7 +159,7 @@ class Statistics:
 
     def returned(self, topic: str, group: str, now_ns: int, *, dead: bool) -> None:
         """A consumer sent one message of `topic` back; with `dead` it became a dead letter."""
-        name, step = f"{topic}@{group}", now_ns // STEP_NS
+        name, step = f"{topic}@{group}", now_ns // TRAFFIC_STEP_NS
         self.sent_back.add(name, 1, 0, step)
         if dead:
             self.dead_letter_count += 1
@@ -206,7 +208,7 @@ class Statistics:
         """At the end of a loop turn: count its messages, take a snapshot if the last is old enough, notice a new day."""
         self.settle(now_ns)
         if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + SAMPLE_NS
+            self._next_look_ns = now_ns + STATISTICS_SAMPLE_NS
             self._new_day(now_ms(), self._last_turn)
             self._sample(now_ns)
         self._last_turn = (self.put.count, self.got.count)
@@ -252,7 +254,7 @@ class Statistics:
         }
 
     def _sample(self, now_ns: int) -> None:
-        if now_ns - self._samples[-1].at_ns >= SAMPLE_NS:
+        if now_ns - self._samples[-1].at_ns >= STATISTICS_SAMPLE_NS:
             self._samples.append(self._now(now_ns))
 
     def _now(self, now_ns: int) -> _Sample:

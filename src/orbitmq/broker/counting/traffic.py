@@ -17,16 +17,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from orbitmq.limits.broker import STATISTIC_NAMES_MAX
-
-STEP_NS: Final = 10_000_000_000
-"""The finest step; coarser ones are multiples of it."""
+from orbitmq.limits.broker import STATISTIC_NAMES_MAX, TRAFFIC_STEP_NS
 
 OTHERS: Final = "(others)"
 
 
 class Window(NamedTuple):
-    """A span that is reported, in steps of `STEP_NS`: its resolution, and how far it reaches back."""
+    """A span that is reported, in steps of `TRAFFIC_STEP_NS`: its resolution, and how far it reaches back."""
 
     resolution: int
     reach: int
@@ -76,10 +73,10 @@ class Counter:
 
     def within(self, window: Window, now_ns: int) -> Sum:
         """The growth over the last `window.reach` steps, the current one included."""
-        step = now_ns // STEP_NS
+        step = now_ns // TRAFFIC_STEP_NS
         first = step // window.resolution - window.reach // window.resolution + 1
         before = next((note for note in self._notes[WINDOWS.index(window)] if note.step >= first), None)
-        begin_ns = max(first * window.resolution, self.born) * STEP_NS
+        begin_ns = max(first * window.resolution, self.born) * TRAFFIC_STEP_NS
         seconds = max((now_ns - begin_ns) / 1e9, 1.0)
         if before is None:
             return Sum(0, 0, 0, seconds)
@@ -95,7 +92,7 @@ class Traffic:
         self._counters: dict[str, Counter] = {}
 
     def add(self, name: str, count: int, size: int, step: int) -> None:
-        """Count one request of `count` events. `step` is the present time divided by `STEP_NS`."""
+        """Count one request of `count` events. `step` is the present time divided by `TRAFFIC_STEP_NS`."""
         counter = self.at(name, step)
         counter.count += count
         counter.size += size

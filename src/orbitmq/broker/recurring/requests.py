@@ -8,18 +8,19 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from orbitmq.broker.recurring.desk import RunDesk, reserved_property
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.recurring.run_sending import BrokerRuns, reserved_property
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send import ANSWERS
-from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError, ProtocolError, RecordError, StoreUnwritableError
 from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.recurring_bodies import (
@@ -30,7 +31,7 @@ from orbitmq.protocol.remoting.recurring_bodies import (
     RecurringQuery,
     RecurringView,
 )
-from orbitmq.store.durability import PutStatus, Told
+from orbitmq.store.durability import OnDone, PutStatus
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.recurrence.state import Change, Message, Recurring
@@ -38,17 +39,24 @@ from orbitmq.timing.recurrence.state import Change, Message, Recurring
 Body = TypeVar("Body", bound=JsonBody)
 
 
-class RecurringProcessor:
-    def __init__(
-        self, settings: BrokerSettings, recurrences: Recurrences, desk: RunDesk, *, unwritable: Callable[[], Refusal]
-    ) -> None:
-        """`unwritable()` words the refusal while the store accepts nothing."""
-        self._settings = settings
+class RecurringProcessor(Room):
+    def __init__(self, core: BrokerCore, recurrences: Recurrences, sender: BrokerRuns) -> None:
+        """Lets runs happen."""
+        self._settings = core.settings
         self._recurrences = recurrences
-        self._desk = desk
-        self._unwritable = unwritable
+        self._sender = sender
+        self._unwritable = core.unwritable
+        recurrences.attach(core.store, sender)
 
-    # --- handlers ---------------------------------------------------------------------------------------------------
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return {
+            RequestCode.PUT_RECURRING: self.put,
+            RequestCode.GET_RECURRING: self.get,
+            RequestCode.SET_RECURRING_STATE: self.set_state,
+            RequestCode.DELETE_RECURRING: self.delete,
+        }
+
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     def put(self, command: Command, peer: Peer) -> Command | None:
         definition = _body(command, RecurringDefinition)
@@ -60,9 +68,11 @@ class RecurringProcessor:
                 f"property {name} cannot be given to a recurring message: it has times, an identity and a place of its own",
             )
 
-        def change(told: Told) -> Change:
-            self._desk.check(message, template=AUTO_CREATE_TOPIC, queues=self._settings.default_topic_queue_nums)
-            return self._recurrences.put(definition.name, rule, message, told)
+        def change(on_done: OnDone) -> Change:
+            self._sender.check(
+                definition.name, message, template=AUTO_CREATE_TOPIC, queues=self._settings.default_topic_queue_nums
+            )
+            return self._recurrences.put(definition.name, rule, message, on_done)
 
         return self._change(command, peer, change)
 
@@ -70,12 +80,12 @@ class RecurringProcessor:
         wanted = _body(command, RecurringChange)
         state = self._known(wanted.name)
         return self._change(
-            command, peer, lambda told: self._recurrences.set_paused(state, paused=wanted.paused, told=told)
+            command, peer, lambda on_done: self._recurrences.set_paused(state, paused=wanted.paused, on_done=on_done)
         )
 
     def delete(self, command: Command, peer: Peer) -> Command | None:
         state = self._known(_body(command, RecurringChange).name)
-        return self._change(command, peer, lambda told: self._recurrences.delete(state, told))
+        return self._change(command, peer, lambda on_done: self._recurrences.delete(state, on_done))
 
     def get(self, command: Command, peer: Peer) -> Command | None:
         query = _body(command, RecurringQuery)
@@ -114,7 +124,7 @@ class RecurringProcessor:
             )
         return state
 
-    def _change(self, command: Command, peer: Peer, change: Callable[[Told], Change]) -> Command | None:
+    def _change(self, command: Command, peer: Peer, change: Callable[[OnDone], Change]) -> Command | None:
         """Make a change; the answer comes when it lasts. Raises Refusal."""
         answers: list[RecurringAnswer] = []
 

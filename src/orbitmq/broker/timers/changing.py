@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from orbitmq.broker.message_properties import facts_of
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import TimerIntake
@@ -27,11 +28,10 @@ from orbitmq.store.message import NewMessage
 from orbitmq.timing.far.changes import noted_message, recall_message
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.queries import FarRecord
-from orbitmq.timing.timer_times import TimerKind, TimerTime, slot_time
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.timers import Timers
 
-Told = Callable[[PutStatus], None]
+OnDone = Callable[[PutStatus], None]
 
 
 class TimerChanges:
@@ -77,33 +77,33 @@ class TimerChanges:
                 "allowRecallWhenBrokerNotWriteable=false)",
             )
 
-    def recall(self, timer: Pending, told: Told) -> None:
+    def recall(self, timer: Pending, on_done: OnDone) -> None:
         """Recall a pending message. Raises `Refusal` when nothing was changed. Cost: about 25 us."""
         if isinstance(timer, FarRecord):
-            self._change(timer, [recall_message(timer.record)], told)
+            self._change(timer, [recall_message(timer.record)], on_done)
         else:
-            self._change(timer, recall(timer.record, self._clock.now_ms(), timer.values), told)
+            self._change(timer, recall(timer.record, self._clock.now_ms(), timer.values), on_done)
         self.recalled_count += 1
 
-    def reschedule(self, timer: Pending, time: TimerTime, told: Told) -> None:
+    def reschedule(self, timer: Pending, due_ms: int, on_done: OnDone) -> None:
         """Move a pending message to a time from `new_time`. Raises `Refusal` when nothing was changed."""
         now_ms = self._clock.now_ms()
         messages = reschedule(
             timer.record,
-            time.deliver_ms,
+            due_ms,
             now_ms,
             self._intake.rules.precision_ms,
-            topic=self._intake.topic_for(time, now_ms),
+            topic=self._intake.topic_for(due_ms, now_ms),
             fresh_key=self._next_unique_key(),
             values=None if isinstance(timer, FarRecord) else timer.values,
         )
         if isinstance(timer, FarRecord):
-            self._change(timer, [noted_message(messages[0], timer.record)], told)
+            self._change(timer, [noted_message(messages[0], timer.record)], on_done)
         else:
-            self._change(timer, messages, told)
+            self._change(timer, messages, on_done)
         self.rescheduled_count += 1
 
-    def new_time(self, change: ChangeTimers) -> TimerTime:
+    def new_time(self, change: ChangeTimers) -> int:
         """When the messages of a reschedule are to fall due. Raises `Refusal` for a time that cannot be had."""
         if (change.deliver_ms is None) is (change.delay_ms is None):
             raise Refusal(ResponseCode.INVALID_PARAMETER, "a reschedule has one new time: deliverMs or delayMs")
@@ -112,26 +112,24 @@ class TimerChanges:
         else:
             values = {Property.TIMER_DELAY_MS: str(change.delay_ms)}
         now_ms = self._clock.now_ms()
-        time = self._intake.judge(values, now_ms)
-        if time is None:
-            return TimerTime(TimerKind.LATER, now_ms, slot_time(now_ms, self._intake.rules.precision_ms))
-        return time
+        due_ms = self._intake.due_time(facts_of(values), now_ms)
+        return now_ms if due_ms is None else due_ms
 
-    def tier_of(self, time: TimerTime) -> str:
+    def tier_of(self, due_ms: int) -> str:
         """Where a message with this new time waits."""
-        return TIER_NEAR if self._intake.topic_for(time, self._clock.now_ms()) == TIMER_TOPIC else TIER_FAR
+        return TIER_NEAR if self._intake.topic_for(due_ms, self._clock.now_ms()) == TIMER_TOPIC else TIER_FAR
 
-    def make_room(self, time: TimerTime, count: int) -> None:
+    def make_room(self, due_ms: int, count: int) -> None:
         """Raises `Refusal` when the slot of a new time is too crowded for that many messages more."""
-        self._intake.make_room(time, count)
+        self._intake.make_room(due_ms, count)
 
-    def _change(self, timer: Pending, messages: Sequence[NewMessage], told: Told) -> None:
+    def _change(self, timer: Pending, messages: Sequence[NewMessage], on_done: OnDone) -> None:
         try:
             if isinstance(timer, FarRecord):
                 assert self._far is not None  # it answered with this message
-                self._far.change(timer.record, messages, wait=True, told=told)
+                self._far.change(timer.record, messages, wait=True, on_done=on_done)
             else:
-                self._timers.change(timer, messages, wait=True, told=told)
+                self._timers.change(timer, messages, wait=True, on_done=on_done)
         except StoreUnwritableError as error:
             raise self._unwritable() from error
         except RecordError as error:

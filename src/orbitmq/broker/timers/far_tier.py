@@ -36,6 +36,8 @@ class FarTierRequests:
             far.compact()
         elif far is not None and action is FarTierAction.RESTORE:
             far.restore_all()
+        elif far is not None and action is FarTierAction.REPAIR:
+            far.repair()
         return response(command, ResponseCode.SUCCESS, body=far_tier_state(far).encode())
 
 
@@ -48,12 +50,14 @@ def far_tier_state(far: FarTimers | None) -> FarTierState:
         is_installed=far.has_tier,
         takes_messages=far.takes_messages,
         pending=held.pending_count,
-        in_log=held.unlanded.pending_count,
+        in_log=held.buffered.pending_count,
         files=len(held.files),
         file_rows=sum(file.left for file in held.files.values()),
         tombstones=len(held.tombstones),
         is_published=keeper is None or not held.files or keeper.is_published,
         next_due_ms=held.next_deliver_ms,
-        damaged={} if keeper is None else dict(keeper.damage.known),
+        damaged={} if keeper is None else keeper.damage.reasons(),
         trouble=None if keeper is None else keeper.trouble,
+        loaded_jobs=len(held.jobs),
+        loading={} if keeper is None else keeper.loading.progress(),
     )

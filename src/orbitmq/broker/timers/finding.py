@@ -2,9 +2,11 @@
 
 Rules of this file
 1. The index is a hint: every candidate is read and compared before anybody acts on it. Whether it waits the timers say.
-2. What became of a message is read from the log: a record with its unique key in its topic means delivered, RocketMQ's
-   cancel record means recalled; of several the last one counts.
-3. Bounded: at most `TIMER_MATCHES_READ_MAX` pending records and `TIMER_PAST_READ_MAX` others are read for one question.
+2. What became of a message is read from the log: a record with its unique key in its topic means delivered, whatever was recalled
+   of it; else RocketMQ's cancel record means recalled.
+3. A unique key names one message, however often its sender stored it (a retry whose first answer was lost): all of its copies
+   are meant, near and far, and a copy that has left already is told of.
+4. Bounded: at most `TIMER_MATCHES_READ_MAX` pending records and `TIMER_PAST_READ_MAX` others are read for one question.
 """
 
 from __future__ import annotations
@@ -13,10 +15,20 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from orbitmq.broker.refusal import Refusal, topic_missing
-from orbitmq.broker.timers.views import Pending, delivered_view, is_far_recall_of, is_recall_of, pending_view, was_timed
+from orbitmq.broker.timers.views import (
+    Pending,
+    delivered_view,
+    has_moved,
+    is_far_recall_of,
+    is_recall_of,
+    message_id_of,
+    pending_view,
+    was_timed,
+)
 from orbitmq.broker.topics import TopicTable
-from orbitmq.errors import ProtocolError, TimerIndexIncompleteError
-from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
+from orbitmq.clock import Clock
+from orbitmq.errors import OrbitError, ProtocolError, TimerIndexIncompleteError
+from orbitmq.limits.timers import TIMER_COPIES_APART_MS_MAX, TIMER_MATCHES_READ_MAX, TIMER_PAST_READ_MAX
 from orbitmq.protocol.names import TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
@@ -24,6 +36,7 @@ from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerView, Verdict
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarStanding, FarTimers
 from orbitmq.timing.far.queries import FarPage
@@ -79,6 +92,12 @@ class Meant(NamedTuple):
     is_all: bool
     """False when there are more than were looked at."""
 
+    @property
+    def is_one(self) -> bool:
+        """Whether they are one message: what its sender stored under one unique key, once or several times."""
+        names = [message_id_of(timer) for timer in (*self.pending, *self.leaving)]
+        return len(names) < 2 or (names[0] != "" and names.count(names[0]) == len(names))
+
 
 def wanted_of_handle(handle: RecallHandle) -> Wanted:
     return Wanted(handle.topic, handle.message_id, None, handle.timestamp_ms - 1)
@@ -122,6 +141,7 @@ class TimerFinder:
         index: PendingIndex,
         far: FarTimers | None,
         store: MessageStore,
+        clock: Clock,
     ) -> None:
         self.broker_name = broker_name
         self.precision_ms = precision_ms
@@ -130,25 +150,21 @@ class TimerFinder:
         self._index = index
         self._far = far
         self._store = store
+        self._clock = clock
 
     def wanted(self, selector: TimerSelector) -> Wanted:
         """What the selector of a request means. Raises `Refusal`."""
         return wanted_of(selector, self.broker_name)
 
-    def meant_at_once(self, wanted: Wanted, limit: int) -> Meant | None:
-        """At most `limit` messages that wait, when the far tier need not be asked for that. Raises OrbitError."""
-        near, far = self.near(wanted, limit), self._far
-        is_known = wanted.message_id is not None and (near.pending or near.leaving)
-        return near if far is None or not far.is_needed or is_known else None
-
     def meant(
         self, wanted: Wanted, limit: int, done: Callable[[Meant], None], failed: Callable[[Exception], None]
     ) -> None:
         """Find at most `limit` messages that wait, in both tiers, for `done`: at once when the far tier need not be asked, else
-        in a later turn; `failed` hears then why that was not possible."""
-        near, far = self.meant_at_once(wanted, limit), self._far
-        if near is not None or far is None:
-            assert near is not None  # nothing is far
+        in a later turn; `failed` hears then why that was not possible. For old records that `done` has to read in that later turn it is
+        called once more when they have been fetched. Raises OrbitError when the wheel cannot be asked."""
+        near, far = self.near(wanted, limit), self._far
+        query = self._far_query(wanted, near, limit)
+        if query is None or far is None:
             done(near)
             return
 
@@ -156,19 +172,42 @@ class TimerFinder:
             if isinstance(page, Exception):
                 failed(page)
                 return
-            # The wheel is asked once more: meanwhile a message may have come into it from the far tier.
-            meant = self.near(wanted, limit)
-            for record in page.records:
-                standing = far.standing(record.source)
-                if standing is FarStanding.PENDING:
-                    meant.pending.append(record)
-                elif standing is FarStanding.LEAVING:
-                    meant.leaving.append(record)
-            is_all = meant.is_all and not page.more and len(meant.pending) <= limit
-            done(Meant(meant.pending[:limit], meant.leaving, is_all))
+            try:
+                done(self._with_far(wanted, limit, page, far))
+            except RecordsNotInMemory as missing:
+                self._store.fetch(missing, lambda: found(page))
+            except (OrbitError, OSError) as error:
+                failed(error)
 
-        key = wanted.key if wanted.message_id is None else None
-        far.find(FarQuery(topic=wanted.topic, message_id=wanted.message_id, key=key, limit=limit, bodies=True), found)
+        far.find(query, found)
+
+    def _with_far(self, wanted: Wanted, limit: int, page: FarPage, far: FarTimers) -> Meant:
+        """What waits in the wheel and what the far tier has found. The wheel is asked once more: meanwhile a message may have come into
+        it from the far tier."""
+        meant = self.near(wanted, limit)
+        for record in page.records:
+            standing = far.standing(record.source)
+            if standing is FarStanding.PENDING:
+                meant.pending.append(record)
+            elif standing is FarStanding.LEAVING:
+                meant.leaving.append(record)
+        is_all = meant.is_all and not page.more and len(meant.pending) <= limit
+        return Meant(meant.pending[:limit], meant.leaving, is_all)
+
+    def _far_query(self, wanted: Wanted, near: Meant, limit: int) -> FarQuery | None:
+        """What to ask the far tier; None when nothing that is meant can be there."""
+        far = self._far
+        if far is None or not far.is_needed:
+            return None
+        if wanted.message_id is None:
+            return FarQuery(topic=wanted.topic, key=wanted.key, limit=limit, bodies=True)
+        times = [timer.deliver_ms for timer in (*near.pending, *near.leaving)]
+        query = FarQuery(topic=wanted.topic, message_id=wanted.message_id, limit=limit, bodies=True)
+        if not times:
+            return query
+        query.until_ms = max(times) + TIMER_COPIES_APART_MS_MAX
+        query.from_ms = max(min(times) - TIMER_COPIES_APART_MS_MAX, 0)
+        return query if far.may_hold(query.until_ms) else None
 
     def near(self, wanted: Wanted, limit: int) -> Meant:
         """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index.
@@ -203,64 +242,110 @@ class TimerFinder:
         return found
 
     def _in_its_slot(self, wanted: Wanted) -> Meant | None:
-        """The message that a handle names, where it still waits in the slot that the handle names; None where that is not seen."""
+        """The message that a handle names, and its copies, where they still wait in the slot that the handle names; None where none
+        is seen there."""
         if wanted.slot_ms is None:
             return None
+        found = Meant([], [], True)
         for queue_offset in self._timers.in_slot(wanted.slot_ms, wanted.topic):
             timer = self._timers.read(queue_offset)
             if timer is not None and timer.topic == wanted.topic and timer.unique_key == wanted.message_id:
                 is_leaving = self._timers.state_of(queue_offset) is TimerState.LEAVING
-                return Meant([], [timer], True) if is_leaving else Meant([timer], [], True)
-        return None
+                (found.leaving if is_leaving else found.pending).append(timer)
+        return found if found.pending or found.leaving else None
 
     def view(self, timer: Pending) -> TimerView:
         """A message that waits."""
         return pending_view(timer, self.broker_name, self.precision_ms)
 
     def past(self, wanted: Wanted) -> TimerAnswer:
-        """What became of a message that does not wait. Reads a few records through the key index. Raises `Refusal` when it may
-        wait in a file of the far tier that cannot be read, or in a part of the log that the indexes do not know yet, and for a
-        topic that is not there: what waits outlives its topic."""
-        if self._topics.get(wanted.topic) is None:
+        """What became of a message that does not wait. Reads a few records through the key index.
+
+        Raises `Refusal` when nothing is known of it: where it may wait in a file of the far tier that cannot be read, or in a part of
+        the log that the indexes do not know yet, where there is no key index to ask, and for a topic that is not there.
+        """
+        delivered = self._delivered(wanted, 0)
+        if delivered is not None:
+            return delivered
+        if wanted.message_id is not None and self._is_recalled(wanted.topic, wanted.message_id):
+            return TimerAnswer(Verdict.ALREADY_RECALLED)
+        if self._topics.get(wanted.topic) is None:  # what waits, and what became of it, outlives its topic
             raise topic_missing(wanted.topic)
-        best: tuple[int, TimerAnswer] = (-1, TimerAnswer(Verdict.NOT_FOUND))
-        for record in self._with_key(wanted.topic, wanted.message_id or wanted.key or ""):
-            values = decode_properties(record.properties)
-            is_meant = wanted.means(values.get(Property.UNIQ_KEY, ""), values.get(Property.KEYS, ""))
-            if is_meant and (wanted.message_id is not None or was_timed(record)) and record.physical_offset > best[0]:
-                view = delivered_view(record, self.broker_name, self.precision_ms)
-                best = record.physical_offset, TimerAnswer(Verdict.ALREADY_DELIVERED, view)
-        if wanted.message_id is not None:
-            for record in self._with_key(TIMER_CHANGES_TOPIC, wanted.message_id):
-                if record.physical_offset > best[0] and is_far_recall_of(record, wanted.topic, wanted.message_id):
-                    best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)
-            for record in self._with_key(TIMER_TOPIC, wanted.message_id):
-                if record.physical_offset > best[0] and is_recall_of(record, wanted.topic, wanted.message_id):
-                    best = record.physical_offset, TimerAnswer(Verdict.ALREADY_RECALLED)
-        if self._store.is_behind and best[1].verdict is Verdict.NOT_FOUND:
+        if self._store.is_behind:
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY,
                 "nothing is known of this message yet: the newest messages of this broker could not be entered into its indexes "
                 f"({self._store.unwritable_reason}); ask again later",
             )
         damaged = [] if self._far is None else self._far.damaged_files
-        if damaged and best[1].verdict is Verdict.NOT_FOUND:
+        if damaged:
             raise Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"nothing is known of this message, and it may wait in a damaged file of the far tier: {damaged[0]}"
-                f"{f' and {len(damaged) - 1} others' if damaged[1:] else ''}; repair them and start the broker again",
+                f"{f' and {len(damaged) - 1} others' if damaged[1:] else ''}; repair them: orbitmq timer far repair",
             )
-        return best[1]
+        if self._store.index is None:
+            raise Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this message does not wait here; whether it was delivered or recalled cannot be looked up, because this broker "
+                "writes no key index (messageIndexEnable=false)",
+            )
+        return TimerAnswer(Verdict.NOT_FOUND)
 
-    def _with_key(self, topic: str, key: str) -> list[Record]:
-        """Records of a topic that may have this unique key or key."""
+    def delivered_copy(self, wanted: Wanted, pending: Sequence[Pending]) -> TimerAnswer | None:
+        """A copy of a message by its unique key that was delivered, while others of it are `pending`. Nothing is read for a message
+        that was never moved and is due much later: its copies wait as well. Without a key index none is seen."""
+        if wanted.message_id is None or not pending:
+            return None
+        since_ms = min(0 if has_moved(timer) else timer.deliver_ms for timer in pending) - TIMER_COPIES_APART_MS_MAX
+        return None if since_ms > self._clock.now_ms() else self._delivered(wanted, max(since_ms, 0))
+
+    def _delivered(self, wanted: Wanted, since_ms: int) -> TimerAnswer | None:
+        """The newest delivered message that is meant, stored at `since_ms` or later."""
+        newest: Record | None = None
+        for record in self._with_key(wanted.topic, wanted.message_id or wanted.key or "", since_ms):
+            values = decode_properties(record.properties)
+            is_meant = wanted.means(values.get(Property.UNIQ_KEY, ""), values.get(Property.KEYS, ""))
+            if (
+                is_meant
+                and (wanted.message_id is not None or was_timed(record))
+                and (newest is None or record.physical_offset > newest.physical_offset)
+            ):
+                newest = record
+        if newest is None:
+            return None
+        return TimerAnswer(Verdict.ALREADY_DELIVERED, delivered_view(newest, self.broker_name, self.precision_ms))
+
+    def _is_recalled(self, topic: str, message_id: str) -> bool:
+        return any(
+            is_far_recall_of(record, topic, message_id) for record in self._with_key(TIMER_CHANGES_TOPIC, message_id)
+        ) or any(is_recall_of(record, topic, message_id) for record in self._with_key(TIMER_TOPIC, message_id))
+
+    def is_recalled(self, topic: str, message_id: str, deliver_ms: int, far_source: int | None) -> bool:
+        """Whether the last that is known of a message, whose record was taken in, is that it was recalled. far_source: its number, when
+        that record is one of the far tier. Cost: as `past`.
+
+        Without a key index a message whose time has not come was recalled when it waits neither in the wheel nor at its place in the far
+        tier. It may have been moved there: that is not seen."""
+        try:
+            if self._store.index is None:
+                near = self.near(Wanted(topic, message_id, None), 1)
+                if deliver_ms <= self._clock.now_ms() or near.pending or near.leaving:
+                    return False
+                far = self._far
+                return far_source is None or far is None or far.standing(far_source) is FarStanding.GONE
+            return self.past(Wanted(topic, message_id, None)).verdict is Verdict.ALREADY_RECALLED
+        except (Refusal, TimerIndexIncompleteError):  # nothing is known of it
+            return False
+
+    def _with_key(self, topic: str, key: str, since_ms: int = 0) -> list[Record]:
+        """Records of a topic that may have this unique key or key, stored at `since_ms` or later."""
         records = []
-        for position in self._store.query_by_key(topic, key, TIMER_PAST_READ_MAX, 0, ANY_TIME_MS):
-            data = self._store.record_at(position)
-            if data is not None:
-                record = decode_record(data)
-                if record.topic == topic and not record.sys_flag & TRANSACTION_MASK:
-                    records.append(record)
+        positions = self._store.query_by_key(topic, key, TIMER_PAST_READ_MAX, since_ms, ANY_TIME_MS)
+        for data in self._store.records_at(positions):
+            record = decode_record(data)
+            if record.topic == topic and not record.sys_flag & TRANSACTION_MASK:
+                records.append(record)
         return records
 
 

@@ -3,11 +3,11 @@
 Rules of this file
 1. Every verdict is the truth when the answer leaves. A request that changes something is answered when the change is as
    durable as the flush mode asks.
-2. Several matches without `all` change nothing: each is answered AMBIGUOUS.
+2. Several messages without `all` change nothing: each is answered AMBIGUOUS. Copies of one message, stored under one unique key by
+   a sender that tried again, are one: all of them are changed, and one that has left already is told of beside them.
 3. The work of one request is bounded: `TIMER_CHANGES_PER_REQUEST_MAX` timers are changed or told of, and the answer says
    when there are more; a page has at most `TIMER_PAGE_MAX`.
-4. What waits in the far table of a cluster is not known here: answers say that there is one.
-5. A body that cannot be read, or asks for what does not go together, is answered INVALID_PARAMETER.
+4. A body that cannot be read, or asks for what does not go together, is answered INVALID_PARAMETER.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final, TypeVar
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.timers.answering import Question
-from orbitmq.broker.timers.changing import TimerChanges, Told
+from orbitmq.broker.timers.changing import OnDone, TimerChanges
 from orbitmq.broker.timers.finding import Meant, PendingIndex, TimerFinder, Wanted
 from orbitmq.broker.timers.views import Pending
-from orbitmq.errors import ProtocolError, TimerIndexIncompleteError
+from orbitmq.errors import ProtocolError
 from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
@@ -49,14 +49,14 @@ from orbitmq.timing.index.entries import first_key
 from orbitmq.timing.index.search import IndexQuery
 from orbitmq.timing.timers.pending_records import TimerRecord
 from orbitmq.timing.timers.timers import Timers
+from orbitmq.units import DAY_MS
 
 _Body = TypeVar("_Body", bound=JsonBody)
 
 
-Act = Callable[[Pending, Told], TimerView]
+Act = Callable[[Pending, OnDone], TimerView]
 """Begins to change one timer, and answers how it is to be shown. Raises `Refusal` when nothing was changed."""
 
-DAY_MS: Final = 86_400_000
 _NEAR_CURSOR: Final = "near:"
 _FAR_CURSOR: Final = "far:"
 
@@ -69,15 +69,12 @@ class TimerRequests:
         timers: Timers,
         index: PendingIndex,
         far: FarTimers | None,
-        *,
-        has_table: bool,
     ) -> None:
         self._finder = finder
         self._changes = changes
         self._timers = timers
         self._index = index
         self._far = far
-        self._has_table = has_table
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -86,11 +83,9 @@ class TimerRequests:
         self._changes.check_allowed()
         change = _read(ChangeTimers, command)
         _refuse_times(change)
-        if change.unless_table and self._has_table:
-            return self._tell(command, peer, change)
 
-        def act(timer: Pending, told: Told) -> TimerView:
-            self._changes.recall(timer, told)
+        def act(timer: Pending, on_done: OnDone) -> TimerView:
+            self._changes.recall(timer, on_done)
             return self._finder.view(timer)
 
         return self._each(
@@ -104,18 +99,16 @@ class TimerRequests:
         self._changes.check_allowed()
         change = _read(ChangeTimers, command)
         self._changes.new_time(change)
-        if change.unless_table and self._has_table:
-            return self._tell(command, peer, change)
 
         def answer(wanted: Wanted, meant: Meant) -> Command | None:
-            time = self._changes.new_time(change)
-            if change.selector.all or len(meant.pending) == 1:
-                self._changes.make_room(time, len(meant.pending))
+            due_ms = self._changes.new_time(change)
+            if change.selector.all or meant.is_one:
+                self._changes.make_room(due_ms, len(meant.pending))
 
-            def act(timer: Pending, told: Told) -> TimerView:
-                self._changes.reschedule(timer, time, told)
-                moved = self._finder.view(timer._replace(deliver_ms=time.deliver_ms))
-                moved.tier = self._changes.tier_of(time)
+            def act(timer: Pending, on_done: OnDone) -> TimerView:
+                self._changes.reschedule(timer, due_ms, on_done)
+                moved = self._finder.view(timer._replace(deliver_ms=due_ms))
+                moved.tier = self._changes.tier_of(due_ms)
                 return moved
 
             return self._change(command, peer, change, wanted, meant, Verdict.RESCHEDULED, act)
@@ -128,12 +121,6 @@ class TimerRequests:
     ) -> Command | None:  # fmt: skip
         """Answer with what is selected, now or when the far tier has been asked."""
         wanted = self._finder.wanted(change.selector)
-        try:
-            meant = self._finder.meant_at_once(wanted, limit)
-            if meant is not None:
-                return answer(wanted, meant)
-        except TimerIndexIncompleteError as error:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, str(error)) from error
         question = Question[Meant](command, peer, lambda meant: answer(wanted, meant))
         return question.ask(lambda done, failed: self._finder.meant(wanted, limit, done, failed))
 
@@ -149,11 +136,11 @@ class TimerRequests:
     ) -> Command | None:
         """Change what is meant, or say why not; the answer goes when everything that was changed is safe."""
         pending = meant.pending
-        if len(pending) + len(meant.leaving) > 1 and not change.selector.all:
-            return response(command, ResponseCode.SUCCESS, body=self._seen(meant, Verdict.AMBIGUOUS).encode())
+        if not meant.is_one and not change.selector.all:
+            return response(command, ResponseCode.SUCCESS, body=self._seen(wanted, meant, Verdict.AMBIGUOUS).encode())
         if not pending:
             return response(command, ResponseCode.SUCCESS, body=self._not_pending(wanted, meant).encode())
-        answers = self._answers([TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving])
+        answers = self._answers(_left(self._finder, wanted, meant))
         answers.more = not meant.is_all
         open_changes = _OpenChanges(command, peer, answers)
         for timer in pending:
@@ -176,11 +163,9 @@ class TimerRequests:
         """TIMER_STATUS: what is known of each selected timer; nothing is ambiguous here."""
         change = _read(ChangeTimers, command)
         _refuse_times(change)
-        return self._tell(command, peer, change)
 
-    def _tell(self, command: Command, peer: Peer, change: ChangeTimers) -> Command | None:
         def answer(wanted: Wanted, meant: Meant) -> Command:
-            answers = self._seen(meant, Verdict.PENDING) if meant.pending else self._not_pending(wanted, meant)
+            answers = self._seen(wanted, meant, Verdict.PENDING) if meant.pending else self._not_pending(wanted, meant)
             return response(command, ResponseCode.SUCCESS, body=answers.encode())
 
         return self._each(command, peer, change, answer)
@@ -191,10 +176,10 @@ class TimerRequests:
         _refuse_times(change)
 
         def answer(wanted: Wanted, meant: Meant) -> Command:
-            if len(meant.pending) > 1:
+            if not meant.is_one:
                 shown = TimerMessage(Verdict.AMBIGUOUS)
             elif meant.pending:
-                (timer,) = meant.pending
+                timer = meant.pending[0]
                 record = timer.record
                 shown = TimerMessage(
                     Verdict.PENDING,
@@ -206,7 +191,6 @@ class TimerRequests:
             else:
                 past = self._not_pending(wanted, meant).answers[0]
                 shown = TimerMessage(past.verdict, past.timer)
-            shown.has_table = self._has_table
             return response(command, ResponseCode.SUCCESS, body=shown.encode())
 
         return self._each(command, peer, change, answer, 2)
@@ -247,15 +231,15 @@ class TimerRequests:
             if prefix is None or page.keys[place] == first_key(timer.keys, prefix):  # a message is listed once
                 timers.append(self._finder.view(timer))
         if page.cursor is not None:
-            return TimerPage(timers, _NEAR_CURSOR + page.cursor, has_table=self._has_table)
+            return TimerPage(timers, _NEAR_CURSOR + page.cursor)
         far = self._far
         goes_on = query.tier is None and far is not None and far.is_needed
-        return TimerPage(timers, _FAR_CURSOR if goes_on else None, has_table=self._has_table)
+        return TimerPage(timers, _FAR_CURSOR if goes_on else None)
 
     def _far_page(self, command: Command, peer: Peer, query: TimerQuery, cursor: str) -> Command | None:
         far = self._far
         if far is None:
-            return _success(command, TimerPage([], has_table=self._has_table))
+            return _success(command, TimerPage([]))
         after = None
         if cursor:
             due, _, source = cursor.partition(":")
@@ -276,7 +260,7 @@ class TimerRequests:
             last = page.records[-1] if page.records else None
             more = f"{_FAR_CURSOR}{last.deliver_ms}:{last.source}" if page.more and last is not None else None
             timers = [self._finder.view(record) for record in page.records]
-            return _success(command, TimerPage(timers, more, page.left_out, self._has_table))
+            return _success(command, TimerPage(timers, more, page.left_out))
 
         question = Question[FarPage](command, peer, answer)
         return question.ask(
@@ -316,21 +300,23 @@ class TimerRequests:
         }
         near, far = sum(near_topics.values()), sum(far_topics.values())
         next_due_ms = min((time for time in times if time is not None), default=None)
-        return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms, self._has_table)
+        return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _seen(self, meant: Meant, verdict: Verdict) -> TimerAnswers:
+    def _seen(self, wanted: Wanted, meant: Meant, verdict: Verdict) -> TimerAnswers:
         """The matches as they are: `verdict` for those that wait."""
-        answers = [TimerAnswer(Verdict.TOO_LATE, self._finder.view(one)) for one in meant.leaving]
+        answers = _left(self._finder, wanted, meant)
         answers += [TimerAnswer(verdict, self._finder.view(timer)) for timer in meant.pending]
         return self._answers(answers, more=not meant.is_all)
 
     def _answers(self, answers: Sequence[TimerAnswer], *, more: bool = False) -> TimerAnswers:
-        return TimerAnswers([*answers], more=more, has_table=self._has_table)
+        return TimerAnswers([*answers], more=more)
 
     def _not_pending(self, wanted: Wanted, meant: Meant) -> TimerAnswers:
-        return self._seen(meant, Verdict.PENDING) if meant.leaving else self._answers([self._finder.past(wanted)])
+        return (
+            self._seen(wanted, meant, Verdict.PENDING) if meant.leaving else self._answers([self._finder.past(wanted)])
+        )
 
 
 class _OpenChanges:
@@ -344,7 +330,7 @@ class _OpenChanges:
         self._worst = PutStatus.PUT_OK
         self._failed_count = 0
 
-    def begin(self) -> Told:
+    def begin(self) -> OnDone:
         self._open_count += 1
         return self._told
 
@@ -375,6 +361,13 @@ class _OpenChanges:
                 answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
                 answer.remark = "the change is stored, but was not flushed to disk in time"
         self._peer.send(answer)
+
+
+def _left(finder: TimerFinder, wanted: Wanted, meant: Meant) -> list[TimerAnswer]:
+    """What is meant and cannot be changed any more."""
+    answers = [TimerAnswer(Verdict.TOO_LATE, finder.view(one)) for one in meant.leaving]
+    delivered = finder.delivered_copy(wanted, meant.pending)
+    return answers if delivered is None else [*answers, delivered]
 
 
 def _read(body: type[_Body], command: Command) -> _Body:

@@ -7,27 +7,25 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.broker.admission import Admission
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.settings import BrokerSettings
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.timers.changing import TimerChanges
+from orbitmq.broker.timers.far_loads import FarLoads, LoadPlace
 from orbitmq.broker.timers.far_tier import FarTierRequests
-from orbitmq.broker.timers.finding import PendingIndex, TimerFinder
-from orbitmq.broker.timers.intake import TimerIntake
+from orbitmq.broker.timers.figures import TimerFigures, TimerTopicCounts
+from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.recalling import RecallProcessor
 from orbitmq.broker.timers.requests import TimerRequests
-from orbitmq.broker.timers.standing import TimerStanding, TimerTopicCounts
 from orbitmq.broker.timers.traffic import TimerTraffic
-from orbitmq.broker.topics import TopicTable
-from orbitmq.clock import Clock
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.store.store import MessageStore
-from orbitmq.timing.far.far_timers import FarTimers
-from orbitmq.timing.timers.timers import Timers
 
 _NEED_INDEX: Final = (
     RequestCode.GET_TIMER_METRICS,
@@ -48,21 +46,12 @@ def _without_index(command: Command, peer: Peer) -> Command | None:
     )
 
 
-class TimerService:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        store: MessageStore,
-        clock: Clock,
-        timers: Timers,
-        index: PendingIndex | None,
-        far: FarTimers | None,
-        intake: TimerIntake,
-        *,
-        next_unique_key: Callable[[], str],
-        unwritable: Callable[[], Refusal],
-    ) -> None:
+class TimerService(Room):
+    def __init__(self, core: BrokerCore, admission: Admission, derived: DerivedState) -> None:
+        """Of a broker that has timers."""
+        timers, index, far, intake = derived.timers, derived.timer_index, derived.far, admission.timers
+        assert timers is not None, "a broker without timers has no room for them"
+        store, clock = core.store, core.clock
         self.timers: Final = timers
         self.index: Final = index
         self.far: Final = far
@@ -70,22 +59,34 @@ class TimerService:
         self.traffic: Final = TimerTraffic(clock)
         timers.linked.append(self.traffic.linked)
         timers.finished.append(self.traffic.finished)
-        self.standing: Final = TimerStanding(timers, self.traffic, store, clock)
+        self.standing: Final = TimerFigures(timers, self.traffic, store, clock)
         self.changes: Final = TimerChanges(
-            timers, far, intake, settings, clock, next_unique_key=next_unique_key, unwritable=unwritable
+            timers,
+            far,
+            intake,
+            core.settings,
+            clock,
+            next_unique_key=admission.next_unique_key,
+            unwritable=core.unwritable,
         )
-        self.handlers: dict[RequestCode, Callable[[Command, Peer], Command | None]] = {
+        place = LoadPlace(admission.store_host, admission.own, intake.rules.precision_ms)
+        self.finder: TimerFinder | None = None
+        """None where nothing is kept to find timer messages with."""
+        self._handlers: dict[RequestCode, RequestHandler] = {
             RequestCode.GET_TIMER_CHECK_POINT: self.standing.checkpoint,
             RequestCode.FAR_TIER: FarTierRequests(far).answer,
+            RequestCode.FAR_LOAD: FarLoads(far, place, store, clock, unwritable=core.unwritable).answer,
         }
         if index is None:
-            self.handlers |= dict.fromkeys(_NEED_INDEX, _without_index)
+            self._handlers |= dict.fromkeys(_NEED_INDEX, _without_index)
             return
-        finder = TimerFinder(settings.broker_name, intake.rules.precision_ms, topics, timers, index, far, store)
-        requests = TimerRequests(finder, self.changes, timers, index, far, has_table=bool(settings.far_table_url))
-        self.handlers |= {
+        self.finder = finder = TimerFinder(
+            core.settings.broker_name, intake.rules.precision_ms, core.topics, timers, index, far, store, clock
+        )
+        requests = TimerRequests(finder, self.changes, timers, index, far)
+        self._handlers |= {
             RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
-            RequestCode.RECALL_MESSAGE: RecallProcessor(topics, finder, self.changes, clock).recall,
+            RequestCode.RECALL_MESSAGE: RecallProcessor(core.topics, finder, self.changes, clock).recall,
             RequestCode.RECALL_TIMERS: requests.recall,
             RequestCode.RESCHEDULE_TIMERS: requests.reschedule,
             RequestCode.TIMER_STATUS: requests.status,
@@ -93,3 +94,9 @@ class TimerService:
             RequestCode.COUNT_TIMERS: requests.count,
             RequestCode.GET_TIMER: requests.show,
         }
+
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        return self._handlers
+
+    def facts(self) -> Mapping[str, object]:
+        return self.standing.facts()

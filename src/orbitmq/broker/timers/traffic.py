@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from orbitmq.broker.counting.traffic import MINUTE, STEP_NS, Traffic
+from orbitmq.broker.counting.traffic import MINUTE, Traffic
 from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
+from orbitmq.limits.broker import TRAFFIC_STEP_NS
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts
 from orbitmq.timing.timers.timers import CHANGES
 
@@ -42,7 +43,7 @@ class TimerTraffic:
 
     def _count(self, traffic: Traffic, topics: dict[str, int]) -> None:
         if topics:
-            step = self._clock.monotonic_ns() // STEP_NS
+            step = self._clock.monotonic_ns() // TRAFFIC_STEP_NS
             for topic, count in topics.items():
                 traffic.add(topic, count, 0, step)
 

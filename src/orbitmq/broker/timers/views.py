@@ -10,25 +10,41 @@ Source: RocketMQ timer store, delivered record, cancel.
 
 from __future__ import annotations
 
+from typing import Final
+
 from orbitmq.errors import RecordError
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.timer_bodies import TIER_FAR, TIER_NEAR, TimerView
+from orbitmq.timing.due_time import cancel_key, slot_time, stored_due_time
 from orbitmq.timing.far.changes import Recalled, decode_change
 from orbitmq.timing.far.queries import FarRecord
-from orbitmq.timing.timer_times import cancel_key, slot_time, stored_due_time
 from orbitmq.timing.timers.changes import known_key
 from orbitmq.timing.timers.pending_records import TimerRecord
+
+_LEFT_ENTRY: Final = f"{Property.LEFT_MS}\x01".encode()
+_FAR_ENTRY: Final = f"{Property.FAR}\x01".encode()
 
 Pending = TimerRecord | FarRecord
 """A message that waits, in the timer wheel or in the far tier."""
 
 
+def message_id_of(timer: Pending) -> str:
+    """The unique key that the sender of a waiting message knows; empty for none."""
+    return (timer.message_id if isinstance(timer, FarRecord) else timer.unique_key) or ""
+
+
+def has_moved(timer: Pending) -> bool:
+    """Whether a waiting message may have been due at another time before: a reschedule leaves its mark."""
+    properties = bytes(timer.record.properties)
+    return properties.rfind(_LEFT_ENTRY) >= 0 or properties.rfind(_FAR_ENTRY) >= 0
+
+
 def pending_view(timer: Pending, broker_name: str, precision_ms: int) -> TimerView:
     """A message that waits."""
     is_far = isinstance(timer, FarRecord)
-    message_id = (timer.message_id if isinstance(timer, FarRecord) else timer.unique_key) or ""
+    message_id = message_id_of(timer)
     return TimerView(
         timer.topic,
         message_id,

@@ -17,6 +17,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ __all__ = [
     "HeaderSpec",
     "RequestCode",
     "ResponseCode",
+    "absent_field",
     "header_of",
     "request_name",
     "response_name",
@@ -129,7 +131,10 @@ _SEND = (
     "flag:int! properties reconsumeTimes:int unitMode:bool batch:bool maxReconsumeTimes:int"
 )
 _SEND_V2 = "a! b! c! d:int! e:int! f:int! g:long! h:int! i j:int k:bool l:int m:bool n"
-_SENT = "msgId! queueId:int! queueOffset:long! transactionId batchUniqId recallHandle MSG_REGION TRACE_ON"
+_SENT = (
+    "msgId! queueId:int! queueOffset:long! transactionId batchUniqId recallHandle MSG_REGION TRACE_ON "
+    "orbitmqRepeat orbitmqDeliverMs:long"
+)
 _PULL = (
     "consumerGroup! topic! queueId:int! queueOffset:long! maxMsgNums:int! sysFlag:int! commitOffset:long! "
     "suspendTimeoutMillis:long! subscription subVersion:long! expressionType maxMsgBytes:int requestSource:int "
@@ -351,3 +356,12 @@ HEADERS: Final[dict[RequestCode, HeaderSpec]] = {
 def header_of(code: int) -> HeaderSpec | None:
     """Header fields of a request code, None when the code is not known."""
     return HEADERS.get(code)  # type: ignore[call-overload, no-any-return]
+
+
+def absent_field(code: int, fields: Mapping[str, str]) -> str | None:
+    """The first mandatory field that a request lacks; None when it has them all, or the code is not known."""
+    header = header_of(code)
+    for field in header.request if header is not None else ():
+        if field.mandatory and field.default is None and field.name not in fields:
+            return field.name
+    return None

@@ -16,7 +16,7 @@ import struct
 
 from orbitmq.errors import FrameError
 from orbitmq.limits.wire import FRAME_BYTES_MAX
-from orbitmq.protocol.remoting.frame import PREFIX_BYTES, Command, check_prefix, decode_parts
+from orbitmq.protocol.remoting.frame import HEADER_MASK, PREFIX_BYTES, Command, check_prefix, decode_parts
 
 _prefix_at = struct.Struct(">iI").unpack_from
 _OPAQUE_MAX = 2**31 - 1
@@ -28,12 +28,14 @@ class Connection:
     `failure` is the error that ended the stream, or None.
     """
 
-    __slots__ = ("_frame_bytes_max", "_needed", "_opaque", "_partial", "failure")
+    __slots__ = ("_frame_bytes_max", "_header_bytes_max", "_needed", "_opaque", "_partial", "failure")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_MASK) -> None:
+        """`header_bytes_max`: of what arrives. Answers may have large headers: one of a batch names all its messages."""
         if not PREFIX_BYTES <= frame_bytes_max <= FRAME_BYTES_MAX:
             raise ValueError(f"frame limit {frame_bytes_max} is not between {PREFIX_BYTES} and {FRAME_BYTES_MAX} bytes")
         self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
         self._partial = bytearray()
         self._needed = 0  # size of the partial frame once its prefix has been checked, else 0
         self._opaque = 0
@@ -74,13 +76,13 @@ class Connection:
     def _parse(self, data: bytes, at: int, commands: list[Command]) -> None:
         """Commands from `data[at:]`; the remainder becomes the partial frame."""
         size = len(data)
-        frame_bytes_max = self._frame_bytes_max
+        frame_bytes_max, header_bytes_max = self._frame_bytes_max, self._header_bytes_max
         while size - at >= PREFIX_BYTES:
             length, mark = _prefix_at(data, at)
-            if mark <= length - 4 <= frame_bytes_max - 8:
+            if mark <= header_bytes_max and mark <= length - 4 <= frame_bytes_max - 8:
                 body_at = at + PREFIX_BYTES + mark  # a JSON header: the mark is its length
             else:
-                body_at = at + PREFIX_BYTES + check_prefix(length, mark, frame_bytes_max)
+                body_at = at + PREFIX_BYTES + check_prefix(length, mark, frame_bytes_max, header_bytes_max)
             end = at + 4 + length
             if end > size:
                 break
@@ -119,7 +121,7 @@ class Connection:
         partial = self._partial
         if len(partial) >= PREFIX_BYTES:
             length, mark = _prefix_at(partial)
-            check_prefix(length, mark, self._frame_bytes_max)
+            check_prefix(length, mark, self._frame_bytes_max, self._header_bytes_max)
             self._needed = length + 4
         elif len(partial) >= 4:
             check_prefix(int.from_bytes(partial[:4], "big", signed=True), 0, self._frame_bytes_max)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from sys import getsizeof
 from typing import Annotated, Final, NoReturn
 
 import msgspec
@@ -32,13 +33,19 @@ FLAG_ONEWAY: Final = 2
 PREFIX_BYTES: Final = 8
 """Length field and header mark."""
 
-HEADER_BYTES_MAX: Final = 0xFF_FFFF
+HEADER_MASK: Final = 0xFF_FFFF
 """The header length has 24 bits in the mark."""
 
 _INT32_MIN: Final = -(2**31)
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
+
+_COMMAND_BYTES: Final = 256
+"""The command itself, its numbers, its place where it waits."""
+
+_PACKED_BYTES: Final = 192
+"""A packed command without its texts and its body, and its place where it waits."""
 
 _NUMBER_CHARS_MAX: Final = 40
 """More than any 64-bit number has, even with leading zeros; longer texts are no numbers."""
@@ -82,6 +89,13 @@ class Command(msgspec.Struct, gc=False):
         """The sender wants no answer, not even an error."""
         return self.flag & FLAG_ONEWAY != 0
 
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes while it is kept: four times its frame for an ordinary pull, ten times for many tiny fields."""
+        fields = self.fields
+        texts = sum(map(getsizeof, fields)) + sum(map(getsizeof, fields.values())) + getsizeof(self.remark)
+        return _COMMAND_BYTES + getsizeof(fields) + texts + len(self.body)
+
     def text(self, name: str, default: str = "") -> str:
         """Ext field `name`, or `default` when it is absent."""
         return self.fields.get(name, default)
@@ -113,6 +127,35 @@ class Command(msgspec.Struct, gc=False):
         """Ext field `name`: `true` in any case is true, every other text false, absent is `default`."""
         text = self.fields.get(name)
         return default if text is None else text == "true" or text.lower() == "true"
+
+
+class PackedCommand(msgspec.Struct, gc=False):
+    """A command that is kept for a while: one piece of bytes instead of a text for each name and value of its fields."""
+
+    head: bytes
+    body: Buffer
+
+    @classmethod
+    def of(cls, command: Command) -> PackedCommand:
+        """Raises UnicodeEncodeError for texts that have no UTF-8 form. The body is kept, not copied."""
+        c = command
+        head = (c.code, c.opaque, c.flag, c.language, c.version, c.remark, c.fields, c.has_fields, c.serialize)
+        return cls(_pack_head(head), c.body)
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes while it is kept."""
+        return _PACKED_BYTES + len(self.head) + len(self.body)
+
+    def unpacked(self) -> Command:
+        """The command as it was."""
+        code, opaque, flag, language, version, remark, fields, has_fields, serialize = _unpack_head(self.head)
+        return Command(code, opaque, flag, language, version, remark, fields, has_fields, self.body, serialize)
+
+
+_Head = tuple[int, int, int, Language | None, int, str | None, dict[str, str], bool, Serialize]
+_pack_head = msgspec.msgpack.Encoder().encode
+_unpack_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 def request(
@@ -187,7 +230,9 @@ _decode_json_header = msgspec.json.Decoder(_JsonHeader).decode
 _decode_any = msgspec.json.Decoder(strict=True).decode
 
 
-def check_prefix(length: int, mark: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> int:
+def check_prefix(
+    length: int, mark: int, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_MASK
+) -> int:
     """Header length of a frame with these first two words; raises FrameError where they cannot belong to one."""
     if not 4 <= length <= frame_bytes_max - 4:
         if length < 4:
@@ -198,9 +243,11 @@ def check_prefix(length: int, mark: int, frame_bytes_max: int = FRAME_BYTES_MAX)
         )
     if mark >> 24 > 1:
         raise FrameError(f"unknown serialize type {mark >> 24} in the header mark at byte 4")
-    header_length = mark & HEADER_BYTES_MAX
+    header_length = mark & HEADER_MASK
     if header_length > length - 4:
         raise FrameError(f"header of {header_length} bytes at byte 8 is longer than its frame of {length + 4} bytes")
+    if header_length > header_bytes_max:
+        raise FrameError(f"header of {header_length} bytes at byte 8 is over the limit of {header_bytes_max} bytes")
     return header_length
 
 
@@ -388,7 +435,7 @@ def encode_head(command: Command, body_length: int) -> bytes:
     except UnicodeEncodeError as error:
         raise ProtocolError(f"command {command.code} has text that cannot be written as UTF-8: {error}") from error
     length = size + body_length + 4
-    if size > HEADER_BYTES_MAX or length > FRAME_BYTES_MAX - 4:
+    if size > HEADER_MASK or length > FRAME_BYTES_MAX - 4:
         raise ProtocolError(
             f"command {command.code} needs a frame of {length + 4} bytes; the protocol allows {FRAME_BYTES_MAX}",
             remedy="send less at once",

@@ -72,3 +72,7 @@ class Peer(Protocol):
     def writable(self) -> bool:
         """False while more bytes wait to be written than the high-water mark allows: start nothing new for it."""
         ...
+
+    def when_writable(self, call: Callable[[], None]) -> None:
+        """Calls once, soon after a connection that is not `writable` has become so; never when it closes before."""
+        ...

@@ -13,11 +13,37 @@ Source: RocketMQ remoting, sending, response header.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from orbitmq.protocol.remoting.frame import FLAG_RESPONSE, Command, encode
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
+
+REPEAT_FIELD: Final = "orbitmqRepeat"
+"""Ours, in the answer to a send that the broker had before: what became of the first message, a `Repeat`."""
+
+DELIVER_FIELD: Final = "orbitmqDeliverMs"
+"""Ours, in the answer to a repeat of a message with a time: when the first one falls, or fell, due."""
+
+
+class Repeat(StrEnum):
+    """What became of the first message of a repeated send."""
+
+    STORED = "stored"
+    RECALLED = "recalled"
+    """It had a time, and was recalled before that: it is not delivered."""
+
+
+_REPEATS: Final = {str(repeat): repeat for repeat in Repeat}
+
+
+def repeat_of(fields: Mapping[str, str]) -> Repeat | None:
+    """None for the answer to a message that was stored by this send."""
+    return _REPEATS.get(fields[REPEAT_FIELD]) if REPEAT_FIELD in fields else None
+
 
 _prefix = struct.Struct(">ii").pack
 

@@ -23,8 +23,6 @@ TIER_NEAR: Final = "near"
 """In the timer wheel."""
 TIER_FAR: Final = "far"
 """In files by due date."""
-TIER_TABLE: Final = "table"
-"""In the far table of the cluster, with no broker yet. Brokers never answer with it: who asks the table's owner does."""
 
 
 class Verdict(StrEnum):
@@ -63,14 +61,12 @@ class ChangeTimers(JsonBody):
     """Body of RECALL_TIMERS, RESCHEDULE_TIMERS, TIMER_STATUS and GET_TIMER.
 
     The two times are those of RESCHEDULE_TIMERS, which has exactly one of them: an instant, or a length of time from
-    the moment the broker handles the request. With `unless_table` a broker of a cluster with a far table changes nothing and answers as
-    to TIMER_STATUS: further messages may be meant, which only the owner of the table knows.
+    the moment the broker handles the request.
     """
 
     selector: TimerSelector
     deliver_ms: Int64 | None = None
     delay_ms: Int64 | None = None
-    unless_table: bool = False
 
 
 class TimerView(JsonBody):
@@ -104,14 +100,12 @@ class TimerAnswers(JsonBody):
     """Answer to RECALL_TIMERS, RESCHEDULE_TIMERS and TIMER_STATUS: one for each selected timer, at least one.
 
     `changed` counts those that are RECALLED or RESCHEDULED by this request. `more`: further ones are selected, which were
-    left as they are; the same request again goes on with them. `has_table`: the cluster has a far table, whose rows no broker
-    knows.
+    left as they are; the same request again goes on with them.
     """
 
     answers: list[TimerAnswer]
     changed: int = 0
     more: bool = False
-    has_table: bool = False
 
 
 class TimerQuery(JsonBody):
@@ -135,13 +129,12 @@ class TimerPage(JsonBody):
     """Answer to LIST_TIMERS, earliest due first. `cursor` is None on the last page.
 
     `left_out` is not 0 on the pages of the far tier while files of it are damaged: at most so many messages within the times
-    asked for wait in them, are counted, and stand on no page. `has_table` as in `TimerAnswers`.
+    asked for wait in them, are counted, and stand on no page.
     """
 
     timers: list[TimerView]
     cursor: str | None = None
     left_out: int = 0
-    has_table: bool = False
 
 
 class TimerMessage(JsonBody):
@@ -153,7 +146,6 @@ class TimerMessage(JsonBody):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     sys_flag: int = 0
-    has_table: bool = False
 
 
 class CountQuery(JsonBody):
@@ -167,8 +159,7 @@ class CountQuery(JsonBody):
 
 class TimerCounts(JsonBody):
     """Answer to COUNT_TIMERS, of one topic or all. A bucket is (its first instant, how many fall due in it); empty ones are
-    left out. `next_due_ms` is at or before the next due time of any topic. `has_table` as in `TimerAnswers`: what waits in the far
-    table is not counted here."""
+    left out. `next_due_ms` is at or before the next due time of any topic."""
 
     pending: int = 0
     by_topic: dict[str, int] = msgspec.field(default_factory=dict)
@@ -176,7 +167,6 @@ class TimerCounts(JsonBody):
     near: int = 0
     far: int = 0
     next_due_ms: Int64 | None = None
-    has_table: bool = False
 
 
 class FarTierAction(StrEnum):
@@ -185,6 +175,8 @@ class FarTierAction(StrEnum):
     """Write what waits in the log to files, and small files to larger ones, now."""
     RESTORE = "restore"
     """Move everything into the timer wheel, and take nothing in until the broker starts again."""
+    REPAIR = "repair"
+    """Get what can be read out of damaged files, and put what is known of the rest into the quarantine topic."""
 
 
 class FarTierRequest(JsonBody):
@@ -212,3 +204,7 @@ class FarTierState(JsonBody):
     """Files that are left out -> why."""
     trouble: str | None = None
     """Why the files cannot be reached at the moment."""
+    loaded_jobs: int = 0
+    """Jobs that loaded files lately, or whose rows still wait."""
+    loading: dict[str, str] = msgspec.field(default_factory=dict)
+    """Jobs whose files are being checked -> how far that is."""

@@ -124,7 +124,7 @@ class ListedTimers:
         return decode_record(data)
 
     def change(
-        self, source: TimerRecord, messages: Sequence[NewMessage], *, wait: bool, told: Callable[[PutStatus], None]
+        self, source: TimerRecord, messages: Sequence[NewMessage], *, wait: bool, on_done: Callable[[PutStatus], None]
     ) -> None:
         assert self.state_of(source.queue_offset) is TimerState.PENDING
         if self.refuse is not None:
@@ -135,7 +135,7 @@ class ListedTimers:
         def known(status: PutStatus) -> None:
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 self.leaving.discard(source.queue_offset)
-            told(status)
+            on_done(status)
 
         self.store.wait_durable(entries[-1].end_offset, wait, known)
 

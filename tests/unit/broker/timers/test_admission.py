@@ -231,7 +231,10 @@ class TestRefused:
         topic = "orbitmq_sys_of_a_later_release"
         self.refused(rig, properties, ResponseCode.NO_PERMISSION, topic, topic=topic)
         fields = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG"}
-        made = rig.call(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": topic, **fields})
+        made = rig.call(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            {"topic": topic, "defaultTopic": "TBW102", "topicSysFlag": 0, "order": False, **fields},
+        )
         assert made.code == ResponseCode.INVALID_PARAMETER
         assert "system topic" in made.remark
         assert rig.broker.topics.get(topic) is None
@@ -338,7 +341,7 @@ class TestRepeats:
         first = rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELAY_SEC": "5", **self.ONCE})
         rig.clock.advance(3_000)
         second = rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELAY_SEC": "5", **self.ONCE})
-        assert second.fields == first.fields
+        assert first.fields.items() <= second.fields.items()
         assert len(waiting(rig)) == 1
 
     def test_a_repeat_after_the_due_time_is_a_repeat(self, rig) -> None:
@@ -346,7 +349,7 @@ class TestRepeats:
         first = rig.sent_ok("T", b"x", message)
         rig.clock.advance(9_000)
         rig.deliver()
-        assert rig.sent_ok("T", b"x", message).fields == first.fields
+        assert first.fields.items() <= rig.sent_ok("T", b"x", message).fields.items()
         assert len(rig.records("T")) == 1
 
     def test_the_place_is_learned_from_the_log_as_well(self, rig) -> None:
@@ -355,7 +358,7 @@ class TestRepeats:
         (rig.root / "orbitmq.once").unlink()
         rig.open()
         second = rig.sent_ok("T", b"x", {"UNIQ_KEY": KEY, "TIMER_DELAY_SEC": "5", **self.ONCE}, queue_id=2)
-        assert second.fields == first.fields
+        assert first.fields.items() <= second.fields.items()
 
     def test_a_batch_with_one_time_is_repeated_as_a_whole(self, rig) -> None:
         def batch():

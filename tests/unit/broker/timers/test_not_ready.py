@@ -18,7 +18,7 @@ def not_ready(rig, monkeypatch: pytest.MonkeyPatch) -> None:
         raise TimerIndexIncompleteError("the index is being made ready")
 
     for name in ("find_id", "find_key", "page", "counts"):
-        monkeypatch.setattr(rig.broker.timers.index, name, refuse)
+        monkeypatch.setattr(rig.broker.rooms.timers.index, name, refuse)
 
 
 def answer_code(rig, code: int, **selector: str) -> int:

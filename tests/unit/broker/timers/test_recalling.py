@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 
@@ -51,6 +52,55 @@ def test_what_is_leaving_is_not_recalled(rig) -> None:
     answer = recall(rig, handle)
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert "right now" in answer.remark
+
+
+def test_every_copy_that_a_senders_retry_stored_is_recalled(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.send_at("A1", NOW + 5_250)
+    rig.send_at("A1", NOW + 9_250)
+    answer = recall(rig, handle)
+    assert (answer.code, answer.fields) == (ResponseCode.SUCCESS, {"msgId": "A1"})
+    assert rig.timers.pending_count == 0
+    rig.clock.advance(20_000)
+    rig.deliver()
+    assert rig.records("T") == []
+
+
+def test_a_copy_that_has_left_is_no_success_and_the_others_are_recalled(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.send_at("A1", NOW + 9_250)
+    rig.clock.advance(6_000)
+    rig.deliver()
+    for _ in range(2):
+        answer = recall(rig, handle)
+        assert (answer.code, rig.timers.pending_count) == (ResponseCode.ILLEGAL_OPERATION, 0)
+        assert "has been delivered already" in answer.remark
+
+
+def test_a_copy_that_is_leaving_is_no_success_and_the_others_are_recalled(rig) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.send_at("A1", NOW + 9_250)
+    rig.timers.leaving.add(0)
+    answer = recall(rig, handle)
+    assert (answer.code, list(rig.timers.facts)) == (ResponseCode.ILLEGAL_OPERATION, [0])
+    assert "right now" in answer.remark
+    assert "1 that waited" in answer.remark
+
+
+def test_copies_of_which_some_cannot_be_recalled(rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = rig.send_at("A1", NOW + 5_250).fields["recallHandle"]
+    rig.send_at("A1", NOW + 9_250)
+    change = rig.timers.change
+
+    def first_only(source, messages, **more) -> None:
+        if source.queue_offset:
+            raise StoreUnwritableError("full")
+        change(source, messages, **more)
+
+    monkeypatch.setattr(rig.timers, "change", first_only)
+    answer = recall(rig, handle)
+    assert (answer.code, rig.timers.pending_count) == (ResponseCode.SERVICE_NOT_AVAILABLE, 1)
+    assert "1 of 2 copies" in answer.remark
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import msgspec
 import pytest
+from tests.unit.broker.conftest import SMALL_STORE
 
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
-from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.recall_handles import decode_handle, encode_handle
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -27,7 +29,8 @@ from orbitmq.protocol.remoting.timer_bodies import (
 )
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType, StoreSettings
-from orbitmq.timing.far.queries import FarPage
+from orbitmq.timing.far.far_timers import FarStanding
+from orbitmq.timing.far.queries import FarPage, far_record, matches
 from orbitmq.timing.far.tier import FarQuery
 
 NOW = 1_700_000_000_000
@@ -159,15 +162,15 @@ class TestRecall:
         statuses = [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.PUT_OK]
         asked = []
 
-        def later(source, messages, *, wait, told) -> None:
-            asked.append(told)
+        def later(source, messages, *, wait, on_done) -> None:
+            asked.append(on_done)
 
         monkeypatch.setattr(rig.timers, "change", later)
         peer = rig.peer()
         body = ChangeTimers(TimerSelector(topic="T", key="k", all=True)).encode()
         assert rig.try_call(RECALL, None, body, peer=peer) is None
-        for told, status in zip(asked, statuses, strict=True):
-            told(status)
+        for on_done, status in zip(asked, statuses, strict=True):
+            on_done(status)
         (answer,) = peer.sent
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert answer.remark.startswith("1 of 3 changes could not be written, 2 are done")
@@ -175,8 +178,8 @@ class TestRecall:
     def test_a_write_that_fails_leaves_it_pending(self, rig, monkeypatch) -> None:
         rig.send_at("A1", NOW + 5_250)
 
-        def fails(source, messages, *, wait, told) -> None:
-            told(PutStatus.SERVICE_NOT_AVAILABLE)
+        def fails(source, messages, *, wait, on_done) -> None:
+            on_done(PutStatus.SERVICE_NOT_AVAILABLE)
 
         monkeypatch.setattr(rig.timers, "change", fails)
         peer = rig.peer()
@@ -287,6 +290,72 @@ class TestReschedule:
 
         monkeypatch.setattr(rig.timers, "change", first_only)
         assert rig.verdicts(RESCHEDULE, topic="T", key="k", all=True, delay_ms=50_000) == ["rescheduled", "pending"]
+
+
+class TestCopies:
+    """A sender that tried again has stored its message twice, under one unique key."""
+
+    def test_all_of_them_are_recalled(self, rig) -> None:
+        sent = rig.send_at("A1", NOW + 5_250)
+        rig.send_at("A1", NOW + 5_250)
+        answers = rig.change(RECALL, handle=handle_of(sent))
+        assert ([each.verdict for each in answers.answers], answers.changed) == ([Verdict.RECALLED] * 2, 2)
+        rig.clock.advance(9_000)
+        rig.deliver()
+        assert rig.records("T") == []
+        assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["already_recalled"]
+
+    def test_by_their_key_they_are_one_message_too(self, rig) -> None:
+        for _ in range(2):
+            rig.send_at("A1", NOW + 5_250, KEYS="k")
+        assert rig.verdicts(RECALL, topic="T", key="k") == ["recalled", "recalled"]
+
+    def test_without_a_unique_key_nobody_knows_that_they_are_copies(self, rig) -> None:
+        for _ in range(2):
+            rig.send_at("", NOW + 5_250, KEYS="k")
+        assert rig.verdicts(RECALL, topic="T", key="k") == ["ambiguous", "ambiguous"]
+
+    def test_all_of_them_move_and_none_is_cancelled_by_it(self, rig) -> None:
+        for _ in range(2):
+            rig.send_at("A1", NOW + 5_250)
+        for deliver_ms in (NOW + 5_900, NOW + 5_400, NOW + 20_000):  # within the slot, and out of it
+            answers = rig.change(RESCHEDULE, topic="T", message_id="A1", deliver_ms=deliver_ms)
+            assert [(each.verdict, each.timer.deliver_ms) for each in answers.answers] == [
+                (Verdict.RESCHEDULED, deliver_ms)
+            ] * 2
+        assert rig.timers.pending_count == 2
+        rig.clock.advance(20_000)
+        rig.deliver()
+        assert len(rig.records("T")) == 2
+
+    def test_one_that_has_left_is_told_of_and_the_others_are_recalled(self, rig) -> None:
+        rig.send_at("A1", NOW + 5_000)
+        rig.send_at("A1", NOW + 8_000)
+        rig.clock.advance(6_000)
+        rig.deliver()
+        assert rig.status(topic="T", message_id="A1") == ["already_delivered", "pending"]
+        answers = rig.change(RECALL, topic="T", message_id="A1")
+        assert [str(each.verdict) for each in answers.answers] == ["already_delivered", "recalled"]
+        assert (answers.changed, rig.timers.pending_count) == (1, 0)
+        assert rig.status(topic="T", message_id="A1") == ["already_delivered"], "whatever was recalled of it"
+
+    def test_one_that_moved_far_away_after_another_had_left(self, rig) -> None:
+        rig.send_at("A1", NOW + 5_000)
+        rig.send_at("A1", NOW + 8_000)
+        rig.clock.advance(6_000)
+        rig.deliver()
+        rig.change(RESCHEDULE, topic="T", message_id="A1", deliver_ms=NOW + 30 * 86_400_000)
+        assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["already_delivered", "recalled"]
+
+    def test_what_is_due_much_later_asks_nothing_of_the_past(self, rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig.send_at("A1", NOW + 30 * 86_400_000)
+        monkeypatch.setattr(rig.store, "query_by_key", None)
+        assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["recalled"]
+
+    def test_one_copy_is_shown(self, rig) -> None:
+        for _ in range(2):
+            rig.send_at("A1", NOW + 5_250)
+        assert rig.show(topic="T", message_id="A1").verdict is Verdict.PENDING
 
 
 class TestSelectors:
@@ -429,8 +498,29 @@ def test_what_waits_for_a_topic_that_was_deleted_is_recalled(rig) -> None:
     assert rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
     assert rig.status(topic="T", key="k") == ["pending"]
     assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["recalled"]
+    assert rig.status(topic="T", message_id="A1") == ["already_recalled"]
     body = ChangeTimers(TimerSelector(topic="T", message_id="B")).encode()
     assert rig.ask(RECALL, body).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_what_was_delivered_to_a_topic_that_was_deleted_since(rig) -> None:
+    rig.send_at("A1", NOW + 5_000)
+    rig.clock.advance(6_000)
+    rig.deliver()
+    assert rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
+    assert rig.status(topic="T", message_id="A1") == ["already_delivered"]
+
+
+def test_without_a_key_index_what_waits_is_known_and_of_the_past_nothing_is_said(make_rig) -> None:
+    rig = make_rig(store=msgspec.structs.replace(SMALL_STORE, message_index_enable=False))
+    handle = handle_of(rig.send_at("A1", NOW + 5_250, KEYS="k"))
+    assert rig.status(topic="T", message_id="A1") == ["pending"]
+    assert rig.verdicts(RECALL, topic="T", key="k") == ["recalled"]
+    for code in (RECALL, STATUS):
+        answer = rig.ask(code, ChangeTimers(TimerSelector(topic="T", message_id="A1")).encode())
+        assert (answer.code, "messageIndexEnable=false" in answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+    again = rig.call(RequestCode.RECALL_MESSAGE, {"topic": "T", "recallHandle": handle, "producerGroup": "g"})
+    assert "messageIndexEnable=false" in again.remark
 
 
 def test_what_the_indexes_do_not_know_yet_is_not_called_unknown(rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,27 +543,6 @@ def test_what_the_indexes_do_not_know_yet_is_not_called_unknown(rig, monkeypatch
     assert rig.status(topic="T", message_id="B") == ["not_found"]
 
 
-def test_a_cluster_with_a_far_table_says_so_and_changes_nothing_unless_it_may(make_rig) -> None:
-    rig = make_rig(far_table_url="/table", far_table_owner="other")
-    rig.send_at("A1", NOW + 5_000, KEYS="k")
-    unless = ChangeTimers(TimerSelector(topic="T", key="k"), unless_table=True)
-    for code in (RECALL, RequestCode.RESCHEDULE_TIMERS):
-        unless.delay_ms = None if code == RECALL else 7_000
-        answers = TimerAnswers.decode(rig.ask(code, unless.encode()).body)
-        assert ([each.verdict for each in answers.answers], answers.changed) == ([Verdict.PENDING], 0)
-        assert answers.has_table
-    assert TimerPage.decode(rig.ask(RequestCode.LIST_TIMERS, TimerQuery().encode()).body).has_table
-    assert TimerPage.decode(rig.ask(RequestCode.LIST_TIMERS, TimerQuery(tier="far").encode()).body).has_table
-    assert TimerCounts.decode(rig.ask(RequestCode.COUNT_TIMERS, CountQuery().encode()).body).has_table
-    assert rig.show(topic="T", message_id="A1").has_table
-    assert rig.verdicts(RECALL, topic="T", key="k") == ["recalled"]
-    alone = make_rig()
-    alone.send_at("A1", NOW + 5_000, KEYS="k")
-    unless.delay_ms = None
-    answers = TimerAnswers.decode(alone.ask(RECALL, unless.encode()).body)
-    assert ([each.verdict for each in answers.answers], answers.has_table) == ([Verdict.RECALLED], False)
-
-
 class DamagedFar:
     """A far tier that cannot read two of its files."""
 
@@ -483,8 +552,62 @@ class DamagedFar:
     def accepts(self, deliver_ms: int, now_ms: int) -> bool:
         return False
 
+    def may_hold(self, until_ms: int) -> bool:
+        return True
+
     def find(self, query: FarQuery, done: Any) -> None:
         done(FarPage([], False, 7))
+
+
+class LogFar:
+    """A far tier whose messages all lie in the log, and are looked for at once."""
+
+    is_needed = True
+    damaged_files = ()
+
+    def __init__(self, rig: Any) -> None:
+        self.rig = rig
+        self.asked: list[FarQuery] = []
+        self.gone: set[int] = set()
+
+    def accepts(self, deliver_ms: int, now_ms: int) -> bool:
+        return deliver_ms >= NOW + 60_000
+
+    def may_hold(self, until_ms: int) -> bool:
+        return until_ms > NOW + 60_000
+
+    def find(self, query: FarQuery, done: Any) -> None:
+        self.asked.append(query)
+        found = [far_record(record, record.total_size) for record in self.rig.records(FAR_TIMER_TOPIC)]
+        done(FarPage([one for one in found if one.source not in self.gone and matches(one, query)], False))
+
+    def standing(self, source: int) -> FarStanding:
+        return FarStanding.GONE if source in self.gone else FarStanding.PENDING
+
+    def change(self, record: Any, messages: Any, *, wait: bool, on_done: Any) -> None:
+        self.gone.add(record.physical_offset + 1)
+        self.rig.store.wait_durable(self.rig.store.append_batch(list(messages))[-1].end_offset, wait, on_done)
+
+
+def test_a_copy_in_the_far_tier_is_recalled_with_the_one_that_is_near(rig) -> None:
+    far = LogFar(rig)
+    rig.admission_far(far)
+    for deliver_ms in (NOW + 59_000, NOW + 61_000):  # a retry with a delay
+        handle = handle_of(rig.send_at("A1", deliver_ms))
+    assert len(rig.records(FAR_TIMER_TOPIC)) == 1
+    assert rig.status(topic="T", message_id="A1") == ["pending", "pending"]
+    recall = {"topic": "T", "recallHandle": handle, "producerGroup": "g"}
+    assert rig.call(RequestCode.RECALL_MESSAGE, recall).code == ResponseCode.SUCCESS
+    assert (rig.timers.pending_count, len(far.gone)) == (0, 1)
+
+
+def test_what_is_due_long_before_the_far_tier_does_not_ask_it(rig) -> None:
+    far = LogFar(rig)
+    rig.admission_far(far)
+    far.may_hold = lambda until_ms: False
+    rig.send_at("A1", NOW + 59_000)
+    assert rig.verdicts(RECALL, topic="T", message_id="A1") == ["recalled"]
+    assert far.asked == []
 
 
 def test_a_page_says_how_many_messages_it_cannot_show(rig) -> None:

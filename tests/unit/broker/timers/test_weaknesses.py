@@ -25,7 +25,7 @@ class TestT19FlowControl:
     def accepted(self, make_rig, draw: float) -> int:
         """How many messages one slot takes of 100, if every draw comes out like this."""
         rig = make_rig(timer_congest_num_each_slot=SLOT_LIMIT)
-        rig.broker.admission.timers._draw = lambda: draw
+        rig.broker.rooms.admission.timers._draw = lambda: draw
         return sum(self.send(rig, NOW + 5_500) for _ in range(100))
 
     def test_up_to_the_limit_none_is_refused_and_beyond_twice_the_limit_every_one(self, make_rig) -> None:
@@ -40,7 +40,7 @@ class TestT19FlowControl:
     def test_the_count_is_exact(self, make_rig) -> None:
         """Recalled, rescheduled and delivered messages are not counted; cancel records never are."""
         rig = make_rig(timer_congest_num_each_slot=SLOT_LIMIT)
-        rig.broker.admission.timers._draw = lambda: 0.0
+        rig.broker.rooms.admission.timers._draw = lambda: 0.0
         for number in range(SLOT_LIMIT + 1):
             rig.send_at(f"A{number}", NOW + 5_500)
         assert not self.send(rig, NOW + 5_900)
@@ -57,7 +57,7 @@ class TestT19FlowControl:
 
     def test_a_batch_needs_room_for_all_of_it(self, make_rig) -> None:
         rig = make_rig(timer_congest_num_each_slot=SLOT_LIMIT)
-        rig.broker.admission.timers._draw = lambda: 0.0
+        rig.broker.rooms.admission.timers._draw = lambda: 0.0
         due = encode_properties({"TIMER_DELIVER_MS": str(NOW + 5_500)})
         batch = encode_batch([BatchItem(0, b"x", due)] * SLOT_LIMIT)
         rig.sent_ok("T", batch, {}, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)

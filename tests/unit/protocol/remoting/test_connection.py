@@ -146,3 +146,15 @@ def test_opaque_numbers() -> None:
     assert [connection.next_opaque() for _ in range(3)] == [1, 2, 3]
     connection._opaque = 2**31 - 2
     assert [connection.next_opaque() for _ in range(3)] == [2**31 - 1, 1, 2]
+
+
+@pytest.mark.parametrize("size", [8, 64, 100_000])
+def test_headers_may_be_bounded_by_themselves(size: int) -> None:
+    """Refused as soon as the prefix is there, in one read or in pieces; a body of any size passes."""
+    frame = encode(request(10, {"k": "v" * 600}, b"x" * 5_000, opaque=1))
+    assert [command.opaque for command in Connection(header_bytes_max=1_000).receive_data(frame)] == [1]
+    bounded = Connection(header_bytes_max=500)
+    bounded.receive_data(frame[:4])
+    with pytest.raises(FrameError, match="bytes at byte 8 is over the limit of 500"):
+        bounded.receive_data(frame[4 : 4 + size])
+    assert bounded.pending_bytes == 0

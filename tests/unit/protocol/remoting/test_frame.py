@@ -8,7 +8,16 @@ import pytest
 
 from orbitmq.errors import FrameError, ProtocolError
 from orbitmq.limits.wire import FRAME_BYTES_MAX
-from orbitmq.protocol.remoting.frame import Command, Serialize, decode, encode, encode_head, request, response
+from orbitmq.protocol.remoting.frame import (
+    Command,
+    PackedCommand,
+    Serialize,
+    decode,
+    encode,
+    encode_head,
+    request,
+    response,
+)
 from orbitmq.protocol.remoting.versions import Language
 
 BINARY_FRAME = bytes.fromhex(
@@ -270,3 +279,17 @@ def test_largest_frame_passes() -> None:
 def test_json_header_keeps_the_alphabetical_order_of_java() -> None:
     header = json.loads(encode(Command(1, remark="r", fields={"a": "b"}, has_fields=True))[8:])
     assert list(header) == sorted(header)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        request(11, {"topic": "orders", "queueOffset": "7", "subscription": ""}, opaque=2**31 - 1),
+        Command(-1, -5, 3, None, 0, "why \N{SNOWMAN}", {}, False, b"body", Serialize.BINARY),
+        Command(0, fields={}, has_fields=True),
+    ],
+)
+def test_a_packed_command_comes_back_as_it_was_and_takes_less(command: Command) -> None:
+    packed = PackedCommand.of(command)
+    assert packed.unpacked() == command
+    assert packed.memory_bytes < command.memory_bytes

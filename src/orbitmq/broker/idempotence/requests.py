@@ -7,12 +7,13 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.identity import EPOCH_MAX, TRANSIENT_PREFIX
-from orbitmq.broker.once.memory import Finished
+from orbitmq.broker.idempotence.finished import Finished
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.identity import EPOCH_MAX, TRANSIENT_PREFIX
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.clock import Clock
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX, ONCE_SCOPES_LISTED_MAX
@@ -22,13 +23,23 @@ from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQ
 from orbitmq.protocol.remoting.peer import Peer
 
 
-class OnceRequests:
+class IdempotenceRequests(Room):
     def __init__(self, sends: Idempotence, clock: Clock) -> None:
         self._sends = sends
         self._clock = clock
 
-    def handlers(self) -> dict[RequestCode, Callable[[Command, Peer], Command | None]]:
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {RequestCode.FIND_SCOPES: self.find, RequestCode.FINISH_EPOCH: self.finish}
+
+    def facts(self) -> Mapping[str, object]:
+        sends = self._sends
+        return {
+            "orbitmqRepeatedSends": sends.repeat_count,
+            "orbitmqStaleEpochs": sends.stale_count,
+            "orbitmqIdempotenceFull": sends.full_count,
+            "orbitmqOnceScopes": sends.memory.scope_count,
+            "orbitmqOnceKeys": sends.memory.key_count,
+        }
 
     def find(self, command: Command, peer: Peer) -> Command:
         """FIND_SCOPES."""
@@ -42,10 +53,10 @@ class OnceRequests:
         views = [
             ScopeView(
                 scope=scope.name,
-                epoch=scope.current.epoch,
+                epoch=scope.epoch,
                 keys=scope.key_count,
-                previous_epoch=None if scope.previous is None else scope.previous.epoch,
-                finished_epoch=None if scope.finished is None else scope.finished.epoch,
+                previous_epoch=scope.previous_epoch,
+                finished_epoch=scope.finished_epoch,
             )
             for scope in found[:ONCE_SCOPES_LISTED_MAX]
         ]

@@ -23,7 +23,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.timers.timers import Timers
 
 
-class TimerStanding:
+class TimerFigures:
     def __init__(self, timers: Timers, traffic: TimerTraffic, store: MessageStore, clock: Clock) -> None:
         self._timers = timers
         self._traffic = traffic

@@ -1,7 +1,7 @@
-"""The file `orbitmq.once`: the keys of idempotent sends, so that a start need not read the whole log for them.
+"""The file `orbitmq.identity`: the keys of idempotent sends, so that a start need not read the whole log for them.
 
 A file of blocks (`store/blocks.py`) that begins with `ORBONCE1`. Kinds: 1 keys, 2 position, 3 position that was synced, 4 an
-epoch that its sender has finished.
+epoch that its sender has finished, 5 a topic that was deleted.
 
     kind 1, keys that came to an epoch            kinds 2 and 3, how far the blocks before this one are complete
     12  8  epoch                                  12  8  position in the log
@@ -18,22 +18,27 @@ epoch that its sender has finished.
     12  8  epoch                       20  8  wall time              28  8  mark of everything that was sent in it
     36  1  1: may be forgotten soon    37     the scope's name, UTF-8
 
+    kind 5
+    12  8  length of the log then      20     the topic's name, UTF-8; empty for every topic
+
 Rules of this file
 1. Keys count once a position block stands behind them that can be believed; whatever is behind the last such block is cut
    off before anything is written.
-2. The file says everything itself: no position of the recovery mark speaks of its length, so it may be replaced at any
+2. The end of a topic counts as soon as it stands there: its queues are removed right after, and no log says that they were. It ends
+   the blocks of kind 4 before it whose scopes are named `.../<topic>@...`.
+3. The file says everything itself: no position of the recovery mark speaks of its length, so it may be replaced at any
    time by a shorter one that holds the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from orbitmq.broker.once.memory import Finished
+from orbitmq.broker.idempotence.finished import Finished
 from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX
 from orbitmq.store import blocks
 from orbitmq.store.blocks import BlockFile, encode_block
@@ -41,12 +46,13 @@ from orbitmq.store.files import Files
 
 JOURNAL_FILE: Final = "orbitmq.once"
 MAGIC: Final = b"ORBONCE1"
-KEYS, POSITION, SYNCED_POSITION, FINISHED = 1, 2, 3, 4
+KEYS, POSITION, SYNCED_POSITION, FINISHED, ENDED_TOPIC = 1, 2, 3, 4, 5
 ENTRY_BYTES: Final = 36
 
 _KEYS_HEAD = Struct(">qqI")
 _POSITION = Struct(">qqq")
 _FINISHED = Struct(">qqq?")
+_ENDED_TOPIC = Struct(">q")
 
 
 class KeysBlock(NamedTuple):
@@ -81,7 +87,12 @@ class FinishedBlock(NamedTuple):
     used_ms: int
 
 
-Block = KeysBlock | PositionBlock | FinishedBlock
+class EndedTopicBlock(NamedTuple):
+    topic: str
+    position: int
+
+
+Block = KeysBlock | PositionBlock | FinishedBlock | EndedTopicBlock
 
 
 def entry_of(digest: int, place: int) -> int:
@@ -104,6 +115,10 @@ def encode_finished(scope: str, finished: Finished, used_ms: int) -> bytes:
     return encode_block(
         FINISHED, _FINISHED.pack(finished.epoch, used_ms, finished.mark, finished.brief) + scope.encode()
     )
+
+
+def encode_ended_topic(topic: str, position: int) -> bytes:
+    return encode_block(ENDED_TOPIC, _ENDED_TOPIC.pack(position) + topic.encode("utf-8", "surrogatepass"))
 
 
 def decode_block(data: bytes | memoryview, at: int) -> tuple[Block, int] | None:
@@ -129,6 +144,9 @@ def decode_block(data: bytes | memoryview, at: int) -> tuple[Block, int] | None:
         epoch, used_ms, mark, brief = _FINISHED.unpack_from(body)
         name = str(body[_FINISHED.size :], "utf-8", "replace")
         return FinishedBlock(name, Finished(epoch, mark, brief), used_ms), raw.end
+    if raw.kind == ENDED_TOPIC and len(body) >= _ENDED_TOPIC.size:
+        (position,) = _ENDED_TOPIC.unpack_from(body)
+        return EndedTopicBlock(str(body[_ENDED_TOPIC.size :], "utf-8", "surrogatepass"), position), raw.end
     return None
 
 
@@ -142,7 +160,7 @@ def decode_blocks(data: bytes | memoryview) -> Iterator[tuple[Block, int]]:
         at = found[1]
 
 
-class OnceJournal(BlockFile):
+class KeyJournal(BlockFile):
     """The file; see `BlockFile` for what runs where."""
 
     __slots__ = ()
@@ -150,22 +168,25 @@ class OnceJournal(BlockFile):
     def __init__(self, files: Files, path: Path) -> None:
         super().__init__(files, path, MAGIC)
 
-    def shorten(self, keep: Callable[[str, int], bool], end: bytes) -> None:
-        """Replace the file by one with the position block `end` behind the keys that `keep(scope, epoch)` wants and the ends of
-        the epochs right before them; durable on return. Blocks.
+    def shorten(
+        self, live: Container[tuple[str, int]], ends: Container[tuple[str, int]], topics: bytes, end: bytes
+    ) -> None:
+        """Replace the file by one with the block `end`, a position, behind the keys of the scopes and epochs that are `live` and the
+        `ends` that are remembered. The ends of `topics` come first: what is remembered of them was finished later. Durable on
+        return. Blocks.
 
         Nobody may append meanwhile. Raises OSError, and StoreDamagedError when the file cannot be read to its end; the
         old file is then in use as before.
         """
-        self.replace(chain(self._kept(keep), (end,)))
+        self.replace(chain((topics,) if topics else (), self._kept(live, ends), (end,)))
 
-    def _kept(self, keep: Callable[[str, int], bool]) -> Iterator[bytes]:
+    def _kept(self, live: Container[tuple[str, int]], ends: Container[tuple[str, int]]) -> Iterator[bytes]:
         for data in self.blocks():
             found = decode_block(data, 0)
             block = None if found is None else found[0]
             if isinstance(block, KeysBlock):
-                kept = keep(block.scope, block.epoch)
+                kept = (block.scope, block.epoch) in live
             else:
-                kept = isinstance(block, FinishedBlock) and keep(block.scope, block.finished.epoch + 1)
+                kept = isinstance(block, FinishedBlock) and (block.scope, block.finished.epoch) in ends
             if kept:
                 yield data

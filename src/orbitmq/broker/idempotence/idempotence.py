@@ -18,24 +18,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from orbitmq.broker.once.identity import ONCE_MARK, Once, once_in_log
-from orbitmq.broker.once.journal import (
+from orbitmq.broker.idempotence.finished import Finished
+from orbitmq.broker.idempotence.identity import IDENTITY_MARK, SendIdentity, identity_in_log
+from orbitmq.broker.idempotence.journal import (
     JOURNAL_FILE,
     MAGIC,
+    EndedTopicBlock,
     FinishedBlock,
+    KeyJournal,
     KeysBlock,
-    OnceJournal,
     PositionBlock,
     decode_blocks,
+    encode_ended_topic,
     encode_finished,
     encode_keys,
     encode_position,
     entry_of,
 )
-from orbitmq.broker.once.memory import EpochKeys, Finished, OnceBounds, OnceMemory, Place, pack, unpack
+from orbitmq.broker.idempotence.memory import EpochKeys, KeyBounds, KeyMemory, Place, pack, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
+from orbitmq.limits.broker import ONCE_FINISHED_MAX
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
@@ -43,6 +47,7 @@ from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import is_sound, store_timestamp_of
 from orbitmq.store.saving import is_passing_trouble
+from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.broker")
 
@@ -56,8 +61,6 @@ SHORTEN_FROM_BYTES: Final = 4 << 20
 GIVEN_BACK_AT_LEAST: Final = 512
 """Forgotten keys freed with every call of `apply`, beside two for each record: faster than they can come."""
 
-NS_PER_MS: Final = 1_000_000
-
 
 class Idempotence:
     """The idempotent sends of one store. Hand it to `open_store` as a derived structure."""
@@ -69,46 +72,49 @@ class Idempotence:
         files: Files,
         root: Path,
         clock: Clock,
-        bounds: OnceBounds | None = None,
+        bounds: KeyBounds | None = None,
         *,
         shorten_from_bytes: int = SHORTEN_FROM_BYTES,
     ) -> None:
-        self.memory = OnceMemory(bounds or OnceBounds())
+        self.memory = KeyMemory(bounds or KeyBounds())
         self.repeat_count = 0
         """Sends answered with the place of an earlier one."""
         self.stale_count = 0
         self.full_count = 0
         self._clock = clock
         self._shorten_from_bytes = shorten_from_bytes
-        self._journal = OnceJournal(files, root / JOURNAL_FILE)
+        self._journal = KeyJournal(files, root / JOURNAL_FILE)
         self._log: CommitLog | None = None
         self._position = 0
         """Everything below was taken in."""
         self._witness = (-1, 0)
         self._noted = 0
         """The position of the journal's last position block."""
-        self._sent: dict[int, tuple[EpochKeys, int]] = {}
-        """Log position -> its keys and its entry: of records that have a place and have not come back through `apply`."""
+        self._sent: dict[int, tuple[EpochKeys, int, Dispatched]] = {}
+        """Log position -> its keys, its entry and itself: of records that have a place and have not come back through `apply`."""
         self._unsaved: dict[EpochKeys, list[int]] = {}
         self._unsaved_ends: list[bytes] = []
-        """Blocks of finished epochs for the journal."""
+        """Blocks of finished epochs and deleted topics for the journal."""
         self._keep_bytes: int | None = None
         """What the journal is to be cut to at the end of recovery; None when there is none."""
         self._live: frozenset[tuple[str, int]] | None = None
         """While the journal is made shorter, what is kept of it; nothing is appended meanwhile."""
+        self._ends: frozenset[tuple[str, int]] = frozenset()
+        self._ended_topics = b""
+        """The first blocks of the shorter journal."""
         self._end = b""
         """The last block of the shorter journal."""
 
     # --- for senders ------------------------------------------------------------------------------------------------
 
-    def admit(self, sends: Sequence[Once], now_ms: int) -> list[Place | None]:
-        """For each send of one request, all of one scope and epoch: where it went before, or None for a new one.
+    def admit(self, sends: Sequence[SendIdentity], topic: str, now_ms: int) -> list[Place | None]:
+        """For each send of one request to `topic`, all of one scope and epoch: where it went before, or None for a new one.
 
         Raises `Refusal`: a stale epoch, or no room for the new ones; then nothing has changed.
         """
         memory = self.memory
         try:
-            found = memory.find_all(sends)
+            found = memory.find_all(sends, topic)
             new = found.count(None)
             if new and not memory.has_room(sends[0], new):
                 memory.make_room(sends[0], new, now_ms, self._steady_ms())
@@ -118,19 +124,23 @@ class Idempotence:
         self.repeat_count += len(found) - new
         return [None if place is None else unpack(place) for place in found]
 
-    def admit_one(self, once: Once, now_ms: int) -> Place | None:
-        """`admit` for one send. Cost: about 0.8 us."""
+    def admit_one(self, identity: SendIdentity, topic: str, now_ms: int) -> Place | None:
+        """`admit` for one send; whoever answers it as a repeat counts it. Cost: about 0.8 us."""
         try:
-            place = self.memory.find(once)
+            place = self.memory.find(identity, topic)
             if place is None:
-                if not self.memory.has_room(once, 1):
-                    self.memory.make_room(once, 1, now_ms, self._steady_ms())
+                if not self.memory.has_room(identity, 1):
+                    self.memory.make_room(identity, 1, now_ms, self._steady_ms())
                 return None
         except Refusal as refusal:
             self._count(refusal)
             raise
-        self.repeat_count += 1
         return unpack(place)
+
+    def on_its_way(self, physical_offset: int) -> Dispatched | None:
+        """The record of an idempotent send that got its place and has not come back from the log; None for any other."""
+        sent = self._sent.get(physical_offset)
+        return None if sent is None else sent[2]
 
     def _count(self, refusal: Refusal) -> None:
         if refusal.code == ResponseCode.STALE_EPOCH:
@@ -138,36 +148,58 @@ class Idempotence:
         else:
             self.full_count += 1
 
-    def sent(self, once: Once, record: Dispatched, queue_id: int) -> None:
+    def sent(self, identity: SendIdentity, record: Dispatched, queue_id: int) -> None:
         """A new send got its place; `queue_id` is what its sender is told."""
         place = pack(record.physical_offset, record.queue_offset, queue_id)
-        keys = self.memory.keep(once, place, record.store_timestamp, self._steady_ms())
+        keys = self.memory.keep(identity, place, record.store_timestamp, self._steady_ms())
         if keys is not None:
-            self._sent[record.physical_offset] = (keys, entry_of(once.digest, place))
+            self._sent[record.physical_offset] = (keys, entry_of(identity.digest, place), record)
 
-    def sent_all(self, sends: Sequence[Once], records: Sequence[Dispatched], queue_id: int) -> None:
+    def sent_all(self, sends: Sequence[SendIdentity], records: Sequence[Dispatched], queue_id: int) -> None:
         """`sent` for the new sends of one request, all of one scope and epoch, that `admit` has just let in."""
         places = [pack(record.physical_offset, record.queue_offset, queue_id) for record in records]
         keys = self.memory.keep_new(sends, places, records[0].store_timestamp, self._steady_ms())
         if keys is None:
             return
-        for once, record, place in zip(sends, records, places, strict=True):
-            self._sent[record.physical_offset] = (keys, entry_of(once.digest, place))
+        for identity, record, place in zip(sends, records, places, strict=True):
+            self._sent[record.physical_offset] = (keys, entry_of(identity.digest, place), record)
 
-    def failed(self, once: Once, record: Dispatched, queue_id: int) -> None:
+    def failed(self, identity: SendIdentity, record: Dispatched, queue_id: int) -> None:
         """That send did not reach the log: a repeat of it is a first send."""
         if self._sent.pop(record.physical_offset, None) is not None:
-            self.memory.forget(once, pack(record.physical_offset, record.queue_offset, queue_id))
+            self.memory.forget(identity, pack(record.physical_offset, record.queue_offset, queue_id))
 
     def finish(self, scope: str, finished: Finished, now_ms: int) -> bool:
-        """The sender has the answers to all its sends in that epoch and will not repeat one; see `OnceMemory.finish`.
+        """The sender has the answers to all its sends in that epoch and will not repeat one; see `KeyMemory.finish`.
 
-        It is no more than a hint: when a crash forgets it, the keys come back out of the log.
+        It is no more than a hint: when a crash forgets it, the keys come back out of the log. So nothing is noted of it where too much
+        waits for the next `write`, which comes with new messages.
         """
-        if not self.memory.finish(scope, finished, now_ms, self._steady_ms()):
+        if not self.memory.finish(scope, finished, now_ms):
             return False
-        self._unsaved_ends.append(encode_finished(scope, finished, now_ms))
+        if len(self._unsaved_ends) < ONCE_FINISHED_MAX:
+            self._unsaved_ends.append(encode_finished(scope, finished, now_ms))
         return True
+
+    def end_topic(self, topic: str, log_end: int) -> None:
+        """The topic is being deleted, and the log is that long: what was sent to it is forgotten.
+
+        The end is in the journal on return, synced with the next save. Where there is no room for it, or while the journal is
+        made shorter, it is written by the next `write`: a process that is killed before that knows the keys again.
+        """
+        if not (self.memory.scope_count or len(self.memory.finished) or self._journal.exists):
+            return
+        self.memory.ended.add(topic, log_end)
+        self.memory.ended.keep_few()
+        self.memory.end_topic(topic)
+        self._unsaved_ends.append(encode_ended_topic(topic, log_end))
+        if self._live is None:
+            try:
+                # Also what was finished before: the end stands for what is before it.
+                self._journal.append(self._unsaved_ends)
+                self._unsaved_ends = []
+            except OSError as error:
+                logger.warning("the end of topic %r could not be written yet: %s", topic, error)
 
     def _steady_ms(self) -> int:
         return self._clock.monotonic_ns() // NS_PER_MS
@@ -177,7 +209,7 @@ class Idempotence:
     def apply(self, entries: Sequence[Dispatched]) -> None:
         sent, position = self._sent, self._position
         for entry in entries:
-            if entry.properties.rfind(ONCE_MARK) < 0:  # `in` takes several times as long
+            if entry.properties.rfind(IDENTITY_MARK) < 0:  # `in` takes several times as long
                 continue
             if sent and (known := sent.pop(entry.physical_offset, None)) is not None:
                 self._unsaved.setdefault(known[0], []).append(known[1])
@@ -187,20 +219,20 @@ class Idempotence:
             self._position = last.end_offset
             self._witness = (last.physical_offset, last.store_timestamp)
             memory = self.memory
-            if memory.scope_count:
+            if memory.scope_count or memory.finished:
                 memory.expire(last.store_timestamp, self._steady_ms())
                 memory.give_back(GIVEN_BACK_AT_LEAST + 2 * len(entries))
 
     def _learn(self, entry: Dispatched) -> None:
         """A record that nobody announced: the log is read again, or was copied from elsewhere."""
-        found = once_in_log(entry)
+        found = identity_in_log(entry)
         if found is None:
             return
-        once, queue_id = found
+        identity, queue_id = found
         place = pack(entry.physical_offset, entry.queue_offset, queue_id)
-        keys = self.memory.keep(once, place, entry.store_timestamp, self._steady_ms())
+        keys = self.memory.keep(identity, place, entry.store_timestamp, self._steady_ms())
         if keys is not None:
-            self._unsaved.setdefault(keys, []).append(entry_of(once.digest, place))
+            self._unsaved.setdefault(keys, []).append(entry_of(identity.digest, place))
 
     def write(self) -> None:
         """Append new keys to the journal. What comes while it is made shorter waits for the next call."""
@@ -236,7 +268,12 @@ class Idempotence:
         if self._position > self._noted:
             self._append_with_position([])
         if journal.size_bytes > 2 * journal.shortened_bytes + self._shorten_from_bytes:
-            self._live = self.memory.live_epochs()
+            memory = self.memory
+            self._live = memory.live_epochs()
+            self._ends = memory.ends()
+            memory.ended.forget_below(memory.first_position())
+            ended = [encode_ended_topic(topic, position) for topic, position in memory.ended.items()]
+            self._ended_topics = b"".join(ended)
             self._end = encode_position(self._position_block(synced=True))
 
     def datasync(self) -> None:
@@ -247,7 +284,7 @@ class Idempotence:
             return
         journal = self._journal
         try:
-            journal.shorten(lambda scope, epoch: (scope, epoch) in live, self._end)
+            journal.shorten(live, self._ends, self._ended_topics, self._end)
         except StoreDamagedError as error:
             logger.error("%s; the next start takes what is missing from the log", error)
             journal.shortened_bytes = journal.size_bytes
@@ -299,10 +336,20 @@ class Idempotence:
         """Take up the keys before the last position block that can be believed."""
         believed: tuple[PositionBlock, int] | None = None
         good_bytes = len(MAGIC)
+        ends: list[bytes] = []
+        """Behind what can be believed: they are written once more."""
+        ended_behind: list[str] = []
         for block, end in decode_blocks(content):
             good_bytes = end
             if isinstance(block, PositionBlock) and _is_believed(block, log, position):
                 believed = (block, end)
+                ends.clear()
+                ended_behind.clear()
+            elif isinstance(block, EndedTopicBlock):
+                self.memory.ended.add(block.topic, block.position)
+                ends.append(encode_ended_topic(block.topic, block.position))
+                ended_behind.append(block.topic)
+        self._unsaved_ends += ends
         if good_bytes < len(content):
             logger.warning(
                 "%s ends in %d bytes that are no whole block: what they said is collected from the log",
@@ -321,16 +368,26 @@ class Idempotence:
             if isinstance(block, KeysBlock):
                 self.memory.keep_all(block.scope, block.epoch, block.places(), block.used_ms, self._steady_ms())
             elif isinstance(block, FinishedBlock):
-                self.memory.finish(block.scope, block.finished, block.used_ms, self._steady_ms())
+                self.memory.finish(block.scope, block.finished, block.used_ms)
+            elif isinstance(block, EndedTopicBlock):
+                self.memory.end_topic(block.topic)
+        for topic in ended_behind:
+            self.memory.end_topic(topic)
         self._position, self._witness = last.position, (last.witness, last.witness_ms)
 
     def finish_restore(self) -> None:
         """Cut off, durably, what could not be believed, before anything is appended behind it."""
         assert self._log is not None
         self._position = min(self._position, self._log.end)
+        self.memory.ended.cut(self._log.end)
         if self._keep_bytes is not None:
             self._journal.cut(self._keep_bytes)
             self._keep_bytes = None
+        if wrong_count := self.memory.correct_future(self._clock.now_ms()):
+            logger.warning(
+                "%d scopes of idempotent sends were used later than now, because the clock was ahead: they count as used now",
+                wrong_count,
+            )
 
     def close(self) -> None:
         self._journal.close()
@@ -346,7 +403,7 @@ def _is_believed(block: PositionBlock, log: CommitLog, position: int | None) -> 
         return block.synced or block.position <= position
     if block.position <= log.start:
         return True
-    record = log.record_view(block.witness) if block.witness >= 0 else None
+    record = log.record(block.witness) if block.witness >= 0 else None
     return (
         record is not None
         and is_sound(record, block.witness)

@@ -9,30 +9,34 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import Call, RecordingFiles
+from tests.worlds.little_store import LittleStore
 
-from orbitmq.broker.once.identity import Once, read_once
-from orbitmq.broker.once.journal import (
+from orbitmq.broker.idempotence.identity import SendIdentity, read_identity
+from orbitmq.broker.idempotence.journal import (
     JOURNAL_FILE,
+    EndedTopicBlock,
+    KeyJournal,
     KeysBlock,
     PositionBlock,
+    decode_block,
     decode_blocks,
+    encode_ended_topic,
     encode_keys,
     encode_position,
     entry_of,
 )
-from orbitmq.broker.once.memory import Place, pack
+from orbitmq.broker.idempotence.memory import Place, pack
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
-from orbitmq.testing.faults import Call, RecordingFiles
-from orbitmq.testing.little_store import LittleStore
 
 
 def values(key: str, epoch: int = 1, scope: str = "jobs") -> dict[str, str]:
     return {"UNIQ_KEY": key, "ORBITMQ_SCOPE": scope, "ORBITMQ_EPOCH": str(epoch)}
 
 
-def identity(key: str, epoch: int = 1, scope: str = "jobs") -> Once:
-    once = read_once("Topic", values(key, epoch, scope))
+def identity(key: str, epoch: int = 1, scope: str = "jobs") -> SendIdentity:
+    once = read_identity("Topic", values(key, epoch, scope))
     assert once is not None
     return once
 
@@ -40,7 +44,7 @@ def identity(key: str, epoch: int = 1, scope: str = "jobs") -> Once:
 def send(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> Place:
     """One idempotent send, as the broker makes it."""
     once = identity(key, epoch, scope)
-    assert little.idempotence.admit([once], little.clock.now_ms()) == [None]
+    assert little.idempotence.admit([once], "Topic", little.clock.now_ms()) == [None]
     placed = little.append(body=key.encode(), **values(key, epoch, scope))
     little.idempotence.sent(once, placed, 0)
     little.store.commit()
@@ -48,7 +52,7 @@ def send(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> 
 
 
 def known(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> Place | None:
-    (place,) = little.idempotence.admit([identity(key, epoch, scope)], little.clock.now_ms())
+    (place,) = little.idempotence.admit([identity(key, epoch, scope)], "Topic", little.clock.now_ms())
     return place
 
 
@@ -61,7 +65,7 @@ def journal(root: Path) -> bytes:
 
 def test_a_block_of_keys_byte_by_byte() -> None:
     digest = int.from_bytes(blake2b(b"Topic\0key", digest_size=16).digest())
-    assert read_once("Topic", values("key")) == Once("jobs", 1, digest)
+    assert read_identity("Topic", values("key")) == SendIdentity("jobs", 1, digest)
     block = encode_keys("jobs", 1, 99, [entry_of(digest, pack(7, 5, 3))])
     body = (
         b"\0\0\0\x48" + b"\0\0\0\1"  # length 72, kind 1
@@ -335,3 +339,80 @@ def test_in_a_store_of_rocketmq_the_memory_begins_at_the_end_of_the_log(tmp_path
     third = LittleStore(tmp_path, clock=little.clock)
     assert known(third, "k") == place, "its position is the end of the log, not of the file"
     third.close()
+
+
+# --- deleted topics -------------------------------------------------------------------------------------------------
+
+
+def test_the_block_of_a_deleted_topic_byte_by_byte() -> None:
+    block = encode_ended_topic("T\u00e4", 0x0102030405060708)
+    assert block[4:] == bytes.fromhex("00000017 00000005 0102030405060708") + "T\u00e4".encode()
+    assert decode_block(block, 0) == (EndedTopicBlock("T\u00e4", 0x0102030405060708), len(block))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_end_of_a_topic_counts_although_the_broker_is_killed_before_anything_else_is_written(
+    tmp_path: Path, saved: bool
+) -> None:
+    little = LittleStore(tmp_path)
+    send(little, "a")
+    if saved:
+        little.advance(300)
+    little.idempotence.end_topic("Topic", little.store.log.end)
+    little.kill()
+    for _ in range(3):
+        little = LittleStore(tmp_path)
+        assert known(little, "a") is None
+        little.advance(300)
+        little.kill()
+
+
+def test_after_a_power_failure_the_end_of_a_topic_is_not_behind_the_log(tmp_path: Path) -> None:
+    little = LittleStore(tmp_path)
+    send(little, "a")
+    end = little.store.log.end
+    little.idempotence.end_topic("Topic", end + 10_000)
+    little.kill()
+    little = LittleStore(tmp_path)
+    assert little.store.log.end == end
+    assert known(little, "a") is None
+    send(little, "b")
+    assert known(little, "b") is not None
+
+
+def test_ends_of_topics_go_with_the_keys_before_them_when_the_file_is_made_shorter(tmp_path: Path) -> None:
+    little = LittleStore(tmp_path)
+    little.idempotence._shorten_from_bytes = 0
+    for epoch in range(4):
+        send(little, "a", epoch)
+        little.store.delete_topic("Topic")
+    for _ in range(3):
+        little.advance(5_000)
+    ends = [block for block, _ in decode_blocks(journal(tmp_path)) if isinstance(block, EndedTopicBlock)]
+    assert len(ends) == 1
+    assert known(little, "a", 3) is None
+    send(little, "a", 4)
+    send(little, "a", 5)
+    for _ in range(3):
+        little.advance(5_000)
+    little.kill()
+    assert known(LittleStore(tmp_path), "a", 5) is not None
+
+
+def test_an_end_that_finds_no_room_is_written_with_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    little = LittleStore(tmp_path)
+    send(little, "a")
+    little.advance(300)
+
+    def full(self: KeyJournal, blocks: object) -> None:
+        raise OSError(28, "no space")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(KeyJournal, "append", full)
+        little.idempotence.end_topic("Topic", little.store.log.end)
+    little.send(body=b"plain")
+    little.advance(300)
+    little.kill()
+    assert known(LittleStore(tmp_path), "a") is None

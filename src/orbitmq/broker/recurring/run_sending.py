@@ -11,13 +11,14 @@ import zlib
 from typing import Final
 
 from orbitmq.broker.admission import Admission
-from orbitmq.broker.message_properties import NEEDS_THOUGHT
+from orbitmq.broker.idempotence.identity import ONCE_NAMES
+from orbitmq.broker.message_properties import DECIDED_HERE
 from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.once.identity import ONCE_NAMES
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.properties import OUR_PREFIX, Property, append_property, encode_properties
 from orbitmq.protocol.remoting.versions import OUR_VERSION
 from orbitmq.store.message import NewMessage
@@ -25,11 +26,13 @@ from orbitmq.timing.recurrence.runner import Unstorable
 from orbitmq.timing.recurrence.schedule import Occurrence
 from orbitmq.timing.recurrence.state import Message, Recurring
 
-OWN_TO_RUNS: Final = NEEDS_THOUGHT | ONCE_NAMES | {Property.UNIQ_KEY}
+RUN_ID_CHARS: Final = 32
+
+OWN_TO_RUNS: Final = DECIDED_HERE | ONCE_NAMES | {Property.UNIQ_KEY}
 """Properties that a run gets from its broker, or that would make it something else than a message that is stored at once."""
 
 
-class RunDesk:
+class BrokerRuns:
     """Makes messages of runs, and knows what groups have consumed."""
 
     def __init__(self, admission: Admission, topics: TopicTable, offsets: OffsetTable, clock: Clock) -> None:
@@ -44,11 +47,7 @@ class RunDesk:
         config = self._topics.get(topic)
         if config is None:
             raise Unstorable(f"topic {topic!r} does not exist any more")
-        values = state.message.properties | {
-            Property.UNIQ_KEY: run.id,
-            Property.RECURRING: state.name,
-            Property.PLANNED_MS: str(run.planned_ms),
-        }
+        values = _run_values(state.message, state.name, run.id, run.planned_ms)
         queue_id = zlib.crc32(state.name.encode()) % max(config.write_queue_nums, 1)
         admitted = self._judge(self._sending(state.message, queue_id, values, now_ms), now_ms)
         if isinstance(admitted, Refusal):
@@ -58,13 +57,14 @@ class RunDesk:
         admitted.properties = append_property(admitted.properties, Property.RUN, str(state.generation))
         return admitted
 
-    def check(self, message: Message, *, template: str, queues: int) -> None:
-        """Judge the message of a definition as a send of it would be, which creates its topic where that is allowed.
+    def check(self, name: str, message: Message, *, template: str, queues: int) -> None:
+        """Judge the message of a definition as a run of it would be, which creates its topic where that is allowed.
 
         Raises Refusal.
         """
         now_ms = self._clock.now_ms()
-        sending = self._sending(message, 0, message.properties, now_ms)
+        values = _run_values(message, name, "0" * RUN_ID_CHARS, TIMER_DELIVER_MS_MAX)
+        sending = self._sending(message, 0, values, now_ms)
         sending.default_topic, sending.default_topic_queues = template, queues
         judged = self._judge(sending, now_ms)
         if isinstance(judged, Refusal):
@@ -83,6 +83,15 @@ class RunDesk:
             return placement
         assert isinstance(placement, Placement), "no run is an idempotent send"
         return placement.message
+
+
+def _run_values(message: Message, name: str, run_id: str, planned_ms: int) -> dict[str, str]:
+    """What a run says: its message's own properties, and which run it is."""
+    return message.properties | {
+        Property.UNIQ_KEY: run_id,
+        Property.RECURRING: name,
+        Property.PLANNED_MS: str(planned_ms),
+    }
 
 
 def reserved_property(message: Message) -> str | None:

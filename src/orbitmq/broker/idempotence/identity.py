@@ -37,9 +37,9 @@ WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, FAR_TIMER_TOPIC}
 
 DIGEST_BYTES: Final = 16
 EPOCH_MAX: Final = (1 << 63) - 1
-_EPOCH_DIGITS_MAX: Final = 19
+_EPOCH_DIGITS: Final = 19
 
-_COPY_MARKS: Final = frozenset(
+COPY_NAMES: Final = frozenset(
     {
         Property.RETRY_TOPIC,
         Property.ORIGIN_MESSAGE_ID,
@@ -49,14 +49,14 @@ _COPY_MARKS: Final = frozenset(
 )
 """On messages that were stored before under another place: sent back, given up, or brought back."""
 
-_STAMPS: Final = frozenset({Property.MSG_REGION, Property.CLUSTER})
+STAMPS: Final = frozenset({Property.MSG_REGION, Property.CLUSTER})
 """What a broker writes on everything it stores and no producer does: a send that has them is a copy."""
 
-ONCE_MARK: Final = Property.ONCE_SCOPE.encode() + b"\x01"
+IDENTITY_MARK: Final = Property.ONCE_SCOPE.encode() + b"\x01"
 """Without these bytes in its properties a record is no idempotent send; looking for them takes about 0.06 us."""
 
 
-class Once(msgspec.Struct, frozen=True, gc=False):
+class SendIdentity(msgspec.Struct, frozen=True, gc=False):
     """The identity of one send. `digest` stands for topic and key."""
 
     scope: str
@@ -73,10 +73,10 @@ def digest_of(topic: str, key: str) -> int:
 
 def is_copy(topic: str, values: dict[str, str]) -> bool:
     """Whether a message to `topic` repeats another message, and not the send of one."""
-    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or not _COPY_MARKS.isdisjoint(values)
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or not COPY_NAMES.isdisjoint(values)
 
 
-def read_once(topic: str, values: dict[str, str]) -> Once | None:
+def read_identity(topic: str, values: dict[str, str]) -> SendIdentity | None:
     """What the properties of a send say; None when they say nothing. Raises `Refusal` for half of it or nonsense."""
     scope = values.get(Property.ONCE_SCOPE)
     if scope is None:
@@ -89,18 +89,18 @@ def read_once(topic: str, values: dict[str, str]) -> Once | None:
     epoch = values.get(Property.ONCE_EPOCH)
     if epoch is None:
         raise _illegal(f"the message has {Property.ONCE_SCOPE} but no {Property.ONCE_EPOCH}")
-    if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= _EPOCH_DIGITS_MAX and int(epoch) <= EPOCH_MAX):
+    if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= _EPOCH_DIGITS and int(epoch) <= EPOCH_MAX):
         raise _illegal(f"{Property.ONCE_EPOCH} is a decimal number from 0 to 2^63 - 1, not {epoch[:32]!r}")
     key = values.get(Property.ONCE_KEY) or values.get(Property.UNIQ_KEY)
     if key is None:
         raise _illegal(f"an idempotent send needs a key: neither {Property.ONCE_KEY} nor {Property.UNIQ_KEY} is given")
     if len(key) > ONCE_KEY_BYTES_MAX:
         raise _illegal(f"the key of an idempotent send has at most {ONCE_KEY_BYTES_MAX} characters, not {len(key)}")
-    return Once(scope, int(epoch), digest_of(topic, key))
+    return SendIdentity(scope, int(epoch), digest_of(topic, key))
 
 
 class SendReader:
-    """`read_once` for many sends to one topic, which nearly always have one scope and one epoch: what was read of these is
+    """`read_identity` for many sends to one topic, which nearly always have one scope and one epoch: what was read of these is
     believed when the next send says the same. Cost: about 0.7 us."""
 
     __slots__ = ("_beginning", "_epoch", "_epoch_text", "_scope", "_topic")
@@ -110,8 +110,8 @@ class SendReader:
         self._scope, self._epoch_text, self._epoch = "\x02", "", 0  # what no property can say
         self._beginning = blake2b(f"{topic}\0".encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES)
 
-    def read(self, values: dict[str, str]) -> Once | None:
-        """What the properties of a send say; see `read_once`."""
+    def read(self, values: dict[str, str]) -> SendIdentity | None:
+        """What the properties of a send say; see `read_identity`."""
         key = values.get(Property.ONCE_KEY)
         if (
             not key
@@ -119,34 +119,25 @@ class SendReader:
             or values.get(Property.ONCE_SCOPE) != self._scope
             or values.get(Property.ONCE_EPOCH) != self._epoch_text
         ):
-            once = read_once(self._topic, values)
-            if once is not None:
-                self._scope, self._epoch_text, self._epoch = once.scope, values[Property.ONCE_EPOCH], once.epoch
-            return once
+            identity = read_identity(self._topic, values)
+            if identity is not None:
+                self._scope, self._epoch_text, self._epoch = identity.scope, values[Property.ONCE_EPOCH], identity.epoch
+            return identity
         digest = self._beginning.copy()
         digest.update(key.encode("utf-8", "surrogatepass"))
-        return Once(self._scope, self._epoch, int.from_bytes(digest.digest()))
+        return SendIdentity(self._scope, self._epoch, int.from_bytes(digest.digest()))
 
 
-def sort_out(topic: str, values: dict[str, str]) -> tuple[dict[str, str], Once | None]:
-    """Properties to store and the identity of the send. A copy loses its names and has no identity. Raises `Refusal`."""
-    if ONCE_NAMES.isdisjoint(values):
-        return values, None
-    if is_copy(topic, values) or not _STAMPS.isdisjoint(values):
-        return without_once(values), None
-    return values, read_once(topic, values)
-
-
-def without_once(values: dict[str, str]) -> dict[str, str]:
+def without_identity(values: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if name not in ONCE_NAMES}
 
 
-def once_in_log(entry: Dispatched) -> tuple[Once, int] | None:
+def identity_in_log(entry: Dispatched) -> tuple[SendIdentity, int] | None:
     """The identity of the send that a stored record is, and the queue its sender was told; None for any other record.
 
     Tolerant: what another broker stored without understanding it is no idempotent send.
     """
-    if ONCE_MARK not in entry.properties or entry.sys_flag & TRANSACTION_MASK or entry.prepared_transaction_offset:
+    if IDENTITY_MARK not in entry.properties or entry.sys_flag & TRANSACTION_MASK or entry.prepared_transaction_offset:
         return None
     values = decode_properties(entry.properties)
     topic, queue_id = entry.topic, entry.queue_id
@@ -159,10 +150,10 @@ def once_in_log(entry: Dispatched) -> tuple[Once, int] | None:
     if is_copy(topic, values):
         return None
     try:
-        once = read_once(topic, values)
+        identity = read_identity(topic, values)
     except Refusal:
         return None
-    return None if once is None else (once, queue_id)
+    return None if identity is None else (identity, queue_id)
 
 
 def _illegal(remark: str) -> Refusal:

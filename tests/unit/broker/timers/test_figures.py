@@ -45,7 +45,7 @@ def test_counts_that_are_being_made_are_no_counts(rig, monkeypatch) -> None:
     def not_ready(*_: object) -> None:
         raise TimerIndexIncompleteError("the index is being made ready")
 
-    monkeypatch.setattr(rig.broker.timers.index, "counts", not_ready)
+    monkeypatch.setattr(rig.broker.rooms.timers.index, "counts", not_ready)
     assert rig.call(RequestCode.GET_TIMER_METRICS).code == ResponseCode.SYSTEM_BUSY
 
 
@@ -68,7 +68,7 @@ def test_runtime_information_follows_the_timers(rig) -> None:
 
 
 def test_a_change_is_neither_taken_nor_delivered(rig) -> None:
-    traffic = rig.broker.timers.traffic
+    traffic = rig.broker.rooms.timers.traffic
     rig.send_at("A1", NOW + 65_000)
     rig.change(RequestCode.RESCHEDULE_TIMERS, topic="T", message_id="A1", delay_ms=9_000)
     rig.change(RequestCode.RECALL_TIMERS, topic="T", message_id="A1")
@@ -81,4 +81,4 @@ def test_crowded_slots_are_counted(make_rig) -> None:
     rig = make_rig(timer_congest_num_each_slot=1)
     for _ in range(4):
         rig.send("T", b"x", {"TIMER_DELIVER_MS": str(NOW + 5_000)})
-    assert int(runtime(rig)["orbitmqCrowdedTimerSlots"]) == rig.broker.admission.timers.congested_count >= 2
+    assert int(runtime(rig)["orbitmqCrowdedTimerSlots"]) == rig.broker.rooms.admission.timers.congested_count >= 2

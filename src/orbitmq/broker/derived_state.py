@@ -1,0 +1,71 @@
+"""What rooms of a broker derive from the log: it is recovered with the store, before there is a room.
+
+Rules of this file
+1. A part learns what holds from `apply` alone, in recovery and while the broker runs, whoever appended the record.
+2. A part that appends (it delivers what is due, or writes records anew) is attached to the open store to do so; that changes nothing in
+   what it knows. Delay levels and recurring messages may be detached and attached again at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.store.opening import Recoverable
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.due_work import DueWork
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.index.timer_index import TimerIndex
+from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.recurrence.runner import Recurrences
+from orbitmq.timing.rewriting import PendingOwner
+from orbitmq.timing.timers.timers import Timers
+
+
+class Appending(Protocol):
+    """A part that appends to the store while it is attached."""
+
+    def attach(self, store: MessageStore) -> None: ...
+
+
+class DerivedState(msgspec.Struct, kw_only=True):
+    """The parts of one broker; without one of them the room that needs it refuses its requests."""
+
+    levels: LevelRelease | None = None
+    idempotence: Idempotence | None = None
+    timers: Timers | None = None
+    timer_index: TimerIndex | None = None
+    """Finds what waits; without it that is neither listed nor changed."""
+    far: FarTimers | None = None
+    """Takes timer messages that are due late."""
+    recurrences: Recurrences | None = None
+
+    def recoverable(self) -> list[Recoverable]:
+        """What the store recovers, in the order in which it gives them what it dispatches."""
+        parts = (self.levels, self.idempotence, self.timers, self.timer_index, self.far, self.recurrences)
+        return [part for part in parts if part is not None]
+
+    def owners(self) -> list[PendingOwner]:
+        """Whose pending records have to be written anew before retention takes their files."""
+        return [part for part in (self.levels, self.timers, self.far, self.recurrences) if part is not None]
+
+    def due_work(self) -> list[DueWork]:
+        """Everything that delivers at a time of the wall clock."""
+        return [part for part in (self.levels, self.timers, self.far, self.recurrences) if part is not None]
+
+    def attach(self, store: MessageStore) -> None:
+        """Let everything append that is due. Recurring messages begin with their room, which makes their messages."""
+        parts: tuple[Appending | None, ...] = (self.levels, self.timers, self.timer_index, self.far)
+        for part in parts:
+            if part is not None:
+                part.attach(store)
+
+    def hand_over(self) -> None:
+        """Leave the files of the timers as RocketMQ reads them; it goes on refusing the store while messages wait in the far tier, which it
+        does not know. Raises OSError."""
+        if self.timers is not None:
+            self.timers.hand_over(is_all=self.far is None or not self.far.is_needed)
+        if self.timer_index is not None:
+            self.timer_index.hand_over()

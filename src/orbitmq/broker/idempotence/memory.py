@@ -1,0 +1,543 @@
+"""What was sent: the keys of each scope's current and previous epoch, and where the first send of each went.
+
+Rules of this file
+1. Pure: no clock, no file. Two times come in: `wall_ms` ages lasting scopes, `steady_ms` (it never jumps) the transient ones.
+2. A key stands for the last record with it: a second one is only stored when the first counts no more, because its topic was
+   deleted or it was recalled, or when it was forgotten.
+3. Only two epochs of a scope exist: the highest that was seen, and the one that was highest before. Any other lower one is
+   stale, also one that was never seen: it has no keys to compare with. In a transient scope it is no repeat instead: its
+   producer has promised not to repeat it, so it comes from a program that copies the properties of what it received.
+4. A transient scope may be forgotten after `ONCE_TRANSIENT_IDLE_MS` without a send, a lasting one after the time that is
+   set for it; nothing else forgets a key but a later epoch, or the word of its sender that the epoch is finished. When there is
+   no room, the send is refused.
+5. The keys of a deleted topic end with it: what lies below the log position of the deletion is no first send.
+6. Keys lie in tables and pages of a bounded size, so that neither the growth of an epoch nor its end holds the loop. What an epoch may
+   hold is bounded by what its owner may take of the memory.
+7. What is finished keeps no keys, and takes no room from anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import msgspec
+
+from orbitmq.broker.idempotence.ended_topics import EndedTopics
+from orbitmq.broker.idempotence.finished import Finished, FinishedEpochs, batch_of
+from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, SendIdentity
+from orbitmq.broker.idempotence.owners import TIMES_FREE, Owner, Owners, crowd_of
+from orbitmq.broker.idempotence.packed_keys import PACKED_KEY_BYTES, PAGE_KEYS, PackedKeys, Page
+from orbitmq.broker.idempotence.scope_names import ScopeNames
+from orbitmq.broker.refusal import Refusal
+from orbitmq.limits.broker import (
+    ONCE_FINISHED_IDLE_MS,
+    ONCE_MEMORY_BYTES_MAX,
+    ONCE_SCOPES_MAX,
+    ONCE_TRANSIENT_IDLE_MS,
+    SCOPE_TOUCH_MS,
+    SCOPES_EXPIRED_AT_ONCE_MAX,
+)
+from orbitmq.limits.clock import CLOCK_JUMP_MS
+from orbitmq.protocol.remoting.commands import ResponseCode
+
+KEY_BYTES: Final = 160
+"""Memory of one key: two numbers of 48 bytes and a place in a table. Measured: 125, and up to 150 when a table just grew."""
+
+SCOPE_BYTES: Final = 1_536
+"""Memory of one scope without its keys: its name, its two epochs and a small table each. Measured: 985 and the name."""
+
+TABLE_KEYS: Final = 16_384
+"""Keys of an epoch in a table, which grows and goes in less than a millisecond; what comes behind is packed."""
+
+
+class KeyBounds(msgspec.Struct, frozen=True, kw_only=True):
+    scopes: int = ONCE_SCOPES_MAX
+    memory_bytes: int = ONCE_MEMORY_BYTES_MAX
+    transient_idle_ms: int = ONCE_TRANSIENT_IDLE_MS
+    lasting_idle_ms: int = 72 * 3_600_000
+    finished_idle_ms: int = ONCE_FINISHED_IDLE_MS
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a send went, as its sender was told."""
+
+    physical_offset: int
+    queue_offset: int
+    queue_id: int
+
+    def packed(self) -> int:
+        return pack(self.physical_offset, self.queue_offset, self.queue_id)
+
+
+def pack(physical_offset: int, queue_offset: int, queue_id: int) -> int:
+    """One number: 64, 64 and 32 bits. A key and its place are kept for hours; three numbers take three times as much."""
+    return physical_offset << 96 | queue_offset << 32 | queue_id
+
+
+def unpack(place: int) -> Place:
+    return Place(place >> 96, place >> 32 & 0xFFFFFFFFFFFFFFFF, place & 0xFFFFFFFF)
+
+
+class EpochKeys:
+    """The keys of one epoch of the scope of that name: the first ones in a table, the others packed."""
+
+    __slots__ = ("epoch", "first_position", "owner", "packed", "scope", "table")
+
+    def __init__(self, scope: str, epoch: int, owner: Owner) -> None:
+        self.scope = scope
+        self.epoch = epoch
+        self.owner = owner
+        self.table: dict[int, int] = {}
+        self.packed: PackedKeys | None = None
+        self.first_position = -1
+        """Log position of the first key; no other one is lower. -1 before it."""
+
+    @property
+    def count(self) -> int:
+        return len(self.table) + (0 if self.packed is None else self.packed.count)
+
+    @property
+    def used_bytes(self) -> int:
+        return len(self.table) * KEY_BYTES + (0 if self.packed is None else self.packed.count * PACKED_KEY_BYTES)
+
+    @property
+    def next_bytes(self) -> int:
+        """Memory of one key more."""
+        return KEY_BYTES if len(self.table) < TABLE_KEYS else PACKED_KEY_BYTES
+
+    def get(self, digest: int) -> int | None:
+        found = self.table.get(digest)
+        if found is None and self.packed is not None:
+            return self.packed.get(digest)
+        return found
+
+    def put(self, digest: int, place: int) -> int:
+        """How many bytes of memory it takes: none for a key that was here."""
+        table = self.table
+        size = len(table)
+        if size >= TABLE_KEYS and digest not in table:
+            packed = self.packed
+            if packed is None:
+                packed = self.packed = PackedKeys()
+            return PACKED_KEY_BYTES if packed.put(digest, place) else 0
+        table[digest] = place
+        if len(table) == size:
+            return 0
+        if self.first_position < 0:
+            self.first_position = place >> 96
+        return KEY_BYTES
+
+    def remove(self, digest: int, place: int) -> int:
+        """How many bytes of memory it gives back: none for a key that is not here with that place."""
+        if self.table.get(digest) == place:
+            del self.table[digest]
+            return KEY_BYTES
+        return PACKED_KEY_BYTES if self.packed is not None and self.packed.remove(digest, place) else 0
+
+    def items(self) -> Iterator[tuple[int, int]]:
+        """Digest and packed place of every key."""
+        yield from self.table.items()
+        if self.packed is not None:
+            yield from self.packed.items()
+
+
+class Scope:
+    __slots__ = ("current", "name", "owner", "previous", "used_ms")
+
+    def __init__(self, name: str, epoch: int, used_ms: int, owner: Owner) -> None:
+        self.name = name
+        self.owner = owner
+        self.current = EpochKeys(name, epoch, owner)
+        self.previous: EpochKeys | None = None
+        self.used_ms = used_ms
+        """Steady time for a transient scope, wall time for a lasting one."""
+
+    def keys_of(self, epoch: int) -> EpochKeys | None:
+        if epoch == self.current.epoch:
+            return self.current
+        previous = self.previous
+        return previous if previous is not None and epoch == previous.epoch else None
+
+    @property
+    def key_count(self) -> int:
+        return self.current.count + (self.previous.count if self.previous is not None else 0)
+
+
+class ScopeState(NamedTuple):
+    """What is known of a scope, for who asks for it."""
+
+    name: str
+    epoch: int
+    key_count: int
+    previous_epoch: int | None
+    finished_epoch: int | None
+
+
+class KeyMemory:
+    def __init__(self, bounds: KeyBounds) -> None:
+        self.bounds = bounds
+        self.key_count = 0
+        self.forgotten_count = 0
+        """Scopes that were forgotten because nobody used them."""
+        self.ended = EndedTopics()
+        self.finished = FinishedEpochs()
+        self._owners = Owners()
+        self._transient: dict[str, Scope] = {}
+        self._lasting: dict[str, Scope] = {}
+        """Both in the order of their last use, within `SCOPE_TOUCH_MS`."""
+        self._names = ScopeNames()
+        """Of lasting scopes, running or finished."""
+        self._going: list[dict[int, int] | list[Page]] = []
+        """Keys nobody looks at any more; they are given back a few at a time."""
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def scope_count(self) -> int:
+        return self._owners.scope_count
+
+    @property
+    def used_bytes(self) -> int:
+        return self._owners.used_bytes
+
+    def scope(self, name: str) -> Scope | None:
+        """A scope in which somebody sends; None for one whose last epoch was finished."""
+        return self._table(name).get(name)
+
+    def _table(self, name: str) -> dict[str, Scope]:
+        return self._transient if name.startswith(TRANSIENT_PREFIX) else self._lasting
+
+    def find(self, identity: SendIdentity, topic: str) -> int | None:
+        """The packed place of the first send to `topic`, None when this is none of those remembered. Raises `Refusal` for a stale
+        epoch.
+
+        Cost: about 0.4 us, 1 us among a million keys.
+        """
+        keys = self._keys_for(identity)
+        place = None if keys is None else keys.get(identity.digest)
+        if place is not None and self.ended and place >> 96 < self.ended.position(topic):
+            return None
+        return place
+
+    def find_all(self, sends: Sequence[SendIdentity], topic: str) -> list[int | None]:
+        """`find` for sends of one scope and epoch, at least one. Cost: about 0.15 us each."""
+        keys = self._keys_for(sends[0])
+        if keys is None:
+            return [None] * len(sends)
+        get = keys.table.get if keys.packed is None else keys.get
+        found = [get(identity.digest) for identity in sends]
+        if self.ended and (end := self.ended.position(topic)):
+            return [None if place is None or place >> 96 < end else place for place in found]
+        return found
+
+    def _keys_for(self, identity: SendIdentity) -> EpochKeys | None:
+        """The keys among which a send is looked for; None when nothing of its epoch is remembered. Raises `Refusal` for a stale one."""
+        scope = self._table(identity.scope).get(identity.scope)
+        if scope is None:
+            finished = self.finished.covering(identity.scope) if self.finished else None
+            if finished is not None and identity.epoch <= finished.epoch:
+                raise _finished(identity, finished)
+            return None
+        if identity.epoch > scope.current.epoch:
+            return None
+        keys = scope.keys_of(identity.epoch)
+        if keys is None and not identity.scope.startswith(TRANSIENT_PREFIX):
+            raise _stale(identity, scope)
+        return keys
+
+    def has_room(self, identity: SendIdentity, count: int) -> bool:
+        """Whether a known scope may have `count` more keys in its current epoch. False says only: look with `make_room`."""
+        scope = self._table(identity.scope).get(identity.scope)
+        return (
+            scope is not None
+            and scope.current.epoch == identity.epoch
+            and self._owners.has_bytes(scope.owner, count * scope.current.next_bytes, self.bounds.memory_bytes)
+        )
+
+    def make_room(self, identity: SendIdentity, count: int, wall_ms: int, steady_ms: int) -> None:
+        """Raises `Refusal` when `count` more keys of this scope and epoch would pass a bound of their owner, and idle scopes, which
+        are forgotten first, do not give enough."""
+        bounds, owners = self.bounds, self._owners
+        scope, owner = self.scope(identity.scope), owners.of(identity.scope)
+        if scope is None:
+            crowd = crowd_of(identity.scope)
+            while not owners.has_scope(crowd, bounds.scopes) and self.expire(wall_ms, steady_ms):
+                pass
+            if not owners.has_scope(crowd, bounds.scopes):
+                who = {TRANSIENT_PREFIX: "transient senders have", "": "all names without '/' have"}.get(
+                    crowd, f"{crowd!r} has"
+                )
+                raise _full(
+                    f"{who} {owners.crowd_count(crowd)} scopes of {self.scope_count} that are remembered, {bounds.scopes} may be, "
+                    f"and one owner may have {TIMES_FREE} times what is left; use fewer scopes with epochs, finish what has ended, or let "
+                    f"{TRANSIENT_PREFIX}-scopes rest for {bounds.transient_idle_ms // 1000} s"
+                )
+        keys = None if scope is None else scope.keys_of(identity.epoch)
+        needed = count * (KEY_BYTES if keys is None else keys.next_bytes) + (SCOPE_BYTES if scope is None else 0)
+        needed -= self._replaced_bytes(scope, identity.epoch)
+        while not owners.has_bytes(owner, needed, bounds.memory_bytes) and self.expire(wall_ms, steady_ms):
+            pass
+        if not owners.has_bytes(owner, needed, bounds.memory_bytes):
+            raise _full(
+                f"{owner.name!r} has {owner.used_bytes >> 20} of {self.used_bytes >> 20} MiB that are remembered, "
+                f"{bounds.memory_bytes >> 20} MiB may be (idempotenceMemoryMax), and one owner may have {TIMES_FREE} times what is left; "
+                "begin new epochs sooner, or give it more"
+            )
+
+    @staticmethod
+    def _replaced_bytes(scope: Scope | None, epoch: int) -> int:
+        """What a new epoch gives back: the keys of the one before the current."""
+        if scope is None or scope.previous is None or epoch <= scope.current.epoch:
+            return 0
+        return scope.previous.used_bytes
+
+    # --- remembering ------------------------------------------------------------------------------------------------
+
+    def keep(self, identity: SendIdentity, place: int, wall_ms: int, steady_ms: int) -> EpochKeys | None:
+        """Remember a send. The keys it was put among; None when its epoch is stale or this is known."""
+        keys = self._enter(identity.scope, identity.epoch, wall_ms, steady_ms)
+        if keys is None or keys.get(identity.digest) == place:
+            return None
+        self._put(keys, identity.digest, place)
+        return keys
+
+    def keep_new(
+        self, sends: Sequence[SendIdentity], places: Sequence[int], wall_ms: int, steady_ms: int
+    ) -> EpochKeys | None:
+        """Remember sends of one scope and epoch of which `find_all` has just said that none is known, and no two of which are the
+        same. The keys they were put among; None when their epoch is stale. Cost: about 0.4 us each."""
+        first = sends[0]
+        keys = self._enter(first.scope, first.epoch, wall_ms, steady_ms)
+        if keys is not None:
+            taken = [keys.put(identity.digest, place) for identity, place in zip(sends, places, strict=True)]
+            self.key_count += len(taken) - taken.count(0)
+            self._owners.takes(keys.owner, sum(taken))
+        return keys
+
+    def keep_all(self, name: str, epoch: int, places: Iterable[tuple[int, int]], wall_ms: int, steady_ms: int) -> None:
+        """`keep` for many sends of one epoch, given as digest and place. Cost: about 1 us each."""
+        keys = self._enter(name, epoch, wall_ms, steady_ms)
+        if keys is None:
+            return
+        for digest, place in places:
+            self._put(keys, digest, place)
+
+    def _put(self, keys: EpochKeys, digest: int, place: int) -> None:
+        taken = keys.put(digest, place)
+        if taken:
+            self.key_count += 1
+            self._owners.takes(keys.owner, taken)
+
+    def _enter(self, name: str, epoch: int, wall_ms: int, steady_ms: int) -> EpochKeys | None:
+        """The keys of an epoch in which somebody sends; a new one ends the one before the current. None when it is stale."""
+        table = self._table(name)
+        now_ms = steady_ms if table is self._transient else wall_ms
+        scope = table.get(name)
+        if scope is None:
+            finished = self.finished.covering(name) if self.finished else None
+            if finished is not None and epoch <= finished.epoch:
+                return None
+            scope = table[name] = Scope(name, epoch, now_ms, self._owners.enters(name, SCOPE_BYTES))
+            if table is self._lasting:
+                self._names.add(name)
+        elif epoch > scope.current.epoch:
+            self._leave(scope.previous)
+            scope.previous, scope.current = scope.current, EpochKeys(name, epoch, scope.owner)
+        if now_ms - scope.used_ms >= SCOPE_TOUCH_MS or scope.used_ms - now_ms > CLOCK_JUMP_MS:
+            scope.used_ms = now_ms
+            table[name] = table.pop(name)
+        return scope.keys_of(epoch)
+
+    def forget(self, identity: SendIdentity, place: int) -> None:
+        """That send did not reach the log after all."""
+        scope = self._table(identity.scope).get(identity.scope)
+        keys = scope.keys_of(identity.epoch) if scope is not None else None
+        if keys is not None and (freed := keys.remove(identity.digest, place)):
+            self.key_count -= 1
+            self._owners.takes(keys.owner, -freed)
+
+    def finish(self, name: str, finished: Finished, wall_ms: int) -> bool:
+        """The sender has all its answers: forget the keys of the epoch and those before it, and refuse its sends from now on. A name
+        that stands for a batch ends all of its partitions.
+
+        False when the epoch had ended before with another mark: then two senders had different things to send.
+        """
+        if name.startswith(TRANSIENT_PREFIX):
+            return True
+        before = self.finished.get(name)
+        if before is not None and finished.epoch <= before.epoch:
+            return before.epoch != finished.epoch or before.mark == finished.mark
+        batch = batch_of(name)
+        whole = None if batch is None else self.finished.get(batch)
+        scope = self._lasting.get(name)
+        if (whole is not None and finished.epoch <= whole.epoch) or (
+            scope is not None and scope.current.epoch > finished.epoch
+        ):
+            return True
+        for part in [name, *self._names.parts(name)]:
+            if (scope := self._lasting.get(part)) is not None and scope.current.epoch <= finished.epoch:
+                self._drop(scope)
+            if part != name and (ended := self.finished.get(part)) is not None and ended.epoch <= finished.epoch:
+                self._drop_finished(part)
+        self.finished.add(name, finished, wall_ms)
+        self._names.add(name)
+        if (surplus := self.finished.surplus()) is not None:
+            self._drop_finished(surplus)
+            self.forgotten_count += 1
+        return True
+
+    def end_topic(self, topic: str) -> None:
+        """The topic is deleted: what was finished for it can be sent once more. Its keys end by their place; see `ended`."""
+        for name in self.finished.of_topic(topic):
+            self._drop_finished(name)
+
+    def scopes(self, prefix: str, limit: int) -> list[ScopeState]:
+        """Scopes whose names begin so, at most `limit`. Cost: a few us for a prefix that ends with `@`, as Spark's do; for any other, and
+        for transient scopes, a look at each scope."""
+        found: dict[str, ScopeState] = {}
+        batch = batch_of(prefix)
+        for stored in self._beginning((prefix,) if batch is None else (prefix, batch)):
+            name = prefix + stored[len(batch) :] if batch is not None and stored.startswith(batch) else stored
+            scope, ended = self._table(name).get(name), self.finished.covering(name)
+            ended_epoch = None if ended is None else ended.epoch
+            if scope is not None:
+                previous = None if scope.previous is None else scope.previous.epoch
+                found[name] = ScopeState(name, scope.current.epoch, scope.key_count, previous, ended_epoch)
+            elif ended is not None:
+                found[name] = ScopeState(name, ended.epoch + 1, 0, None, ended_epoch)
+            if len(found) >= limit:
+                break
+        return list(found.values())
+
+    def _beginning(self, prefixes: tuple[str, ...]) -> Iterable[str]:
+        """Names of scopes, running or finished, that begin with one of them; some names twice."""
+        if not prefixes[0].startswith(TRANSIENT_PREFIX):
+            found = [names for prefix in prefixes if (names := self._names.beginning(prefix)) is not None]
+            if len(found) == len(prefixes):
+                return chain.from_iterable(found)
+        every = chain(self._lasting, self._transient, (name for name, _ in self.finished))
+        return (name for name in every if name.startswith(prefixes))
+
+    def is_live(self, keys: EpochKeys) -> bool:
+        """Whether these keys are still remembered."""
+        scope = self._table(keys.scope).get(keys.scope)
+        return scope is not None and (keys is scope.current or keys is scope.previous)
+
+    def ends(self) -> frozenset[tuple[str, int]]:
+        """Scopes and epochs that were finished, and are not forgotten."""
+        return frozenset((name, finished.epoch) for name, finished in self.finished)
+
+    def live_epochs(self) -> frozenset[tuple[str, int]]:
+        return frozenset((keys.scope, keys.epoch) for keys in self._epochs())
+
+    def first_position(self) -> int | None:
+        """No remembered send has a lower place in the log; None when there is none. Cost: a look at each scope."""
+        return min((keys.first_position for keys in self._epochs() if keys.count), default=None)
+
+    def _epochs(self) -> Iterator[EpochKeys]:
+        for scope in chain(self._transient.values(), self._lasting.values()):
+            yield scope.current
+            if scope.previous is not None:
+                yield scope.previous
+
+    # --- forgetting -------------------------------------------------------------------------------------------------
+
+    def expire(self, wall_ms: int, steady_ms: int) -> bool:
+        """Forget scopes that rested too long, oldest first, a bounded number at a time. Whether there was one."""
+        bounds = self.bounds
+        before = self.forgotten_count
+        latest_ms = wall_ms + CLOCK_JUMP_MS
+        oldest = next(iter(self._lasting.values()), None)
+        if (oldest is not None and oldest.used_ms > latest_ms) or self.finished.first_ms > latest_ms:
+            self.correct_future(wall_ms)
+        for table, limit in (
+            (self._transient, steady_ms - bounds.transient_idle_ms),
+            (self._lasting, wall_ms - bounds.lasting_idle_ms),
+        ):
+            for _ in range(SCOPES_EXPIRED_AT_ONCE_MAX):
+                oldest = next(iter(table.values()), None)
+                if oldest is None or oldest.used_ms > limit:
+                    break
+                self._drop(oldest)
+                self.forgotten_count += 1
+        brief_ms, lasting_ms = wall_ms - bounds.finished_idle_ms, wall_ms - bounds.lasting_idle_ms
+        for _ in range(SCOPES_EXPIRED_AT_ONCE_MAX):
+            name = self.finished.oldest(brief_ms, lasting_ms)
+            if name is None:
+                break
+            self._drop_finished(name)
+            self.forgotten_count += 1
+        return self.forgotten_count > before
+
+    def _drop(self, scope: Scope) -> None:
+        del self._table(scope.name)[scope.name]
+        self._leave(scope.current)
+        self._leave(scope.previous)
+        self._owners.leaves(scope.name, scope.owner, SCOPE_BYTES)
+        if scope.name not in self.finished:
+            self._names.drop(scope.name)
+
+    def _drop_finished(self, name: str) -> None:
+        self.finished.drop(name)
+        if name not in self._lasting:
+            self._names.drop(name)
+
+    def correct_future(self, wall_ms: int) -> int:
+        """Lasting scopes that were used or ended far later than now, by a clock that was ahead, count as used now: they would never be
+        forgotten, nor those behind them. How many. Costs a look at each."""
+        latest_ms = wall_ms + CLOCK_JUMP_MS
+        wrong = [scope for scope in self._lasting.values() if scope.used_ms > latest_ms]
+        for scope in wrong:
+            scope.used_ms = wall_ms
+            self._lasting[scope.name] = self._lasting.pop(scope.name)
+        return len(wrong) + self.finished.correct_future(latest_ms, wall_ms)
+
+    def _leave(self, keys: EpochKeys | None) -> None:
+        if keys is not None:
+            self.key_count -= keys.count
+            self._owners.takes(keys.owner, -keys.used_bytes)
+            if keys.table:
+                self._going.append(keys.table)
+            if keys.packed is not None:
+                self._going.append(keys.packed.pages())
+            keys.table, keys.packed = {}, None
+
+    def give_back(self, count: int) -> None:
+        """Free about that many keys of what was forgotten: 1 to 2 us each, most of it cache misses."""
+        going = self._going
+        while going and count > 0:
+            table = going[-1]
+            if isinstance(table, list):
+                pages = min(len(table), count // PAGE_KEYS + 1)
+                del table[-pages:]
+                count -= pages * PAGE_KEYS
+            else:
+                step = min(len(table), count)
+                for _ in range(step):
+                    table.popitem()
+                count -= step + 1
+            if not table:
+                going.pop()
+
+
+def _stale(identity: SendIdentity, scope: Scope) -> Refusal:
+    previous = "" if scope.previous is None else f", the one before {scope.previous.epoch}"
+    return Refusal(
+        ResponseCode.STALE_EPOCH,
+        f"epoch {identity.epoch} of scope {identity.scope!r} is over: its current epoch is {scope.current.epoch}{previous}; "
+        "whoever still sends in it was replaced and should stop",
+    )
+
+
+def _finished(identity: SendIdentity, finished: Finished) -> Refusal:
+    return Refusal(
+        ResponseCode.STALE_EPOCH,
+        f"epoch {identity.epoch} of scope {identity.scope!r} is over: its sender has finished epoch {finished.epoch}; "
+        "whoever still sends in it was replaced and should stop",
+    )
+
+
+def _full(what: str) -> Refusal:
+    return Refusal(ResponseCode.IDEMPOTENCE_FULL, f"the memory of idempotent sends is full: {what}")

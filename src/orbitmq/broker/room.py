@@ -1,0 +1,52 @@
+"""A room: one part of the broker, and the one way in which it joins.
+
+A room answers requests of its own. What else it has to do with the rest is the rest of this interface, and each method has an empty
+default: a room writes those that it needs. The broker asks for them once, when it is put together, so that what a room leaves out
+costs nothing afterwards.
+
+Rules of this file
+1. A room gets what it needs when it is made: `BrokerCore`, and the rooms made before it. It looks for nothing later.
+2. What a room derives from the log has to be there when the store is opened, before any room: see `DerivedState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.peer import Peer
+
+RequestHandler = Callable[[Command, Peer], Command | None]
+"""The answer to a request; None when it comes later through the peer, or never. What it raises becomes an answer (`Broker.handle`)."""
+
+
+class Room:
+    def handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        """What answers which request. Two rooms never answer the same."""
+        return {}
+
+    def excess_handlers(self) -> Mapping[RequestCode, RequestHandler]:
+        """What answers requests that find too many waiting, where that is not what answers the others."""
+        return {}
+
+    def turn_ended(self) -> None:
+        """The log of this turn is written."""
+
+    def arm(self, now_ns: int) -> None:
+        """Arm the deadlines that this room has defined (`BrokerCore.deadlines`). Called at the end of each turn: a few comparisons."""
+
+    def peer_closed(self, peer: Peer) -> None:
+        """A connection is gone."""
+
+    def facts(self) -> Mapping[str, object]:
+        """What the runtime information says about this room."""
+        return {}
+
+    def close(self) -> None:
+        """The broker stops: answer what is held, save what is not in the log. Raises OSError for what could not be saved."""
+
+
+def having(rooms: list[Room], method: str) -> list[Room]:
+    """The rooms that have a method of their own."""
+    return [room for room in rooms if getattr(type(room), method) is not getattr(Room, method)]

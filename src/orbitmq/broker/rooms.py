@@ -1,0 +1,99 @@
+"""The rooms of a broker, made in the order in which they need one another.
+
+Adding a room is writing it (`room.Room`) and naming it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from orbitmq.broker.administration.processors import Administration
+from orbitmq.broker.administration.queries import QueryProcessor
+from orbitmq.broker.admission import Admission
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.idempotence.repeats import Repeats
+from orbitmq.broker.idempotence.requests import IdempotenceRequests
+from orbitmq.broker.membership import MembershipProcessor
+from orbitmq.broker.offset_requests import OffsetProcessor
+from orbitmq.broker.pull import PullProcessor
+from orbitmq.broker.recurring.requests import RecurringProcessor
+from orbitmq.broker.recurring.run_sending import BrokerRuns
+from orbitmq.broker.reply import ReplyProcessor
+from orbitmq.broker.room import Room
+from orbitmq.broker.send import SendProcessor
+from orbitmq.broker.send_back import SendBackProcessor
+from orbitmq.broker.timers.finding import TimerFinder
+from orbitmq.broker.timers.intake import TimerIntake
+from orbitmq.broker.timers.service import TimerService
+from orbitmq.protocol.ids import UniqueIds, unpack_host
+
+
+class BrokerRooms:
+    """`all` are the rooms of a broker; those that others look at have names."""
+
+    def __init__(self, core: BrokerCore, derived: DerivedState) -> None:
+        self.admission: Final = _admission(core, derived)
+        self.timers: Final = None if derived.timers is None else TimerService(core, self.admission, derived)
+        finder = None if self.timers is None else self.timers.finder
+        self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
+        self.pulls: Final = PullProcessor(core)
+        self.administration: Final = Administration(core, self.sends, self.pulls)
+        self.all: Final[list[Room]] = [
+            self.sends,
+            SendBackProcessor(core, self.admission),
+            ReplyProcessor(core, self.admission),
+            self.pulls,
+            OffsetProcessor(core, wake_reset=self.pulls.wake_reset),
+            MembershipProcessor(core),
+            QueryProcessor(core),
+            self.administration,
+        ]
+        if derived.idempotence is not None:
+            self.all.append(IdempotenceRequests(derived.idempotence, core.clock))
+        if self.timers is not None:
+            self.all.append(self.timers)
+        if derived.recurrences is not None:
+            runs = BrokerRuns(self.admission, core.topics, core.offsets, core.clock)
+            self.all.append(RecurringProcessor(core, derived.recurrences, runs))
+
+        def facts() -> Mapping[str, str]:
+            told = [core.facts(), *(room.facts() for room in self.all)]
+            return {name: str(value) for part in told for name, value in part.items()}
+
+        self.administration.broker.more_facts.append(facts)
+
+
+def _admission(core: BrokerCore, derived: DerivedState) -> Admission:
+    settings, clock, facilities = core.settings, core.clock, core.facilities
+    address, _ = unpack_host(facilities.store_host)
+    return Admission(
+        settings,
+        core.topics,
+        core.groups,
+        core.locks,
+        core.store,
+        store_host=facilities.store_host,
+        next_unique_key=UniqueIds(clock, address).next,
+        unwritable=core.unwritable,
+        body_bytes_max=core.store.settings.max_message_size,
+        random_below=facilities.random_below,
+        idempotence=derived.idempotence,
+        timers=TimerIntake(settings, derived.timers, derived.far, clock_rounding_ms=clock.rounding_ms),
+        clock_rounding_ms=clock.rounding_ms,
+    )
+
+
+def _repeats(core: BrokerCore, admission: Admission, finder: TimerFinder | None) -> Repeats | None:
+    """What repeats of idempotent sends are told, where the broker knows them."""
+    if admission.idempotence is None:
+        return None
+    intake = admission.timers
+    return Repeats(
+        admission.idempotence,
+        core.store,
+        precision_ms=intake.rules.precision_ms,
+        handle_of=intake.handle_of,
+        is_recalled=(lambda topic, message_id, due_ms, far_source: False) if finder is None else finder.is_recalled,
+    )
