@@ -22,7 +22,6 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
-from orbitmq.client._sync.timers.far_table import FarTable
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.consuming.allocation import (
@@ -65,21 +64,9 @@ from orbitmq.errors import (
     StaleEpochError,
     TimersMissingError,
 )
-from orbitmq.protocol.far_table import (
-    FilesChanged,
-    JobOpened,
-    ListedFile,
-    Recall,
-    RecalledRow,
-    RowVerdict,
-    ShareReleased,
-    ShareState,
-    TableFile,
-    TableStatus,
-    TableVerdict,
-)
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
+from orbitmq.protocol.remoting.send_answer import Repeat
 
 __all__ = [
     "Admin",
@@ -101,10 +88,6 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
-    "FarTable",
-    "FilesChanged",
-    "JobOpened",
-    "ListedFile",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -122,8 +105,6 @@ __all__ = [
     "Pulled",
     "PulledBytes",
     "RandomQueue",
-    "Recall",
-    "RecalledRow",
     "ReceivedMessage",
     "Recurring",
     "RecurringChange",
@@ -131,24 +112,19 @@ __all__ = [
     "RecurringOutcome",
     "RecurringRun",
     "RemoteError",
+    "Repeat",
     "Reply",
     "RequestTimeoutError",
     "RoundRobin",
     "RouteNotFoundError",
-    "RowVerdict",
     "Selector",
     "SendFailedError",
     "SendReceipt",
     "SendStatus",
     "SentTrace",
     "Settlement",
-    "ShareReleased",
-    "ShareState",
     "StaleEpochError",
     "StoredMessage",
-    "TableFile",
-    "TableStatus",
-    "TableVerdict",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",

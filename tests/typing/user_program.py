@@ -35,6 +35,8 @@ async def sending() -> None:
 async def timing(mq: orbitmq.Client) -> None:
     receipt = await mq.send("orders", b"42", after=timedelta(hours=1))
     assert_type(receipt.recall_handle, str | None)
+    assert_type(receipt.repeat, orbitmq.Repeat | None)
+    assert_type(receipt.deliver_ms, int | None)
     outcome = await receipt.recall()
     assert_type(outcome, orbitmq.TimerOutcome)
     assert_type(outcome.verdict, orbitmq.TimerVerdict)

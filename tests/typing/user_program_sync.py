@@ -38,6 +38,8 @@ def sending() -> None:
 def timing(mq: orbitmq.sync.Client) -> None:
     receipt = mq.send("orders", b"42", at=datetime(2030, 1, 1, tzinfo=UTC))
     assert_type(receipt.recall_handle, str | None)
+    assert_type(receipt.repeat, orbitmq.Repeat | None)
+    assert_type(receipt.deliver_ms, int | None)
     assert_type(receipt.recall(), orbitmq.TimerOutcome)
     assert_type(receipt.reschedule(after=timedelta(hours=1)).verdict, orbitmq.TimerVerdict)
     assert_type(receipt.status().timer, orbitmq.TimerView | None)

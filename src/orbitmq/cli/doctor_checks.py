@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from orbitmq import leaf
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.limits.server import CONNECTIONS_MAX
+from orbitmq.limits.server import CONNECTIONS_MAX, DESCRIPTORS_MAX
 
 PYTHON_MIN: Final = (3, 11)
 DISK_FREE_BYTES_MIN: Final = 2 * 1024**3
@@ -57,14 +57,18 @@ def all_checks(
     data: Path, host: str, nameserver_port: int, broker_port: int, http_port: int, clock: Clock | None = None
 ) -> list[Result]:
     """All checks in the order in which a start would meet them."""
+    from orbitmq.server.descriptors import mapping_limit
+
     clock = clock or SystemClock()
     return [
         python_version(sys.version_info[:2]),
         event_loop(),
         innermost_loops(),
         *compression(),
-        open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
+        *open_files(*resource.getrlimit(resource.RLIMIT_NOFILE), mapping_limit()),
         *data_directory(data),
+        *take_over(data),
+        *hand_over(data),
         wall_clock(clock.now_ms(), newest_change_ms(data)),
         port("name server", host, nameserver_port),
         port("broker", host, broker_port),
@@ -104,17 +108,30 @@ def compression() -> list[Result]:
     ]
 
 
-def open_files(soft: int, hard: int) -> Result:
-    """File descriptors: one per connection and per open store file."""
-    unlimited = resource.RLIM_INFINITY
-    found = f"{'unlimited' if soft == unlimited else soft} (hard limit {'unlimited' if hard == unlimited else hard})"
-    if soft != unlimited and soft < FILES_MIN:
-        return Result(Level.FAIL, "open files", found, f"raise it: ulimit -n {CONNECTIONS_MAX}")
-    if soft != unlimited and soft < CONNECTIONS_MAX:
-        return Result(
-            Level.WARN, "open files", found, f"for {CONNECTIONS_MAX} connections: ulimit -n {CONNECTIONS_MAX}"
-        )
-    return Result(Level.OK, "open files", found)
+def open_files(soft: int, hard: int, mappings: int) -> list[Result]:
+    """File descriptors, for connections and files of the store, and mappings of files. A server raises the soft limit itself."""
+    from orbitmq.server.descriptors import OTHER_MAPPINGS, ConnectionRoom, file_room
+
+    descriptors = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    connections = ConnectionRoom(descriptors).open_max
+    room = file_room(descriptors, mappings)
+    limit = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+    found = (
+        f"{limit}: {connections} connections, and {room.open_max} open and {room.mapped_max} mapped files of the store"
+    )
+    remedy = f"allow more: ulimit -Hn {CONNECTIONS_MAX * 4 // 3}, or LimitNOFILE of systemd"
+    if soft != hard:
+        found += f"; a server raises its limit from {soft}"
+    if descriptors < FILES_MIN:
+        files = Result(Level.FAIL, "open files", found, remedy)
+    elif connections < CONNECTIONS_MAX:
+        files = Result(Level.WARN, "open files", found, f"for {CONNECTIONS_MAX} connections: {remedy}")
+    else:
+        files = Result(Level.OK, "open files", found)
+    if room.mapped_max < file_room(descriptors).mapped_max:
+        wanted = f"sysctl -w vm.max_map_count={file_room(descriptors).mapped_max + OTHER_MAPPINGS}"
+        return [files, Result(Level.WARN, "mappings", f"{mappings}, too few for the files that may be open", wanted)]
+    return [files, Result(Level.OK, "mappings", str(mappings))]
 
 
 def data_directory(data: Path) -> list[Result]:
@@ -134,6 +151,32 @@ def data_directory(data: Path) -> list[Result]:
     else:
         results.append(Result(Level.OK, "disk space", f"{free // 2**30} GiB free"))
     return [*results, *_file_system(place)]
+
+
+def take_over(data: Path) -> list[Result]:
+    """What keeps a broker from starting on a store that RocketMQ wrote."""
+    from orbitmq.server.takeover import facts_of
+    from orbitmq.store.files import OsFiles
+
+    facts = facts_of(data, OsFiles()) if data.is_dir() else []
+    return [Result(Level.FAIL, "store of RocketMQ", fact.found, fact.remedy) for fact in facts]
+
+
+def hand_over(data: Path) -> list[Result]:
+    """Whether RocketMQ would start on the store; nothing where there is none with timer messages."""
+    from orbitmq.store.files import OsFiles
+    from orbitmq.timing.timer_files.fence import is_fenced
+    from orbitmq.timing.timer_files.wheel import WHEEL_FILE
+
+    check = "store for RocketMQ"
+    if not (data / WHEEL_FILE).exists():
+        return []
+    if is_fenced(OsFiles(), data):
+        found = "refused by RocketMQ: a broker of ours serves it, or was killed"
+        return [
+            Result(Level.WARN, check, found, f"to go back to RocketMQ: stop it, or `orbitmq store hand-over {data}`")
+        ]
+    return [Result(Level.OK, check, "exact: RocketMQ can go on with it")]
 
 
 def _file_system(place: Path) -> list[Result]:

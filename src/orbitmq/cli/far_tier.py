@@ -1,4 +1,4 @@
-"""`orbitmq timer far`: the files of timer messages that are due late: status, compact, restore.
+"""`orbitmq timer far`: the files of timer messages that are due late: status, compact, repair, restore.
 
 Rules of this file
 1. `restore` ends when everything is in the timer wheel, or says what is left and why.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.remoting.timer_bodies import FarTierState
 
 app = typer.Typer(
-    help="Files of timer messages that are due late: status, compact, restore.",
+    help="Files of timer messages that are due late: status, compact, repair, restore.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -64,6 +64,7 @@ def _show(states: dict[str, FarTierState]) -> None:
             "next_due_ms": state.next_due_ms,
             "damaged": len(state.damaged),
             "trouble": state.trouble,
+            "loaded_jobs": state.loaded_jobs,
         }
         for name, state in states.items()
     ]
@@ -71,6 +72,8 @@ def _show(states: dict[str, FarTierState]) -> None:
     for name, state in states.items():
         for file, reason in state.damaged.items():
             note(f"{name}: {file} is left out: {reason}")
+        for job, progress in state.loading.items():
+            note(f"{name}: job {job} loads files: {progress}")
         if not state.is_installed:
             note(
                 f"{name}: pyarrow is not installed beside this broker; timer messages that are due late wait in its wheel"
@@ -96,6 +99,20 @@ def compact(wait: WaitOption = 0) -> None:
     _show(states)
     if wait and any(state.in_log or not state.is_published for state in states.values()):
         note("not everything is in files yet; look at `orbitmq timer far status`")
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command(cls=ClusterCommand)
+def repair(wait: WaitOption = 60) -> None:
+    """Get what can be read out of damaged files, and give the rest up.
+
+    Row groups that can be read were written anew when the damage was found. Put a sound copy of a damaged file in its place first, if there
+    is one: then nothing is lost. What cannot be read goes to the quarantine topic, with due time and topic; the damaged file is removed.
+    """
+    states = _until("repair", wait, lambda state: not state.damaged)
+    _show(states)
+    if any(state.damaged for state in states.values()):
+        note("of some files not even the index can be read; look at `orbitmq timer far status` and the broker's log")
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -31,12 +31,14 @@ COMMANDS: Final = {
     "send": Entry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
     "tail": Entry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": Entry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
-    "recurring": Entry("orbitmq.cli.recurring", "Recurring messages: put, list, show, pause, resume, delete, preview."),
+    "recurring": Entry(
+        "orbitmq.cli.recurring", "Recurring messages: put, list, show, pause, resume, delete, merge, preview."
+    ),
     "pipeline": Entry(
         "orbitmq.cli.pipelines",
-        "Bulk jobs on Spark: archive, replay, schedule, redrive, compact, report, or the steps of a file.",
+        "Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
     ),
-    "store": Entry("orbitmq.cli.stores", "Store directories: check, dump, stat."),
+    "store": Entry("orbitmq.cli.stores", "Store directories: check, dump, stat, hand-over."),
     "protocol": Entry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
     "completion": Entry("orbitmq.cli.completion", "Print a shell's completion script."),
     "mqadmin": Entry("orbitmq.cli.mqadmin", "RocketMQ's administration commands: which are understood, and as what."),
@@ -70,6 +72,9 @@ def main() -> None:
     except OrbitError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(exit_code_of(error))
+    except OSError as error:  # a file that cannot be read or written, a disk that fails
+        click.echo(f"error: {error}", err=True)
+        sys.exit(ExitCode.FAILED)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
 

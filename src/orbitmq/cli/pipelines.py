@@ -26,7 +26,7 @@ from orbitmq.cli.shared_options import (
 )
 from orbitmq.clock import SystemClock
 from orbitmq.instants import span
-from orbitmq.spark.pipelines import PIPELINES, pipeline_named
+from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.settings import Form, Kind, NamedSetting, from_texts, settings_of
 
 NAME_SERVER: Final = "name-server"
@@ -58,7 +58,7 @@ class PipelineGroup(TyperGroup):
 
 app = typer.Typer(
     cls=PipelineGroup,
-    help="Bulk jobs on Spark: archive, replay, schedule, redrive, compact, report, or the steps of a file.",
+    help="Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -100,7 +100,7 @@ def submit_script() -> None:
 def pipeline_command(name: str) -> click.Command:
     """The command of one pipeline."""
     function = pipeline_named(name)
-    settings = settings_of(function)
+    settings = settings_of(function.settings_type)
 
     def call(**words: Any) -> None:
         from orbitmq.spark.pipelines.pipeline_file import Step

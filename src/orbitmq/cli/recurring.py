@@ -1,5 +1,5 @@
-"""`orbitmq recurring`: messages that a broker sends again and again: put, list, show, pause, resume, delete; and what a rule will
-do, without asking a server.
+"""`orbitmq recurring`: messages that a broker sends again and again: put, list, show, pause, resume, delete, merge; and what a rule
+will do, without asking a server.
 
 Rules of this file
 1. What `preview` shows is worked out by the code that the broker uses, from the same rule.
@@ -26,13 +26,14 @@ from orbitmq.clock import SystemClock
 from orbitmq.limits import recurrence as limits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import tzinfo
 
     from orbitmq.client import Client, RecurringChange, RecurringMessage, RecurringRun
     from orbitmq.timing.recurrence.schedule import Schedule
 
 app = typer.Typer(
-    help="Recurring messages: put, list, show, pause, resume, delete, preview.",
+    help="Recurring messages: put, list, show, pause, resume, delete, merge, preview.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -60,7 +61,7 @@ class CatchUpChoice(Enum):
 
 @app.callback()
 def recurring() -> None:
-    """Recurring messages: put, list, show, pause, resume, delete, preview."""
+    """Recurring messages: put, list, show, pause, resume, delete, merge, preview."""
 
 
 @app.command(cls=ClusterCommand)
@@ -157,10 +158,13 @@ def put(
 def list_recurring(topic: TopicOption = None) -> None:
     """List the recurring messages of all brokers."""
 
-    async def work(client: Client) -> list[dict[str, object]]:
-        return [_row(recurring) async for recurring in client.recurring.list(topic=topic)]
+    async def work(client: Client) -> tuple[list[dict[str, object]], Sequence[str]]:
+        return [_row(each) async for each in client.recurring.list(topic=topic)], await client.recurring.brokers_away()
 
-    show_rows(run(work), columns=LIST_COLUMNS, empty="nothing recurs")
+    rows, away = run(work)
+    show_rows(rows, columns=LIST_COLUMNS, empty="nothing recurs")
+    for broker in away:
+        note(f"broker {broker}, which keeps recurring messages, is not registered: what it keeps is not shown")
 
 
 @app.command(cls=ClusterCommand)
@@ -221,6 +225,25 @@ def delete(name: NameArgument) -> None:
     _changed(name, run(work))
 
 
+@app.command(cls=ClusterCommand)
+def merge(
+    name: NameArgument,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep", metavar="BROKER", help="Whose stays; the one defined last if not given.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Leave one where several brokers keep a recurring message of this name (`twice` in the list)."""
+
+    async def work(client: Client) -> RecurringMessage:
+        return await client.recurring.merge(name, keep=keep)
+
+    kept = run(work)
+    show_done(f"recurring message {name!r} is kept by broker {kept.broker_name}", _row(kept))
+
+
 def _ahead_ms(option: str, text: str, now_ms: int, info: tzinfo) -> int:
     """An instant that lies ahead; a span of time is from now on."""
     if text[-1:].isalpha() and text[-1:] != "Z" and text != "now":
@@ -248,7 +271,8 @@ def _exactly(ms: int) -> str:
 def _row(recurring: RecurringMessage) -> dict[str, object]:
     """A recurring message for a table or JSON."""
     ended = recurring.next_ms is None
-    state = "trouble" if recurring.trouble else "paused" if recurring.paused else "ended" if ended else "active"
+    state = "paused" if recurring.paused else "ended" if ended else "active"
+    state = "trouble" if recurring.trouble else "twice" if recurring.twins else state
     return {
         "name": recurring.name,
         "topic": recurring.topic,
@@ -259,6 +283,7 @@ def _row(recurring: RecurringMessage) -> dict[str, object]:
         "runs": recurring.stored_count,
         "broker": recurring.broker_name,
         "trouble": recurring.trouble,
+        "twins": list(recurring.twins),
         "cron": recurring.cron,
         "every_ms": recurring.every_ms,
         "next_ms": recurring.next_ms,

@@ -1,7 +1,7 @@
-"""`orbitmq store`: check, dump, stat of a store directory, without a server and without changing a byte.
+"""`orbitmq store`: check, dump, stat of a store directory, without a server and without changing a byte; and leaving it for RocketMQ.
 
 Rules of this file
-1. A store is opened for reading only, ours or RocketMQ's, also while a server runs on it; what a running server
+1. But for `hand-over` a store is opened for reading only, ours or RocketMQ's, also while a server runs on it; what a running server
    writes meanwhile may show as a torn end.
 2. `check` ends with 0 when the store is sound and 1 with findings; notes (a torn end, an `abort` file) are no findings.
 """
@@ -18,13 +18,17 @@ import typer
 
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import note, print_json, show_record, show_rows
+from orbitmq.cli.serving import ConfigOption, SetOption
 from orbitmq.cli.shared_options import Output, OutputCommand, chosen_output
 
 if TYPE_CHECKING:
     from orbitmq.store.check import CheckReport
 
 app = typer.Typer(
-    help="Store directories: check, dump, stat.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+    help="Store directories: check, dump, stat, hand-over.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 DirectoryArgument = Annotated[
@@ -57,12 +61,17 @@ def check(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> N
     """Check a store: every record, consume queue unit, index entry and pending timer against the commit log."""
     import msgspec
 
-    from orbitmq.store.check import check_store
+    from orbitmq.server.takeover import facts_of
+    from orbitmq.store.check import Finding, check_store
     from orbitmq.store.files import OsFiles
     from orbitmq.timing.timer_files.check import check_timers
 
     _expect_store(directory, commit_log)
     report = check_store(directory, OsFiles(), commit_log=commit_log, timers=check_timers)
+    report.notes += [
+        Finding(".", f"a broker of ours does not start on it: {fact.found} ({fact.remedy})")
+        for fact in facts_of(directory, OsFiles(), commit_log)
+    ]
     if chosen_output() is Output.JSON:
         print_json(msgspec.to_builtins(report))
     else:
@@ -121,6 +130,44 @@ def _show_timers(timers: dict[str, Any]) -> None:
     rows = [{"due_within_s": "overdue", "count": timers["overdue_count"]}]
     rows += [{"due_within_s": bucket["within_s"] or "later", "count": bucket["count"]} for bucket in due]
     show_rows(rows, columns=("due_within_s", "count"))
+
+
+@app.command(name="hand-over", cls=OutputCommand)
+def hand_over(
+    directory: DirectoryArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is; change nothing.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Make the timer files of a store that nobody serves exact, so that RocketMQ can start on it.
+
+    An orderly stop does this by itself. After a kill RocketMQ refuses the store until this has run; orbitmq does not need it.
+    """
+    import msgspec
+
+    from orbitmq.clock import SystemClock
+    from orbitmq.server.handing_over import hand_over, look
+    from orbitmq.server.settings import Overrides, Role, load_settings
+    from orbitmq.store.files import OsFiles
+
+    own = load_settings(
+        roles=[Role.BROKER],
+        config=config,
+        environment={},
+        flags=settings or [],
+        overrides=Overrides(data=directory, host=None, nameserver_port=None, broker_port=None),
+    )
+    _expect_store(directory, own.store.store_path_commit_log)
+    if dry_run:
+        found = look(directory, OsFiles(), SystemClock().now_ms(), commit_log=own.store.store_path_commit_log)
+    else:
+        found = hand_over(own)
+    if chosen_output() is Output.JSON:
+        print_json(msgspec.to_builtins(found))
+    else:
+        show_record(msgspec.to_builtins(found))
+    if not found.is_exact:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command(cls=OutputCommand)

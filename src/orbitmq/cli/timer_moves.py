@@ -1,8 +1,8 @@
 """`orbitmq timer export` and `import`: pending timer messages as JSON lines, and back.
 
 A line has the topic, the due time, what the program that sent the message gave it, and the body in base64. Importing sends new messages
-with the same due times. Each is named by the id of the message it comes from, so that a second import of the same file stores
-nothing again.
+with the same due times. Each is named by the id of the message it comes from and by what is imported with it, so that a second import
+of the same file stores nothing again.
 
 Rules of this file
 1. Exporting changes nothing; what falls due meanwhile may be missing.
@@ -15,7 +15,10 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import hashlib
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
 
@@ -45,7 +48,13 @@ KeyPrefixOption = Annotated[
 ]
 
 IMPORT_GROUP: Final = "orbitmq-timer-import"
-IMPORT_SCOPE: Final = "orbitmq-timer-import"
+IMPORT_SCOPE: Final = "orbitmq-timer-import-"
+"""Before the digest of what is imported. With one name for all imports a line of a newer export would be taken for that of an older one."""
+
+IMPORT_IN_MEMORY_BYTES: Final = 8 << 20
+"""Of standard input, which is read before anything is sent, because all of it is what its scope is named by; what is longer waits in
+a file without a name."""
+
 IMPORT_AT_ONCE: Final = 32
 """Sends under way at a time."""
 
@@ -106,6 +115,10 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+Numbered = tuple[int, Line, bytes]
+"""A line with its number and its body."""
+
+
 def timer_row(timer: TimerView) -> dict[str, object]:
     """A pending timer message for a table or JSON."""
     return {
@@ -133,17 +146,12 @@ def export_timers(
     key_prefix: KeyPrefixOption = None,
 ) -> None:
     """Print pending timer messages in full, as one JSON document a line with the body in base64."""
-    from orbitmq.protocol.remoting.timer_bodies import TIER_TABLE
-
     selection = Selection.parsed(topic, due_from, due_until, key, key_prefix)
-    exported = left_out = 0
+    exported = 0
 
     async def work(client: Client) -> None:
-        nonlocal exported, left_out
+        nonlocal exported
         async for timer in selection.list(client, page_count=100):
-            if timer.tier == TIER_TABLE:
-                left_out += 1
-                continue
             message = await client.timers.get(timer)
             if message is not None:
                 print_line(exported_line(message))
@@ -151,8 +159,6 @@ def export_timers(
 
     run(work)
     note(f"{exported} exported")
-    if left_out:
-        note(f"{left_out} more wait in the cluster's far table and were not exported: its Parquet files hold them")
 
 
 def exported_line(message: TimerMessage) -> Line:
@@ -175,46 +181,66 @@ def import_timers(
         str, typer.Argument(metavar="[FILE]", help="Lines of `timer export`; - is standard input.", show_default=False)
     ] = "-",
     scope: Annotated[
-        str, typer.Option("--scope", help="Imports under the same name know each other's messages.")
-    ] = IMPORT_SCOPE,
+        str | None,
+        typer.Option(
+            "--scope",
+            help="Imports under the same name know each other's messages. By default those of the same lines do.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the lines, and send nothing.")] = False,
 ) -> None:
     """Send exported timer messages again, with the same due times; one whose time has passed is delivered at once.
 
-    An import that is repeated stores nothing twice, as long as the topics keep their queues and at an orbitmq broker.
+    An import that is repeated stores nothing twice, as long as the topics keep their queues and at an orbitmq broker: what an earlier
+    run sent is recognised. What was recalled since, or went with its topic, is sent again.
     """
-    account = {"lines": 0, "sent": 0, "due_already": 0, "dry_run": dry_run}
+    account = {"lines": 0, "sent": 0, "recognised": 0, "due_already": 0, "dry_run": dry_run}
 
     async def work(client: Client) -> None:
         import asyncio
 
+        from orbitmq.errors import OrbitError
+
         async with client.producer(IMPORT_GROUP) as producer:
-            for several in _chunks(_lines(file)):
+            for several in _chunks(_lines(source, file, name)):
                 account["lines"] += len(several)
                 now_ms = SystemClock().now_ms()
-                account["due_already"] += sum(line.deliver_ms <= now_ms for line, _ in several)
+                account["due_already"] += sum(line.deliver_ms <= now_ms for _, line, _ in several)
                 if dry_run:
                     continue
-                sends = [asyncio.ensure_future(_send(producer, line, body, scope)) for line, body in several]
+                sends = [asyncio.ensure_future(_send(producer, line, body, name)) for _, line, body in several]
                 try:
-                    for sent in sends:
-                        await sent
+                    for (number, _, _), sent in zip(several, sends, strict=True):
+                        try:
+                            await sent
+                        except OrbitError:
+                            note(
+                                f"line {number} of {file} was not sent; what stands before it is imported. Run again with the same lines, "
+                                f"or change them and run again with --scope {name}: what is imported is passed over"
+                            )
+                            raise
                 finally:
                     await asyncio.gather(*sends, return_exceptions=True)
-                    account["sent"] += sum(not sent.cancelled() and sent.exception() is None for sent in sends)
+                    stored = [sent.result() for sent in sends if not sent.cancelled() and sent.exception() is None]
+                    account["recognised"] += (known := sum(stored))
+                    account["sent"] += len(stored) - known
 
     try:
-        run(work)
+        with _opened(file) as source:
+            name = scope or IMPORT_SCOPE + _digest(source)
+            run(work)
     finally:
         show_record(account)
     if dry_run:
         note("nothing was sent (--dry-run)")
 
 
-async def _send(producer: Producer, line: Line, body: bytes, scope: str) -> None:
+async def _send(producer: Producer, line: Line, body: bytes, scope: str) -> bool:
+    """Whether the broker had it already."""
     from orbitmq.client import Once
 
-    await producer.send(
+    receipt = await producer.send(
         line.topic,
         body,
         tag=line.tag,
@@ -224,35 +250,60 @@ async def _send(producer: Producer, line: Line, body: bytes, scope: str) -> None
         properties=line.properties,
         once=Once(scope, 0, line.message_id),
     )
+    return receipt.repeat is not None
 
 
-def _lines(file: str) -> Iterator[tuple[Line, bytes]]:
-    """Lines with their bodies. `ConfigurationError` with the number of one that is none."""
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    """What is imported, to be read more than once. Raises ConfigurationError for what cannot be read."""
     from orbitmq.errors import ConfigurationError
 
     with contextlib.ExitStack() as opened:
-        source: BinaryIO = sys.stdin.buffer
-        if file != "-":
-            try:
+        source: Any
+        try:
+            if file == "-":
+                source = opened.enter_context(tempfile.SpooledTemporaryFile(IMPORT_IN_MEMORY_BYTES))
+                shutil.copyfileobj(sys.stdin.buffer, source)
+                source.seek(0)
+            else:
                 source = opened.enter_context(open(file, "rb"))
-            except OSError as error:
-                raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-        for number, text in enumerate(source, 1):
-            if not text.strip():
-                continue
-            if len(text) > limits.FRAME_BYTES_MAX:
-                raise ConfigurationError(f"line {number} of {file} has {len(text)} bytes; no message is that large")
-            try:
-                line = msgspec.json.decode(text, type=Line)
-                yield line, base64.b64decode(line.body, validate=True)
-            except (msgspec.DecodeError, binascii.Error, ValueError) as error:
-                raise ConfigurationError(
-                    f"line {number} of {file} is no exported timer message: {error}",
-                    remedy="what stands before it is imported; a second run passes over that",
-                ) from error
+        except OSError as error:
+            raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+        yield source
 
 
-def _chunks(lines: Iterator[tuple[Line, bytes]]) -> Iterator[Sequence[tuple[Line, bytes]]]:
+def _digest(source: BinaryIO) -> str:
+    """The name of its content. Leaves it at its beginning."""
+    digest = hashlib.blake2b(digest_size=16)
+    while data := source.read(1 << 20):
+        digest.update(data)
+    source.seek(0)
+    return digest.hexdigest()
+
+
+def _lines(source: BinaryIO, file: str, scope: str) -> Iterator[Numbered]:
+    """Lines with their bodies. `ConfigurationError` with the number of one that is none."""
+    from orbitmq.errors import ConfigurationError
+
+    for number, text in enumerate(source, 1):
+        if not text.strip():
+            continue
+        if len(text) > limits.FRAME_BYTES_MAX:
+            raise ConfigurationError(
+                f"line {number} of {file} has {len(text)} bytes; no message is that large",
+                remedy=f"what stands before it is imported; put the line right and run again with --scope {scope}, which passes over that",
+            )
+        try:
+            line = msgspec.json.decode(text, type=Line)
+            yield number, line, base64.b64decode(line.body, validate=True)
+        except (msgspec.DecodeError, binascii.Error, ValueError) as error:
+            raise ConfigurationError(
+                f"line {number} of {file} is no exported timer message: {error}",
+                remedy=f"what stands before it is imported; put the line right and run again with --scope {scope}, which passes over that",
+            ) from error
+
+
+def _chunks(lines: Iterator[Numbered]) -> Iterator[Sequence[Numbered]]:
     several: list[Any] = []
     try:
         for line in lines:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from orbitmq.cli import far_table, far_tier, timer_moves
+from orbitmq.cli import far_tier, timer_moves
 from orbitmq.cli.cluster_access import TopicOption, run
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.instants import instant, parse_due_ms, parse_span_ms, span
@@ -23,6 +23,7 @@ from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 from orbitmq.cli.timer_moves import FromOption, KeyOption, KeyPrefixOption, UntilOption, timer_row
 from orbitmq.clock import SystemClock
 from orbitmq.limits import timers as limits
+from orbitmq.units import DAY_MS
 
 if TYPE_CHECKING:
     from orbitmq.cli.heat_strip import Strip
@@ -47,7 +48,6 @@ LIST_COLUMNS: Final = ("due", "topic", "message_id", "keys", "size", "tier", "br
 VERDICT_COLUMNS: Final = ("verdict", "due", "topic", "message_id", "keys", "broker")
 STRIP_SPANS_MAX: Final = 96
 """Characters of a strip: a line of a terminal holds them."""
-DAY_MS: Final = 86_400_000
 
 app = typer.Typer(
     help="Timer messages: list, show, recall, reschedule, stats, export, import.",
@@ -56,7 +56,6 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(far_tier.app, name="far")
-app.add_typer(far_table.app, name="table")
 app.command("export", cls=ClusterCommand)(timer_moves.export_timers)
 app.command("import", cls=ClusterCommand)(timer_moves.import_timers)
 
@@ -230,7 +229,6 @@ def _show_counts(counts: TimerCounts, earliest: TimerView | None, drawn: Strip) 
         "pending": counts.pending,
         "near": counts.near,
         "far": counts.far,
-        "table": counts.table,
         "next_due_ms": next_due_ms,
         "next_due": instant(next_due_ms or 0),
     }
@@ -281,7 +279,10 @@ def _changed(outcome: TimerOutcome, *, dry_run: bool) -> None:
             note("several have this key; nothing was changed. --all changes them all")
         elif verdict is TimerVerdict.ASKED:
             note("RocketMQ's broker took the recall; it does not tell whether it came in time")
-        done = outcome.changed_count > 0 or verdict is TimerVerdict.ASKED
+        left = (TimerVerdict.ALREADY_DELIVERED, TimerVerdict.TOO_LATE)
+        if outcome.changed_count and verdict in left:
+            note("the message was stored several times: the copies that waited were changed, and one has left")
+        done = (outcome.changed_count > 0 and verdict not in left) or verdict is TimerVerdict.ASKED
     if not done:
         raise typer.Exit(ExitCode.NOT_FOUND if verdict is TimerVerdict.NOT_FOUND else ExitCode.FAILED)
 

@@ -8,7 +8,7 @@ Rules of this file
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, TypeVar
 
@@ -42,7 +42,8 @@ class RecurringMessage(msgspec.Struct, frozen=True, kw_only=True):
     body: empty in lists; `body_bytes` is its size everywhere. every_ms, start_ms, end_ms, jitter_ms: as given to `put`, in
     milliseconds. stored_count: runs that became messages since the rule was made. settled_ms: runs planned for up to then have
     happened or were left out. next_ms: when the next run happens; None while paused and when there are no more. trouble: why
-    runs are left out that should happen.
+    runs are left out that should happen. twins: other brokers that keep one of this name as well, so that it runs several times
+    (see `merge`).
     """
 
     name: str
@@ -70,6 +71,7 @@ class RecurringMessage(msgspec.Struct, frozen=True, kw_only=True):
     next_ms: int | None
     trouble: str | None
     broker_name: str
+    twins: tuple[str, ...] = ()
 
 
 class RecurringChange(NamedTuple):
@@ -91,33 +93,29 @@ class RecurringRun(NamedTuple):
         return _EPOCH + timedelta(milliseconds=self.planned_ms)
 
 
-def definition(
-    name: str,
-    topic: str,
-    body: bytes,
-    *,
-    cron: str | None,
-    every: timedelta | float | None,
-    zone: str,
-    start: datetime | int | None,
-    end: datetime | int | None,
-    count_max: int | None,
-    jitter: timedelta | float,
-    overlap: Overlap | str,
-    overlap_group: str | None,
-    catch_up: CatchUp | str,
-    catch_up_max: int | None,
-    tag: str | None,
-    key: str | Sequence[str] | None,
-    properties: Mapping[str, str] | None,
-) -> RecurringDefinition:
+class Rule(NamedTuple):
+    """When a recurring message is sent, in the words of `Recurring.put`."""
+
+    cron: str | None
+    every: timedelta | float | None
+    zone: str
+    start: datetime | int | None
+    end: datetime | int | None
+    count_max: int | None
+    jitter: timedelta | float
+    overlap: Overlap | str
+    overlap_group: str | None
+    catch_up: CatchUp | str
+    catch_up_max: int | None
+
+
+def definition(name: str, topic: str, message: Message, rule: Rule) -> RecurringDefinition:
     """What `put` sends. `ConfigurationError`, `MessageIllegalError` for what no broker would take."""
-    if (cron is None) is (every is None):
+    if (rule.cron is None) is (rule.every is None):
         raise ConfigurationError(
             f"recurring message {name!r} needs a cron expression or an interval", remedy="give one of cron and every"
         )
     check_topic(topic)
-    message = Message(body, tag=tag, key=key, properties=properties or {})
     check_message(message, RECURRENCE_BODY_BYTES_MAX)
     values = message_properties(message, "-")
     del values[Property.UNIQ_KEY]  # each run has its own
@@ -125,21 +123,21 @@ def definition(
     made = RecurringDefinition(
         name=name,
         topic=topic,
-        body=bytes(body),
+        body=bytes(message.body),
         properties=values,
-        cron=cron,
-        zone=zone,
-        interval_ms=None if every is None else length_ms("every", every),
-        start_ms=None if start is None else instant_ms("start", start),
-        end_ms=None if end is None else instant_ms("end", end),
-        count_max=count_max,
-        jitter_ms=length_ms("jitter", jitter),
-        overlap=_choice(Overlap, "overlap", overlap),
-        overlap_group=overlap_group,
-        catch_up=_choice(CatchUp, "catch_up", catch_up),
+        cron=rule.cron,
+        zone=rule.zone,
+        interval_ms=None if rule.every is None else length_ms("every", rule.every),
+        start_ms=None if rule.start is None else instant_ms("start", rule.start),
+        end_ms=None if rule.end is None else instant_ms("end", rule.end),
+        count_max=rule.count_max,
+        jitter_ms=length_ms("jitter", rule.jitter),
+        overlap=_choice(Overlap, "overlap", rule.overlap),
+        overlap_group=rule.overlap_group,
+        catch_up=_choice(CatchUp, "catch_up", rule.catch_up),
     )
-    if catch_up_max is not None:
-        made.catch_up_max = catch_up_max
+    if rule.catch_up_max is not None:
+        made.catch_up_max = rule.catch_up_max
     return made
 
 
@@ -152,8 +150,8 @@ def _choice(kind: type[E], name: str, value: str) -> E:
         ) from None
 
 
-def message_of(view: RecurringView, broker_name: str) -> RecurringMessage:
-    """A broker's answer as programs see it."""
+def message_of(view: RecurringView, broker_name: str, twins: Iterable[str] = ()) -> RecurringMessage:
+    """A broker's answer as programs see it. `twins` are all brokers that keep one of this name, this one among them or not."""
     asked = view.definition
     return RecurringMessage(
         name=asked.name,
@@ -181,6 +179,7 @@ def message_of(view: RecurringView, broker_name: str) -> RecurringMessage:
         next_ms=view.next_ms,
         trouble=view.trouble,
         broker_name=view.broker_name or broker_name,
+        twins=tuple(sorted(set(twins) - {broker_name})),
     )
 
 

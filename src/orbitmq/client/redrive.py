@@ -28,7 +28,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX, REDRIVE_SCOPE_LETTERS
 from orbitmq.limits.wire import FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
-from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic, topic_name_problem
 from orbitmq.protocol.properties import RESERVED, Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -73,6 +73,39 @@ class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
         return self.reason is None or any(
             self.reason in value for name, value in properties.items() if name not in RESERVED
         )
+
+
+class RedriveOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run over the dead letters of a group does, in the words of `Admin.redrive`. ConfigurationError for what does not go together.
+
+    run_id: the name of a run that begins at the oldest and sends again what was sent before. None goes on where the last one with the
+    same selection and topic ended.
+    """
+
+    group: str
+    selection: DeadLetters = DeadLetters()
+    to_topic: str | None = None
+    only_group: bool = False
+    rate: float | None = None
+    max_count: int | None = None
+    run_id: str | None = None
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not 0 < self.rate <= 1_000_000:
+            raise ConfigurationError(f"rate={self.rate}: must be more than 0 and at most 1000000 messages a second")
+        if self.max_count is not None and self.max_count < 1:
+            raise ConfigurationError(f"max_count={self.max_count}: must be at least 1")
+        problem = None if self.to_topic is None else topic_name_problem(self.to_topic)
+        if problem is not None or (self.to_topic or "").startswith(DLQ_PREFIX):
+            raise ConfigurationError(problem or f"to_topic={self.to_topic!r} is a dead-letter topic itself")
+        if self.only_group and self.to_topic is not None:
+            raise ConfigurationError("only_group and to_topic name two places to send to", remedy="give one of them")
+
+    @property
+    def progress(self) -> str:
+        """The consumer group under which the place of such runs is kept."""
+        return progress_group(self.selection, retry_topic(self.group) if self.only_group else self.to_topic)
 
 
 class Span(NamedTuple):
@@ -190,9 +223,9 @@ def once_of(group: str, message: StoredMessage, topic: str, run: str | None) -> 
     return Once(_short(scope, ONCE_SCOPE_BYTES_MAX), 0, _short(key, ONCE_KEY_BYTES_MAX))
 
 
-def progress_group(selection: DeadLetters | None, to_topic: str | None) -> str:
+def progress_group(selection: DeadLetters, to_topic: str | None) -> str:
     """Under which group the place of a run is kept: equal selections go on where the last run ended."""
-    if to_topic is None and (selection is None or selection == DeadLetters()):
+    if to_topic is None and selection == DeadLetters():
         return PROGRESS_GROUP
     described = msgspec.json.encode([msgspec.to_builtins(selection, order="sorted"), to_topic], order="sorted")
     return f"{PROGRESS_GROUP}-{hashlib.sha256(described).hexdigest()[:12]}"

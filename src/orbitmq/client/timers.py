@@ -40,8 +40,7 @@ class TimerVerdict(Enum):
     NOT_FOUND = "not_found"
     """No broker that was asked knows of such a timer message."""
     TOO_LATE = "too_late"
-    """It is being delivered at this moment, or changed by somebody else, or on its way from the far table to a broker, which answers
-    for it as soon as it has it."""
+    """It is being delivered at this moment, or changed by somebody else."""
     AMBIGUOUS = "ambiguous"
     """Several are meant and `all` was not given: nothing was changed."""
     ASKED = "asked"
@@ -52,9 +51,8 @@ class TimerView(msgspec.Struct, frozen=True):
     """One timer message without its body.
 
     message_id: the sender's, as in its receipt. queue: where it is delivered. deliver_ms, stored_ms: when it falls due and when it was
-    accepted, ms since 1970 by the broker's clock. size: bytes of the stored record. tier: `near` or `far`, where the broker keeps it, or
-    `table`: in the far table of the cluster and with no broker yet, so that the queue has no broker's name and no number unless it was
-    chosen, and size is 0. recall_handle: names it to `recall`, also at another time and in another process. delivered_ms: when it was
+    accepted, ms since 1970 by the broker's clock. size: bytes of the stored record. tier: `near` or `far`, where the broker keeps it.
+    recall_handle: names it to `recall`, also at another time and in another process. delivered_ms: when it was
     stored in its topic.
     """
 
@@ -88,8 +86,10 @@ class TimerMatch(msgspec.Struct, frozen=True):
 class TimerOutcome(msgspec.Struct, frozen=True):
     """Answer to a recall, a reschedule or a question.
 
-    verdict: of the only match; of several, what holds for at least one of them (`AMBIGUOUS`: nothing was changed). matches: all that is
-    known, one for each timer message that was meant. changed_count: how many were recalled or rescheduled by this call. more: further
+    verdict: of the only match; of several, what holds for at least one of them (`AMBIGUOUS`: nothing was changed). Copies of one
+    message, stored under one id by a sender that tried again, are recalled together: the verdict is `ALREADY_DELIVERED` or `TOO_LATE`
+    where one of them has left, whatever became of the others. matches: all that is known, one for each timer message or copy that was
+    meant. changed_count: how many were recalled or rescheduled by this call. more: further
     ones are meant, which were left as they are; the same recall again goes on with them.
     """
 
@@ -138,8 +138,6 @@ class TimerCounts(msgspec.Struct, frozen=True):
     earliest first, empty ones left out; what is far is in them by the day, and only without a topic. near, far: of all topics, by where
     the brokers keep them.
     next_due_ms: of all topics nothing falls due before this; the exact time has the first of `Timers.list`. None when nothing is pending.
-    table: rows in the files of the cluster's far table that no broker has taken, of all topics, recalled ones among them. They are in
-    none of the other counts.
     """
 
     pending: int
@@ -148,7 +146,6 @@ class TimerCounts(msgspec.Struct, frozen=True):
     near: int
     far: int
     next_due_ms: int | None
-    table: int = 0
 
 
 class HasTimer(Protocol):
@@ -172,8 +169,6 @@ class Meant(NamedTuple):
     broker_name: str | None
     handle: str | None
     text: str
-    due_ms: int | None = None
-    """Of one that was listed from the far table: when it is due there."""
 
 
 def meant(
@@ -193,8 +188,7 @@ def meant(
         where = timer.queue
         text = f"timer message {timer.message_id} of topic {where.topic!r}"
         selector = wire.TimerSelector(topic=where.topic, message_id=timer.message_id, all=several)
-        due_ms = timer.deliver_ms if isinstance(timer, TimerView) and timer.tier == wire.TIER_TABLE else None
-        return Meant(selector, where.topic, where.broker_name or None, timer.recall_handle, text, due_ms)
+        return Meant(selector, where.topic, where.broker_name, timer.recall_handle, text)
     if topic is None or len(named) != 1:
         raise ConfigurationError(
             "no timer message is named"
@@ -226,6 +220,9 @@ _WORDS: Final = tuple(
 )  # fmt: skip
 """Of several matches the first of these that one of them has speaks for all."""
 
+_LEFT: Final = (TimerVerdict.ALREADY_DELIVERED, TimerVerdict.TOO_LATE)
+"""What speaks for a message when it holds for one of its copies."""
+
 
 def view(timer: wire.TimerView, broker_name: str) -> TimerView:
     """What a broker says of a timer message."""
@@ -251,14 +248,16 @@ def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool
     """One answer out of those of several brokers."""
     found = tuple(each for each in matches if each.verdict is not TimerVerdict.NOT_FOUND)
     verdicts = {each.verdict for each in found}
-    verdict = next((word for word in _WORDS if word in verdicts), TimerVerdict.NOT_FOUND)
+    names = {each.timer.message_id for each in found if each.timer is not None}
+    words = (*_LEFT, *_WORDS) if len(names) == 1 else _WORDS
+    verdict = next((word for word in words if word in verdicts), TimerVerdict.NOT_FOUND)
     if len(found) > 1:
         found = tuple(each for each in found if each.timer is not None) or found
     return TimerOutcome(verdict, found, changed_count, more)
 
 
-def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None, table: int = 0) -> TimerCounts:
-    """What several brokers have, together; of topic `only`. `table`: rows in the far table."""
+def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None) -> TimerCounts:
+    """What several brokers have, together; of topic `only`."""
     by_topic: dict[str, int] = {}
     buckets: dict[int, int] = {}
     for each in counts:
@@ -274,5 +273,4 @@ def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None, t
         sum(each.near for each in counts),
         sum(each.far for each in counts),
         min((each.next_due_ms for each in counts if each.next_due_ms is not None), default=None),
-        table,
     )

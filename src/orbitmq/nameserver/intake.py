@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import zlib
 
-from orbitmq.limits.nameserver import NAMESERVER_FILTER_SERVERS_MAX, NAMESERVER_NAME_CHARS_MAX
+from orbitmq.limits.nameserver import BROKER_TIMEOUT_MS_MAX, NAMESERVER_FILTER_SERVERS_MAX, NAMESERVER_NAME_CHARS_MAX
 from orbitmq.nameserver.routes import Queues, Registration, RegistrationError, Version
 from orbitmq.protocol.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfigWrapper, TopicRouteData
 from orbitmq.protocol.remoting.frame import Command
 
 _NEEDED = ("brokerName", "brokerAddr", "clusterName")
-_TIMEOUT_MS_MAX = 24 * 3_600_000
 
 
 def read_registration(command: Command) -> Registration:
@@ -55,7 +54,7 @@ def read_registration(command: Command) -> Registration:
             name: Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
             for name, topic in wrapper.topic_config_table.items()
         },
-        timeout_ms=None if timeout_ms is None else max(0, min(timeout_ms, _TIMEOUT_MS_MAX)),
+        timeout_ms=None if timeout_ms is None else max(0, min(timeout_ms, BROKER_TIMEOUT_MS_MAX)),
         acting_master=command.boolean("enableActingMaster") if "enableActingMaster" in fields else None,
         zone=fields.get("__ZONE_NAME"),
         filter_servers=content.filter_server_list,

@@ -21,14 +21,17 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.nameserver import NAMESERVER_BROKERS_MAX, NAMESERVER_MAPPED_QUEUES_MAX, NAMESERVER_TOPIC_ENTRIES_MAX
+from orbitmq.limits.nameserver import (
+    BROKER_TIMEOUT_MS,
+    NAMESERVER_BROKERS_MAX,
+    NAMESERVER_MAPPED_QUEUES_MAX,
+    NAMESERVER_TOPIC_ENTRIES_MAX,
+)
 from orbitmq.protocol.names import Perm
 from orbitmq.protocol.remoting.bodies import TopicQueueMappingInfo
 from orbitmq.protocol.remoting.peer import Peer
 
 MASTER_ID: Final = 0
-DEFAULT_TIMEOUT_MS: Final = 120_000
-"""Life of a registration whose sender names none."""
 
 
 class RegistrationError(ProtocolError):
@@ -200,7 +203,7 @@ class RouteTable:
             broker.broker_id,
             owner,
             now_ns,
-            DEFAULT_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms,
+            BROKER_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms,
             broker.version,
             broker.ha_address,
         )

@@ -34,6 +34,7 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.tally import Tally
+from orbitmq.units import NS_PER_MS
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +42,6 @@ EXPIRY: Final = "name server: expired brokers"
 """Name of the one deadline a name server arms."""
 
 _BROKERS = "nameserver.brokers"
-_MS = 1_000_000
 
 _Answer = Callable[["NameServer", Command, Peer], Command | None]
 
@@ -146,7 +146,7 @@ class NameServer:
 
     def _arm_expiry(self, deadline_ns: int) -> None:
         """Look again just after `deadline_ns`, but not sooner than the configured interval."""
-        soonest_ns = self._clock.monotonic_ns() + self.config.scan_not_active_broker_interval * _MS
+        soonest_ns = self._clock.monotonic_ns() + self.config.scan_not_active_broker_interval * NS_PER_MS
         self._deadlines.arm(EXPIRY, max(deadline_ns + 1, soonest_ns))
 
     def _remove(self, live: LiveBroker) -> None:
@@ -232,7 +232,7 @@ class NameServer:
     def _route(self, command: Command, peer: Peer) -> Command:
         config = self.config
         if config.need_wait_for_service:
-            served_ns = self._started_ns + config.wait_seconds_for_service * 1_000 * _MS
+            served_ns = self._started_ns + config.wait_seconds_for_service * 1_000 * NS_PER_MS
             if self._clock.monotonic_ns() < served_ns:
                 remark = "the name server waits for the brokers to register again"
                 return response(command, ResponseCode.SYSTEM_ERROR, remark)

@@ -7,7 +7,7 @@ Rules of this file
    handled, what was already read waits; below the low-water mark it goes on; at the hard cap the connection is cut.
 3. A malformed frame: the whole commands before it are handled, their answers written, then the connection closes.
 4. Every request of ours to the peer is called back exactly once.
-5. Requests are handled as they are read, or wait in the line of the turn while it is behind. A connection ends only
+5. Requests are handled as they are read, or wait in the request queue while it is behind. A connection ends only
    after its waiting requests: what was sent before a bad frame or a farewell counts.
 """
 
@@ -17,14 +17,40 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from orbitmq.errors import FrameError, OrbitError
-from orbitmq.limits.server import HANDLED_AT_ONCE_MAX, READ_ROUND_BYTES, REQUESTS_TO_PEER_MAX
+from orbitmq.limits.server import (
+    HANDLED_AT_ONCE_MAX,
+    OUTPUT_JOIN_BYTES_MAX,
+    READ_ROUND_BYTES,
+    REQUESTS_TO_PEER_MAX,
+    UNSENT_PAUSE_BYTES,
+)
+from orbitmq.limits.wire import HEADER_BYTES_MAX
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
-from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, FLAG_RESPONSE, Buffer, Command, encode_head, response
+from orbitmq.protocol.remoting.frame import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    Buffer,
+    Command,
+    PackedCommand,
+    encode_head,
+    response,
+)
+from orbitmq.server.connection_states import (
+    CONNECTION_TABLE,
+    GONE,
+    HANDLED,
+    OUTPUT_TABLE,
+    SILENT,
+    ConnectionEvent,
+    ConnectionState,
+    OutputEvent,
+    OutputState,
+)
 from orbitmq.server.turn import SLICE_NS
 
 if TYPE_CHECKING:
@@ -32,9 +58,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_JOIN_BYTES_MAX = 16_384
-"""Parts up to this size (on average) are joined with their neighbours before writing: a copy costs less than a place in
-a write vector."""
+
+_WRITE_BYTES: Final = 262_144
+"""Above this size large parts are written one by one: a loop may keep all parts of a write until the last one has left."""
+
+OPEN: Final = ConnectionState.OPEN
+FREE: Final = OutputState.FREE
+"""The states of a connection that has nothing to wait for, asked for on every request."""
 
 Answered = Callable[[Command | None], None]
 
@@ -43,29 +73,26 @@ class AcceptedPeer(asyncio.Protocol):
     """A client, broker or tool connected to one of our ports."""
 
     __slots__ = (
-        "_abandoned",
         "_address",
         "_backlog",
         "_backlog_bytes",
-        "_blocked",
-        "_closed",
-        "_closing",
         "_connection",
         "_dirty",
-        "_ending",
         "_held_bytes",
         "_host",
         "_listener",
         "_out",
         "_out_bytes",
         "_out_large",
-        "_reading",
-        "_said_farewell",
+        "_output",
+        "_pauses_early",
+        "_queued_requests",
+        "_state",
         "_transport",
-        "_transport_full",
         "_unanswered",
+        "_unsent_bytes",
         "_waiting",
-        "_waiting_in_line",
+        "_writable_calls",
         "active_ns",
         "attachments",
         "received_ns",
@@ -73,26 +100,23 @@ class AcceptedPeer(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._connection = Connection(listener.limits.frame_bytes_max)
+        self._connection = Connection(listener.limits.frame_bytes_max, HEADER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._address = ("", 0)
         self._host: bytes | None = None
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._out_large = False
+        self._pauses_early = False
         self._dirty = False
-        self._blocked = False
-        self._transport_full = False
-        self._reading = True
-        self._ending = False  # what is collected is still written, nothing more is read
-        self._closing = False
-        self._closed = False
-        self._abandoned = False  # the peer is gone, but requests of it wait in the line
-        self._said_farewell = False  # the peer sends nothing more
-        self._waiting_in_line = 0
-        self._backlog: deque[tuple[int, Command, int]] = deque()
+        self._state = ConnectionState.OPEN
+        self._output = OutputState.FREE
+        self._queued_requests = 0
+        self._backlog: deque[tuple[int, PackedCommand]] = deque()
         self._backlog_bytes = 0
         self._held_bytes = 0
+        self._unsent_bytes = 0
+        self._writable_calls: list[Callable[[], None]] = []
         self._unanswered = 0
         self._waiting: dict[int, tuple[Answered, asyncio.TimerHandle]] = {}
         self.attachments: dict[str, object] = {}
@@ -117,12 +141,15 @@ class AcceptedPeer(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        return not self._blocked and not self._ending
+        return self._output is FREE and self._state in HANDLED
+
+    def when_writable(self, call: Callable[[], None]) -> None:
+        self._writable_calls.append(call)
 
     @property
     def ending(self) -> bool:
         """The connection is being closed; it lives until the peer has taken what was written."""
-        return self._ending
+        return self._state not in HANDLED
 
     @property
     def unanswered(self) -> int:
@@ -139,13 +166,13 @@ class AcceptedPeer(asyncio.Protocol):
         if self._unanswered:
             self._unanswered -= 1
             traffic.unanswered -= 1
-        if self._closing:
+        if self._state is not OPEN and self._state in SILENT:
             return
         self._out.append(frame)
         self._out_bytes += len(frame)
         traffic.frames_out += 1
-        if self._out_bytes >= listener.limits.write_high_water_bytes:
-            self._block()
+        if self._out_bytes >= traffic.output_max_bytes:
+            self._block(OutputEvent.FILLED)
         if not self._dirty:
             self._dirty = True
             listener.turn.mark_dirty(self)
@@ -155,7 +182,7 @@ class AcceptedPeer(asyncio.Protocol):
 
     def request(self, command: Command, timeout_ms: int, callback: Answered) -> None:
         loop_soon = asyncio.get_running_loop().call_soon
-        if self._ending or len(self._waiting) >= REQUESTS_TO_PEER_MAX:
+        if self.ending or len(self._waiting) >= REQUESTS_TO_PEER_MAX:
             loop_soon(callback, None)
             return
         command.opaque = opaque = self._connection.next_opaque()
@@ -165,20 +192,23 @@ class AcceptedPeer(asyncio.Protocol):
         self.send(command)
 
     def close(self, reason: str) -> None:
-        if not self._ending:
+        if not self.ending:
             _log.info("%s: %s closed: %s", self._listener.name, self, reason)
-            self._end()
+            self._end(ConnectionEvent.END)
 
     def cut(self) -> None:
         """Close at once; what is not written yet is lost."""
-        self._ending = self._closing = True
+        self._step(ConnectionEvent.CUT)
         self._forget_output()
         if self._transport is not None:
             self._transport.abort()
 
-    def _end(self) -> None:
+    def _step(self, event: ConnectionEvent) -> None:
+        self._state = CONNECTION_TABLE.get((self._state, event), self._state)
+
+    def _end(self, event: ConnectionEvent) -> None:
         """Read nothing more; close with the end of the turn, after the answers that it brings."""
-        self._ending = True
+        self._step(event)
         self._forget_backlog()
         self._stop_reading()
         if not self._dirty:
@@ -195,7 +225,7 @@ class AcceptedPeer(asyncio.Protocol):
                 self._listener.traffic.unanswered -= 1
         elif not command.opaque:
             command.opaque = self._connection.next_opaque()
-        if self._closing:
+        if self._state is not OPEN and self._state in SILENT:
             return
         try:
             head = encode_head(command, body_bytes)
@@ -210,13 +240,15 @@ class AcceptedPeer(asyncio.Protocol):
         out = self._out
         out.append(head)
         out.extend(parts)
-        if body_bytes > _JOIN_BYTES_MAX * len(parts):
-            self._out_large = True
+        if body_bytes > OUTPUT_JOIN_BYTES_MAX:
+            self._count_unsent(self._unsent_bytes + body_bytes)
+            if body_bytes > OUTPUT_JOIN_BYTES_MAX * len(parts):
+                self._out_large = True
         self._out_bytes += len(head) + body_bytes
         listener = self._listener
         listener.traffic.frames_out += 1
-        if self._out_bytes >= listener.limits.write_high_water_bytes:
-            self._block()
+        if self._out_bytes >= listener.traffic.output_max_bytes:
+            self._block(OutputEvent.FILLED)
         if not self._dirty:
             self._dirty = True
             listener.turn.mark_dirty(self)
@@ -225,13 +257,13 @@ class AcceptedPeer(asyncio.Protocol):
         """Hand everything collected to the socket; called once at the end of a turn."""
         self._dirty = False
         transport = self._transport
-        if transport is None or self._closed or self._closing:
+        if transport is None or (self._state is not OPEN and self._state in SILENT):
             self._forget_output()
             return
         if self._out:
             self._write(transport)
-        if self._ending and not self._closing:
-            self._closing = True
+        if self._state is not OPEN and self._state is ConnectionState.ENDING:
+            self._step(ConnectionEvent.WRITTEN)
             transport.close()
 
     def _write(self, transport: asyncio.Transport) -> None:
@@ -250,50 +282,80 @@ class AcceptedPeer(asyncio.Protocol):
             self.cut()
             return
         listener.traffic.bytes_out += size
+        if listener.traffic.is_crowded is not self._pauses_early:
+            self._set_pause(transport)
         self.active_ns = listener.clock.monotonic_ns()
         if len(out) == 1:
             transport.write(out[0])
+        elif large and size > _WRITE_BYTES:
+            for part in out:
+                transport.write(part)
         elif large:
-            transport.writelines(out)
+            transport.writelines(out[:-1])
+            transport.write(out[-1])  # asyncio of Python 3.12 and 3.13 looks at its buffer's bounds here only
         else:
             transport.write(b"".join(out))
-        if self._blocked and not self._transport_full:
+        if self._output is not FREE:
+            if self._output is OutputState.STUCK:
+                self._count_unsent(transport.get_write_buffer_size())
+                return
             self._unblock()
+        if self._unsent_bytes:
+            self._count_unsent(0)
+
+    def _set_pause(self, transport: asyncio.Transport) -> None:
+        """Take `UNSENT_PAUSE_BYTES` for nothing to wait for, or not a byte while much waits to leave: a loop keeps all of a write until its
+        last byte has left."""
+        limits = self._listener.limits
+        self._pauses_early = self._listener.traffic.is_crowded
+        high_bytes = 0 if self._pauses_early else min(limits.write_high_water_bytes, UNSENT_PAUSE_BYTES)
+        transport.set_write_buffer_limits(high_bytes, min(limits.write_low_water_bytes, high_bytes // 4))
+
+    def _count_unsent(self, unsent_bytes: int) -> None:
+        listener = self._listener
+        listener.traffic.count_unsent(unsent_bytes - self._unsent_bytes, listener.limits.write_high_water_bytes)
+        self._unsent_bytes = unsent_bytes
 
     def _forget_output(self) -> None:
         self._out = []
         self._out_bytes = 0
         self._out_large = False
 
-    def _block(self) -> None:
-        self._blocked = True
+    def _block(self, event: OutputEvent) -> None:
+        self._output = OUTPUT_TABLE.get((self._output, event), self._output)
         self._stop_reading()
 
-    def _stop_reading(self) -> None:
-        if self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = False
-            self._transport.pause_reading()
-
     def _unblock(self) -> None:
-        self._blocked = False
-        asyncio.get_running_loop().call_soon(self._resume)
+        """What was collected has left: go on soon, unless that never stopped or the socket is stuck."""
+        if self._output is OutputState.FULL:
+            self._output = OUTPUT_TABLE[self._output, OutputEvent.EMPTIED]
+            asyncio.get_running_loop().call_soon(self._resume)
+
+    def _stop_reading(self) -> None:
+        transport = self._transport
+        if transport is not None and transport.is_reading() and not transport.is_closing():
+            transport.pause_reading()
 
     def _resume(self) -> None:
         """Handle what waited, then read on."""
+        if self._output is FREE:
+            calls, self._writable_calls = self._writable_calls, []
+            for call in calls:
+                call()
         if self._backlog:
             self._listener.turn.schedule()
-        while self._backlog and not self._blocked and not self._ending:
-            self.received_ns, command, size = self._backlog.popleft()
-            self._backlog_bytes -= size
-            self._take(command)
+        while self._backlog and self.writable:
+            self.received_ns, packed = self._backlog.popleft()
+            self._backlog_bytes -= packed.memory_bytes
+            self._take(packed.unpacked())
         self._count_held()
-        if self._blocked or self._ending:
+        transport = self._transport
+        if not self.writable or transport is None:
             return
-        if self._connection.failure is not None or self._said_farewell:
+        if self._state is ConnectionState.LAST_REQUESTS:
             self._end_after_last()
-        elif not self._reading and self._transport is not None and not self._transport.is_closing():
-            self._reading = True
-            self._transport.resume_reading()
+        elif not transport.is_reading() and not transport.is_closing():
+            transport.resume_reading()
 
     # --- asyncio --------------------------------------------------------------------------------------------------
 
@@ -307,20 +369,21 @@ class AcceptedPeer(asyncio.Protocol):
         if not self._listener.admit(self):
             self.cut()
             return
-        limits = self._listener.limits
-        self._transport.set_write_buffer_limits(limits.write_high_water_bytes, limits.write_low_water_bytes)
+        self._set_pause(self._transport)
 
     def pause_writing(self) -> None:
-        self._transport_full = True
-        self._block()
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
+        self._block(OutputEvent.PAUSED)
 
     def resume_writing(self) -> None:
-        self._transport_full = False
-        if self._blocked and self._out_bytes < self._listener.limits.write_high_water_bytes:
+        self._output = OUTPUT_TABLE.get((self._output, OutputEvent.RESUMED), self._output)
+        self._count_unsent(0)
+        if self._out_bytes < self._listener.limits.write_high_water_bytes:
             self._unblock()
 
     def data_received(self, data: bytes) -> None:
-        if self._ending:
+        if self._state is not OPEN:
             return
         listener = self._listener
         turn = listener.turn
@@ -329,33 +392,31 @@ class AcceptedPeer(asyncio.Protocol):
             turn.started_ns = now_ns
         listener.traffic.bytes_in += len(data)
         connection = self._connection
-        held_before = connection.pending_bytes
         try:
             commands = connection.receive_data(data)
         except FrameError:
-            self._end_after_last()
+            self._input_ended()
             return
         if commands:
             is_late = now_ns - turn.started_ns > SLICE_NS
-            if is_late or turn.line or self._blocked or len(commands) > HANDLED_AT_ONCE_MAX:
-                size = (held_before + len(data) - connection.pending_bytes) // len(commands)
+            if is_late or turn.request_queue or self._output is not FREE or len(commands) > HANDLED_AT_ONCE_MAX:
                 for command in commands:
-                    self._queue(now_ns, command, size)
+                    self._queue(now_ns, command)
                 if is_late:
                     turn.run()
             else:
                 for command in commands:
-                    if self._blocked:
-                        self._put_back(now_ns, command, (held_before + len(data)) // len(commands))
+                    if self._output is not FREE:
+                        self._put_back(now_ns, command)
                     else:
                         self._take(command)
             turn.schedule()
         if connection.failure is not None:
-            self._end_after_last()
+            self._input_ended()
             return
         if connection.pending_bytes + self._backlog_bytes != self._held_bytes:
             self._count_held()
-        if len(data) >= READ_ROUND_BYTES and self._reading:
+        if len(data) >= READ_ROUND_BYTES and self._transport is not None and self._transport.is_reading():
             self._stop_reading()
             turn.rounds_open += 1
             asyncio.get_running_loop().call_soon(self._next_round)
@@ -366,22 +427,23 @@ class AcceptedPeer(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer sends nothing more: it gets the answers that are ready, then the connection ends."""
-        self._said_farewell = True
-        self._end_after_last()
+        self._input_ended()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._ending:
+        if not self.ending:
             self._report_cut_frame()
-        self._abandoned = bool(self._waiting_in_line) and not self._ending
-        self._ending = self._closing = self._closed = True
+        self._step(ConnectionEvent.LOST)
         self._forget_output()
         self._forget_backlog()
+        self._count_unsent(0)
         self._listener.traffic.held_bytes -= self._held_bytes
         self._held_bytes = 0
         for opaque in list(self._waiting):
             self._settle(opaque, None)
-        if not self._abandoned:
+        if not self._queued_requests:
+            self._step(ConnectionEvent.REQUESTS_DONE)
+        if self._state is ConnectionState.CLOSED:
             self._dismiss()
 
     def _dismiss(self) -> None:
@@ -440,47 +502,53 @@ class AcceptedPeer(asyncio.Protocol):
 
     # --- requests that wait ---------------------------------------------------------------------------------------
 
-    def _queue(self, received_ns: int, command: Command, size: int) -> None:
-        """Let a request wait its turn; without room in the line the handler hears of it now."""
-        if self._blocked:
-            self._put_back(received_ns, command, size)
+    def _queue(self, received_ns: int, command: Command) -> None:
+        """Let a request wait its turn; without room in the queue the handler hears of it now."""
+        if self._output is not FREE:
+            self._put_back(received_ns, command)
         elif command.flag & FLAG_RESPONSE:
             self._take(command)
-        elif self._listener.turn.line.join(self, received_ns, command, size):
-            self._waiting_in_line += 1
+        elif self._listener.turn.request_queue.join(self, received_ns, command, command.memory_bytes):
+            self._queued_requests += 1
         else:
             self._take(command, excess=True)
 
-    def serve(self, received_ns: int, command: Command, size: int) -> None:
-        """Handle a request that waited in the line."""
-        self._waiting_in_line -= 1
-        if self._blocked and not self._ending:
-            self._put_back(received_ns, command, size)
+    def serve(self, received_ns: int, command: Command) -> None:
+        """Handle a request that waited in the queue."""
+        self._queued_requests -= 1
+        state = self._state
+        if self._output is not FREE and state in HANDLED:
+            self._put_back(received_ns, command)
             self._count_held()
-        elif not self._ending or self._abandoned:
+        elif state in HANDLED or state is ConnectionState.ORPHANED:
             self.received_ns = received_ns
             self._take(command)
-        if not self._waiting_in_line:
-            if self._abandoned:
-                self._abandoned = False
+        if not self._queued_requests and self._state is not OPEN:
+            if self._state is ConnectionState.ORPHANED:
+                self._step(ConnectionEvent.REQUESTS_DONE)
                 self._dismiss()
-            elif self._connection.failure is not None or self._said_farewell:
+            else:
                 self._end_after_last()
 
-    def _put_back(self, received_ns: int, command: Command, size: int) -> None:
+    def _put_back(self, received_ns: int, command: Command) -> None:
         """Keep a request until the peer takes its answers."""
-        self._backlog.append((received_ns, command, size))
-        self._backlog_bytes += size
+        packed = PackedCommand.of(command)
+        self._backlog.append((received_ns, packed))
+        self._backlog_bytes += packed.memory_bytes
 
     def _forget_backlog(self) -> None:
         self._backlog.clear()
         self._backlog_bytes = 0
 
+    def _input_ended(self) -> None:
+        self._step(ConnectionEvent.INPUT_ENDED)
+        self._end_after_last()
+
     def _end_after_last(self) -> None:
         """Nothing more can be read: end when no request waits any longer. Each of them comes back here."""
-        if self._ending:
+        if self._state is not ConnectionState.LAST_REQUESTS:
             return
-        if self._waiting_in_line or self._backlog:
+        if self._queued_requests or self._backlog:
             self._stop_reading()
             return
         failure = self._connection.failure
@@ -489,7 +557,7 @@ class AcceptedPeer(asyncio.Protocol):
             _log.warning("%s: %s sent a malformed frame and is closed: %s", self._listener.name, self, failure)
         else:
             self._report_cut_frame()
-        self._end()
+        self._end(ConnectionEvent.REQUESTS_DONE)
 
     def _report_cut_frame(self) -> None:
         pending_bytes = self._connection.pending_bytes
@@ -504,7 +572,7 @@ class AcceptedPeer(asyncio.Protocol):
 
     def _count_held(self) -> None:
         """Account for what is held of this connection; cut it when all of them together hold too much."""
-        if self._closed:
+        if self._state is not OPEN and self._state in GONE:
             return
         listener = self._listener
         traffic = listener.traffic

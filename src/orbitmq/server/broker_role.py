@@ -7,45 +7,48 @@ Rules of this file
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from typing import Final
 
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.memory import OnceBounds
+from orbitmq.broker.broker import make_broker
+from orbitmq.broker.core import Facilities
+from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.memory import KeyBounds
+from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, StoreError
+from orbitmq.limits.server import REGISTRATION_WAIT_MS
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
-from orbitmq.server.far_table import FarTable, check_far_table, table_owner
-from orbitmq.server.far_tier import far_timers, refuse_far_without_extra
+from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.surroundings import Surroundings
-from orbitmq.server.takeover import refuse_unfinished
+from orbitmq.server.takeover import facts_in_files, facts_in_queues, refuse
 from orbitmq.server.watch_role import WatchRole
 from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.files import Files
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
+from orbitmq.store.reserve import Reserve, bytes_to_set_aside
 from orbitmq.store.worker import ThreadWorker
-from orbitmq.timing.due_work import DueWork
-from orbitmq.timing.far_table.catalog_log import CatalogLog
-from orbitmq.timing.far_table.promoted_rows import PromotedRows
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
-from orbitmq.timing.timers.timers import Timers, TimerSettings
+from orbitmq.timing.timer_files.fence import is_fenced
+from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import Timers
 
 logger = logging.getLogger("orbitmq.server")
 
-REGISTRATION_WAIT_MS: Final = 2_000
-"""How long the start waits for name servers; those that are down are tried again in the background."""
 
 HA_PORT_STEP: Final = 1
 """The replication port that is announced, as RocketMQ does: main port + 1. Nothing listens there yet."""
@@ -60,88 +63,63 @@ class BrokerRole:
         """Raises OrbitError, OSError. `second_port` false: the broker has its main port alone."""
         self._process = process
         self._second_port_wanted = second_port
-        settings, files, clock = process.settings, process.files, process.clock
-        check_far_table(settings)
+        settings, clock = process.settings, process.clock
         own, root = settings.broker, settings.data
+        self._reserve = Reserve(process.files, root, bytes_to_set_aside(settings.store.mapped_file_size_commit_log))
+        files = self._reserve.files
         config = root / "config"
-        levels = DelayLevels.parse(own.message_delay_level)
+        refuse(root, facts_in_files(root, files))
         files.make_dirs(config)
+        levels = DelayLevels.parse(own.message_delay_level)
+        self._longest_level_ms = max(levels.delays_ms, default=0)
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
-        self.recurrences = Recurrences(clock)
-        self.timers = Timers(
-            files,
-            root,
-            clock,
-            TimerSettings(
-                precision_ms=own.timer_precision_ms,
-                roll_window_slots=own.timer_roll_window_slot,
-                log_file_bytes=own.mapped_file_size_timer_log,
-                stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
-            ),
-        )
-        self.timer_index: TimerIndex | None = None
-        if own.timer_index_enable:
-            self.timer_index = TimerIndex(files, root, clock, self.timers, own.timer_precision_ms)
-            self.timers.linked.append(self.timer_index.linked)
-            self.timers.finished.append(self.timer_index.finished)
-            self.timers.audit.find = self.timer_index.overdue
-        indexes = [] if self.timer_index is None else [self.timer_index]
+        timers, index = _timers(settings, files, clock)
         self.far = far_timers(settings, files, clock, process.notify)
-        self.table_log = CatalogLog(files, root)
-        self.table_rows = PromotedRows(files, root, clock)
-        self.due_work: list[DueWork] = [self.release, self.timers, self.far, self.recurrences]
-        """Everything that delivers at a time of the wall clock."""
-        bounds = OnceBounds(
-            memory_bytes=own.idempotence_memory_max_bytes,
-            lasting_idle_ms=own.idempotence_reserved_time_hours * 3_600_000,
+        self.derived = DerivedState(
+            levels=self.release,
+            idempotence=_idempotence(settings, files, clock),
+            timers=timers,
+            timer_index=index,
+            far=self.far,
+            recurrences=Recurrences(clock),
         )
-        self.idempotence = Idempotence(files, root, clock, bounds)
         begun_ns = clock.monotonic_ns()
         self.store = open_store(
             root,
             settings.store,
-            files,
+            process.files,
             clock,
             notify=process.notify,
             due_time=history.due_time,
-            derived=[
-                self.release,
-                self.idempotence,
-                self.timers,
-                *indexes,
-                self.far,
-                self.recurrences,
-                self.table_log,
-                self.table_rows,
-            ],
+            reserve=self._reserve,
+            folders=far_folders(settings, process.files) if self.far.has_tier else (),
+            derived=self.derived.recoverable(),
         )
         self._opened_in_ns = clock.monotonic_ns() - begun_ns
         self._reserved: socket.socket | None = None
         """Holds a free port that was asked for with port 0: the port is part of every message id."""
         try:
             history.keep()
-            refuse_unfinished(root, files, self.store.queues)
+            refuse(root, facts_in_queues(root, files, self.store.queues))
             refuse_far_without_extra(root, self.far)
             self._assemble(own_name_server)
         except BaseException:
             if self._reserved is not None:
                 self._reserved.close()
+            with contextlib.suppress(OSError):  # then RocketMQ refuses the store: what was wrong first is told
+                self.derived.hand_over()
             self.store.close()
             raise
 
     def _assemble(self, own_name_server: str | None) -> None:
         """Everything that stands on the open store."""
         process = self._process
-        settings, files, clock = process.settings, process.files, process.clock
+        settings, files, clock = process.settings, self._reserve.files, process.clock
         own, root = settings.broker, settings.data
         config = root / "config"
-        self.rewriting = Rewriting(
-            self.store,
-            clock,
-            [self.release, self.timers, self.far, self.recurrences, self.table_log, self.table_rows],
-        )
+        self.rewriting = Rewriting(self.store, clock, self.derived.owners())
         self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
@@ -149,6 +127,44 @@ class BrokerRole:
             save=lambda text: files.write_atomic(settings.runtime_file, text.encode("ascii")),
             changed=self._settings_changed,
         )
+        ip = self._take_address(settings)
+        facilities = Facilities(
+            tables=lambda name: ConfigFile(files, config / name),
+            store_host=pack_host(ip, self.port),
+            worker=self._worker,
+            configuration=lambda: self.runtime_settings.shown(),
+            change_configuration=lambda body: self.runtime_settings.update(body),
+            disk_use=lambda: self.housekeeping.disk_use,
+        )
+        self.broker = make_broker(own, self.store, clock, facilities, self.derived)
+        name_servers = list(own.namesrv_addr)
+        if own_name_server is not None and own_name_server not in name_servers:
+            name_servers.append(own_name_server)
+        self.registrar = Registrar(
+            self.identity,
+            name_servers,
+            self.broker.topics,
+            clock,
+            process.wakeups,
+            period_ms=own.register_name_server_period_ms,
+            took_orders=self.broker.topics.take_orders,
+        )
+        self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
+        tools = self.broker.rooms.administration
+        tools.topics.after_registration = self.registrar.when_told
+        tools.broker.level_offsets = self.release.first_pending_by_level
+        tools.broker.level_version = lambda: self._level_offsets.version
+        tools.broker.room = lambda: self.housekeeping.room
+        tools.upkeep.request_retention = self.housekeeping.request
+        traffic = Traffic()
+        self.listener = self._made_listener("broker", traffic)
+        self.second = self._made_listener("broker, second port", traffic, refused_codes=SECOND_PORT_REFUSES)
+        process.request_queue.others_waiting = lambda: self.broker.rooms.sends.unanswered_count
+        self._listening = False
+
+    def _take_address(self, settings: ServerSettings) -> str:
+        """Choose the port and the address that clients are told; answers its host."""
+        own = settings.broker
         ip = advertised_address(own.broker_ip1, settings.host)
         self.port = own.listen_port
         if not self.port:
@@ -161,72 +177,31 @@ class BrokerRole:
             endpoint(ip, self.port),
             endpoint(ip, self.port + HA_PORT_STEP),
         )
-        self.broker = Broker(
-            own,
-            self.store,
-            clock,
-            tables=lambda name: ConfigFile(files, config / name),
-            store_host=pack_host(ip, self.port),
-            worker=self._worker,
-            configuration=lambda: self.runtime_settings.shown(),
-            change_configuration=lambda body: self.runtime_settings.update(body),
-            disk_use=lambda: self.housekeeping.disk_use,
-            idempotence=self.idempotence,
-            timers=self.timers,
-            timer_index=self.timer_index,
-            far=self.far,
-            recurrences=self.recurrences,
-            table_owner=table_owner(process, self.table_log),
-        )
-        name_servers = list(own.namesrv_addr)
-        if own_name_server is not None and own_name_server not in name_servers:
-            name_servers.append(own_name_server)
-        self.far_table = FarTable(process, self.table_rows, self.broker.table_owner, self.broker, name_servers)
-        self.registrar = Registrar(
-            self.identity,
-            name_servers,
-            self.broker.topics,
-            clock,
-            process.wakeups,
-            period_ms=own.register_name_server_period_ms,
-            took_orders=self.broker.topics.take_orders,
-        )
-        self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
-        tools = self.broker.administration
-        tools.topics.after_registration = self.registrar.when_told
-        tools.broker.level_offsets = self.release.first_pending_by_level
-        tools.broker.level_version = lambda: self._level_offsets.version
-        tools.broker.room = lambda: self.housekeeping.room
-        tools.upkeep.request_retention = self.housekeeping.request
-        traffic = Traffic()
-        limits = settings.listener.limits()
-        self.listener = Listener(
-            "broker", self.broker, process.turn, process.wakeups, clock, limits, traffic=traffic, room=process.room
-        )
-        self.second = Listener(
-            "broker, second port",
+        return ip
+
+    def _made_listener(self, name: str, traffic: Traffic, *, refused_codes: frozenset[int] = frozenset()) -> Listener:
+        process = self._process
+        return Listener(
+            name,
             self.broker,
             process.turn,
             process.wakeups,
-            clock,
-            limits,
-            refused_codes=SECOND_PORT_REFUSES,
+            process.clock,
+            process.settings.listener.limits(),
+            refused_codes=refused_codes,
             traffic=traffic,
             room=process.room,
         )
-        process.line.others_waiting = lambda: self.broker.sends.unanswered_count
-        self._listening = False
 
     def be_watched(self, watch: WatchRole) -> None:
         """Say what can be watched; before the start, so that its failures are seen."""
         watch.watch_broker(
             self.broker,
-            self.release,
+            self.derived,
             self.housekeeping,
             self.registrar,
             (self.listener, self.second),
             opened_in_ns=self._opened_in_ns,
-            far_table=self.far_table.promotion,
         )
 
     def _settings_changed(self, settings: ServerSettings) -> None:
@@ -243,18 +218,13 @@ class BrokerRole:
                 await self.second.start(settings.host, self.port - SECOND_PORT_STEP)
             except ConfigurationError as error:
                 logger.warning("%s; only clients with vipChannelEnabled miss it", error)
-        self.release.attach(self.store)
-        self.timers.attach(self.store)
-        if self.timer_index is not None:
-            self.timer_index.attach(self.store)
-        self.far.attach(self.store)
-        self.far_table.attach(self.store)
+        self.release.report_future(self._longest_level_ms)
+        self.derived.attach(self.store)
         await self.registrar.start(REGISTRATION_WAIT_MS)
 
     async def stop(self) -> None:
         """Raises StoreError when something could not be saved; everything is closed nevertheless."""
         failures = []
-        await self.far_table.close()
         await self.registrar.stop()
         try:
             self.broker.close()
@@ -264,23 +234,71 @@ class BrokerRole:
             await listener.stop()
         self._worker.close()
         try:
-            self.timers.hand_over()
-            if self.timer_index is not None:
-                self.timer_index.hand_over()
-            self.store.close()
+            self.derived.hand_over()
+        except OSError as error:
+            failures.append(f"the timers could not be left for RocketMQ: {error}")
+        try:
+            if not self.store.close():
+                failures.append("the store is left as after a crash")
         except OSError as error:
             failures.append(f"the store could not be saved: {error}")
+        self._tell_of_the_fence()
         if failures:
             raise StoreError(
                 "; ".join(failures),
                 remedy="look at the disk, then start again: the next start recovers what was written",
             )
 
+    def _tell_of_the_fence(self) -> None:
+        """The last line of the log, where RocketMQ would not start on what is left."""
+        root, far_count = self._process.settings.data, self.far.held.pending_count
+        if not is_fenced(self._process.files, root):
+            return
+        if far_count:
+            logger.warning(
+                "RocketMQ refuses the store: it does not read the far tier, where %d messages wait; "
+                "`orbitmq timer far restore` before a stop brings them back",
+                far_count,
+            )
+        else:
+            logger.warning("RocketMQ refuses the store as it is now; `orbitmq store hand-over %s` makes it exact", root)
+
     async def kill(self) -> None:
         """Close everything as it is."""
-        await self.far_table.close()
         await self.registrar.stop(leave=False)
         for listener in (self.listener, self.second):
             await listener.abort()
         self._worker.close()
         self.store.abandon()
+
+
+def _timers(settings: ServerSettings, files: Files, clock: Clock) -> tuple[Timers, TimerIndex | None]:
+    """The timers, and what finds those that wait, where that is kept."""
+    own, root = settings.broker, settings.data
+    timers = Timers(
+        files,
+        root,
+        clock,
+        TimerSettings(
+            precision_ms=own.timer_precision_ms,
+            roll_window_slots=own.timer_roll_window_slot,
+            log_file_bytes=own.mapped_file_size_timer_log,
+            stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
+        ),
+    )
+    if not own.timer_index_enable:
+        return timers, None
+    index = TimerIndex(files, root, clock, timers, own.timer_precision_ms)
+    timers.linked.append(index.linked)
+    timers.finished.append(index.finished)
+    timers.audit.find = index.overdue
+    return timers, index
+
+
+def _idempotence(settings: ServerSettings, files: Files, clock: Clock) -> Idempotence:
+    own = settings.broker
+    bounds = KeyBounds(
+        memory_bytes=own.idempotence_memory_max_bytes,
+        lasting_idle_ms=own.idempotence_reserved_time_hours * 3_600_000,
+    )
+    return Idempotence(files, settings.data, clock, bounds)

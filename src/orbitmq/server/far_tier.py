@@ -6,7 +6,9 @@ Rules of this file
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
@@ -17,12 +19,30 @@ from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.process import ProcessTier, is_there
 from orbitmq.timing.far.spare import SpareHelper
 
+logger = logging.getLogger("orbitmq.server")
+
 FAR_DIRECTORY = "far"
 
 
 def far_place(settings: ServerSettings) -> str:
     """Where the tier's files lie, as directory or URL."""
     return settings.broker.timer_far_url or str(settings.data / FAR_DIRECTORY)
+
+
+def far_folders(settings: ServerSettings, files: Files) -> list[Path]:
+    """Where the tier lies in a local directory: that one, so that the store can claim it. Brokers with one configuration file would else
+    write their files over each other's, which have the same names. It is made where a key names it."""
+    place = far_place(settings)
+    if "://" in place and not place.startswith("file://"):
+        return []
+    folder = Path(unquote(urlsplit(place).path) if "://" in place else place).absolute()
+    if settings.broker.timer_far_url:
+        try:
+            files.make_dirs(folder)
+        except OSError as error:  # the tier says so too, and tries it again
+            logger.warning("%s cannot be made, so it is not known whether another broker uses it: %s", folder, error)
+            return []
+    return [folder] if files.is_dir(folder) and folder.resolve() != settings.data.resolve() else []
 
 
 def far_timers(settings: ServerSettings, files: Files, clock: Clock, notify: Notify) -> FarTimers:
@@ -40,6 +60,7 @@ def far_timers(settings: ServerSettings, files: Files, clock: Clock, notify: Not
         precision_ms=own.timer_precision_ms,
         takes=own.timer_far_enable and own.timer_wheel_enable,
         spare=spare,
+        url=place if "://" in place else str(Path(place).absolute()),
     )
 
 

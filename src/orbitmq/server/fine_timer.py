@@ -20,10 +20,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
-NS_PER_MS: Final = 1_000_000
-NS_PER_S: Final = 1_000_000_000
+from orbitmq.units import NS_PER_MS, NS_PER_S
 
 
 class FineTimer(Protocol):

@@ -1,4 +1,4 @@
-"""The table of configuration keys: every key of RocketMQ 5.3 and what becomes of it here.
+"""The table of configuration keys: every key of RocketMQ 5.3 to 5.5 and what becomes of it here.
 
 The table itself is data (`broker_keys.json`, `nameserver_keys.json`, one key per line) and is reviewed as such; this
 module gives it types and answers questions about it.
@@ -64,7 +64,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One row of the table.
 
     `field` is `section.attribute` of a settings object (used keys only), `accepts` the values that ask for nothing
-    unbuilt (not_yet keys only; empty text means unset), `runtime` whether a request may change it in a running server.
+    unbuilt (not_yet keys only; empty text means unset), `runtime` whether a request may change it in a running server,
+    `since` the release that brought it, of those after 5.3.
     """
 
     key: str
@@ -80,6 +81,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     choices: tuple[str, ...] = ()
     accepts: tuple[str, ...] = ()
     runtime: bool = False
+    since: str = ""
 
     def asks_for_nothing(self, text: str) -> bool:
         """Whether `text` is one of the values that a not_yet key may have, compared as Java would read them."""

@@ -17,21 +17,29 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from orbitmq.clock import Clock, SystemClock
+from orbitmq.clock import Clock, TrustedClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.broker_role import BrokerRole
-from orbitmq.server.descriptors import ConnectionRoom, descriptor_limit, raise_descriptor_limit
+from orbitmq.server.descriptors import (
+    ConnectionRoom,
+    check_descriptors,
+    descriptor_limit,
+    file_room,
+    mapping_limit,
+    raise_descriptor_limit,
+)
 from orbitmq.server.fine_timer import fine_timer
-from orbitmq.server.line import Line
 from orbitmq.server.nameserver_role import NameServerRole
+from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.watch_role import WatchRole
 from orbitmq.store.files import Files, OsFiles
+from orbitmq.store.open_files import OpenFiles
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 
 logger = logging.getLogger("orbitmq.server")
@@ -102,19 +110,22 @@ class ServerProcess:
         second_port: bool = True,
     ) -> None:
         """`log` is the process's own log, whose counts become metrics; None where somebody else owns it. `descriptors` is how
-        many files and sockets it may open, None for the limit as it is. `second_port` false: the broker has its main
-        port alone."""
+        many files and sockets it may open, None for the limit as it is; ConfigurationError where that is too few.
+        `second_port` false: the broker has its main port alone."""
         self.settings = settings
-        self.clock = clock or SystemClock()
-        self.files = files or OsFiles()
+        self.clock = clock or TrustedClock()
+        descriptors = descriptor_limit() if descriptors is None else descriptors
+        check_descriptors(descriptors)
+        room = file_room(descriptors, mapping_limit())
+        self.files = OpenFiles(files or OsFiles(), room.open_max, room.mapped_max)
         self.loop = asyncio.get_running_loop()
-        self.line = Line(self.clock, settings.broker.send_thread_pool_queue_capacity)
-        self.turn = Turn(self.loop, self.clock, self.line)
+        self.request_queue = RequestQueue(self.clock, settings.broker.send_thread_pool_queue_capacity)
+        self.turn = Turn(self.loop, self.clock, self.request_queue)
         self.wakeups = Wakeups(self.loop)
-        self.room = ConnectionRoom(descriptor_limit() if descriptors is None else descriptors)
+        self.room = ConnectionRoom(descriptors)
         self.second_port = second_port
         self.surroundings = Surroundings(
-            settings, self.clock, self.files, self.turn, self.line, self.wakeups, self.room, self.notify
+            settings, self.clock, self.files, self.turn, self.request_queue, self.wakeups, self.room, self.notify
         )
         self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, log, self.woken)
         self.nameserver: NameServerRole | None = None
@@ -143,7 +154,7 @@ class ServerProcess:
                 ticks.append(self.broker.broker.tick)
             self.alarm = Alarm(partial(fine_timer, self.loop), self.clock, self.turn, deadlines, ticks)
             if self.broker is not None:
-                self.broker.broker.administration.broker.more_facts.append(self.facts)
+                self.broker.broker.rooms.administration.broker.more_facts.append(self.facts)
             if self.broker is not None:
                 await self.broker.start()
             self.turn.add(self.alarm.rearm)
@@ -197,7 +208,7 @@ class ServerProcess:
     def clock_moved(self) -> None:
         """The wall clock was set: look at once at what is due by it, which otherwise happens within a second."""
         if self.broker is not None:
-            for work in self.broker.due_work:
+            for work in self.broker.derived.due_work():
                 work.clock_moved()
         if self.alarm is not None:
             self.alarm.rearm()
@@ -207,10 +218,10 @@ class ServerProcess:
         information, with names of our own."""
         facts = {f"orbitmqWakeups_{name.replace(' ', '_')}": count for name, count in self.woken().items()}
         facts["orbitmqTurns"] = self.turn.turns
-        facts["sendThreadPoolQueueHeadWaitTimeMills"] = self.line.head_wait_ms()
-        facts["orbitmqRequestsWaiting"] = len(self.line)
-        facts["orbitmqRequestsWaitingMost"] = self.line.longest
-        facts["orbitmqRequestsRefused"] = self.line.refused
+        facts["sendThreadPoolQueueHeadWaitTimeMills"] = self.request_queue.head_wait_ms()
+        facts["orbitmqRequestsWaiting"] = len(self.request_queue)
+        facts["orbitmqRequestsWaitingMost"] = self.request_queue.longest
+        facts["orbitmqRequestsRefused"] = self.request_queue.refused
         facts["orbitmqConnections"] = self.room.open_count
         return {name: str(value) for name, value in facts.items()}
 

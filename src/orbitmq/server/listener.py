@@ -34,6 +34,8 @@ from orbitmq.limits.server import (
     IDLE_SWEEP_MS,
     LISTEN_BACKLOG,
     STOP_GRACE_MS,
+    UNSENT_BYTES_MAX,
+    UNSENT_SHARE,
     WRITE_BYTES_MAX,
     WRITE_HIGH_WATER_BYTES,
     WRITE_LOW_WATER_BYTES,
@@ -70,7 +72,7 @@ class Handler(Protocol):
         ...
 
     def handle_excess(self, request: Command, peer: Peer) -> Command | None:
-        """As `handle`, for a request that finds the line of waiting requests full: refuse it if it can be repeated."""
+        """As `handle`, for a request that finds the request queue full: refuse it if it can be repeated."""
         ...
 
     def peer_closed(self, peer: Peer) -> None:
@@ -114,8 +116,21 @@ class Traffic(msgspec.Struct):
     """Requests handed to the handler whose answer has not been given yet."""
     late_answers: int = 0
     """Answers of clients to requests of ours that nobody waited for any longer."""
+    unsent_bytes: int = 0
+    """Large answers of this turn, and answers that connections do not take, as far as they are above `UNSENT_PAUSE_BYTES`."""
+    output_max_bytes: int = WRITE_HIGH_WATER_BYTES
+    """What a connection may collect before it is handled no further; less while much waits to leave."""
+    is_crowded: bool = False
+    """More waits to leave than leaves every connection its `output_max_bytes`."""
     held_bytes: int = 0
     """Frames that have not arrived whole, and requests of connections that do not take their answers."""
+
+    def count_unsent(self, change_bytes: int, high_water_bytes: int) -> None:
+        """So much more waits to leave, or less."""
+        self.unsent_bytes += change_bytes
+        share_bytes = max(UNSENT_BYTES_MAX - self.unsent_bytes, 0) // UNSENT_SHARE
+        self.is_crowded = share_bytes < high_water_bytes
+        self.output_max_bytes = share_bytes if self.is_crowded else high_water_bytes
 
 
 class Listener:
@@ -144,6 +159,7 @@ class Listener:
         self.limits = limits or ListenerLimits()
         self.refused_codes = refused_codes
         self.traffic = traffic if traffic is not None else Traffic()
+        self.traffic.count_unsent(0, self.limits.write_high_water_bytes)
         self.room = room if room is not None else ConnectionRoom(DESCRIPTORS_MAX)
         self.peers: set[AcceptedPeer] = set()
         self._server: asyncio.Server | None = None
@@ -197,7 +213,7 @@ class Listener:
         if self._server is not None:
             self._server.close()
         self.turn.run()
-        while self.turn.line:
+        while self.turn.request_queue:
             self.turn.run()
         for peer in list(self.peers):
             peer.close(f"{self.name} stops")
@@ -226,7 +242,7 @@ class Listener:
         for peer in list(self.peers):
             peer.cut()
         self._stop_sweeping()
-        await asyncio.sleep(0)  # the loop closes the sockets; peers with requests in the line are never dismissed
+        await asyncio.sleep(0)  # the loop closes the sockets; peers with requests in the queue are never dismissed
 
     # --- connections (called by AcceptedPeer) ---------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ class NameServerRole:
     def __init__(self, process: Surroundings) -> None:
         settings = process.settings
         self.deadlines = Deadlines()
-        self._notices = Notices(process.clock)
+        self._notices = Notices(process.clock, process.room)
         self.server = NameServer(
             settings.nameserver,
             process.clock,

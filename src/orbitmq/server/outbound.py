@@ -31,6 +31,7 @@ from orbitmq.limits.server import (
 )
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode
+from orbitmq.server.descriptors import ConnectionRoom
 
 _log = logging.getLogger(__name__)
 
@@ -141,8 +142,10 @@ def _retrieve(attempt: asyncio.Task[_Link]) -> None:
 class Notices:
     """Oneway requests to any address, sent when the loop gets to it; nobody waits for them."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, room: ConnectionRoom) -> None:
+        """`room`: of all connections of the process; the oldest of these make room for new ones."""
         self._clock = clock
+        self._room = room
         self._outbounds: dict[str, Outbound] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._down: set[str] = set()
@@ -161,23 +164,36 @@ class Notices:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(outbound.close() for outbound in self._outbounds.values()))
-        self._outbounds.clear()
+        while self._outbounds:
+            await self._close_oldest()
 
     async def _post(self, address: str, command: Command) -> None:
         try:
-            outbound = self._outbounds.get(address)
-            if outbound is None:
-                while len(self._outbounds) >= OUTBOUND_ADDRESSES_MAX:
-                    await self._outbounds.pop(next(iter(self._outbounds))).close()
-                outbound = self._outbounds[address] = Outbound(address, self._clock)
-            await outbound.post(command)
+            await (await self._outbound(address)).post(command)
             self._down.discard(address)
         except (ClientError, ValueError) as error:
             self.dropped += 1
             if address not in self._down and len(self._down) < OUTBOUND_ADDRESSES_MAX:
                 self._down.add(address)
                 _log.warning("a notice (request code %d) is dropped: %s", command.code, error)
+
+    async def _outbound(self, address: str) -> Outbound:
+        new = Outbound(address, self._clock)
+        while address not in self._outbounds:
+            if len(self._outbounds) < OUTBOUND_ADDRESSES_MAX and self._room.take():
+                self._outbounds[address] = new
+            elif self._outbounds:
+                await self._close_oldest()
+            else:
+                raise ConnectionLostError(f"no descriptor is free for a connection to {address}")
+        return self._outbounds[address]
+
+    async def _close_oldest(self) -> None:
+        outbound = self._outbounds.pop(next(iter(self._outbounds)))
+        try:
+            await outbound.close()
+        finally:
+            self._room.give_back()
 
 
 class _Link(asyncio.Protocol):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from orbitmq import leaf
+from orbitmq.clock import Clock, TrustedClock
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.release import VERSION
 from orbitmq.server.descriptors import ConnectionRoom
@@ -46,9 +47,9 @@ class ProcessMetrics:
         room: ConnectionRoom,
         front: HttpFront,
         log: BoundedHandler | None,
+        clock: Clock,
         *,
         event_loop: str,
-        started_ms: int,
         wakeups: Callable[[], Mapping[str, int]],
     ) -> None:
         """`log` is None for a process that does not own its log, such as one inside a test."""
@@ -60,7 +61,8 @@ class ProcessMetrics:
         self._front = front
         self._log = log
         self._event_loop = event_loop
-        self._started_ms = started_ms
+        self._clock = clock
+        self._started_ms = clock.now_ms()
         self._wakeups = wakeups
 
     def __call__(self) -> Iterator[Family]:
@@ -80,7 +82,12 @@ class ProcessMetrics:
         yield one(catalogue.LOOP_STALLS, turn.stalls)
         yield one(catalogue.TURN_FAILURES, turn.failures)
         yield by_label(catalogue.WAKEUPS, sorted(self._wakeups().items()))
-        line = turn.line
+        if isinstance(self._clock, TrustedClock):
+            time = self._clock.time
+            outcomes = [("believed", time.believed_count), ("ended", time.ended_count)]
+            yield by_label(catalogue.CLOCK_JUMPS, outcomes)
+            yield one(catalogue.CLOCK_JUMP, time.jump_ns / 1e9)
+        line = turn.request_queue
         waiting = len(line)
         yield one(catalogue.LINE_WAITING, waiting)
         yield one(catalogue.LINE_BYTES, line.bytes_waiting)

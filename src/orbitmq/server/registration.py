@@ -27,6 +27,7 @@ import msgspec
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientError, OrbitError, ProtocolError, RemoteError
 from orbitmq.limits.server import (
+    ANNOUNCEMENT_WAIT_MS,
     OUTBOUND_PAUSE_LAST_MS,
     REGISTRATION_PERIOD_MS_MAX,
     REGISTRATION_PERIOD_MS_MIN,
@@ -42,8 +43,6 @@ from orbitmq.server.turn import Wakeups
 
 _log = logging.getLogger(__name__)
 
-ANNOUNCEMENT_WAIT_MS: Final = 2_000
-"""How long the answer to a change of a topic waits for name servers; below the patience of every client."""
 
 PERIODIC: Final = "broker: periodic registration"
 RETRY: Final = "broker: registration retry"

@@ -274,6 +274,7 @@ class _Assembly:
         _check_together(listener)
         store = StoreSettings(**sections["store"])  # type: ignore[arg-type]
         _check_log_directory(store)
+        self._check_own_log(store.store_path_commit_log)
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -294,6 +295,19 @@ class _Assembly:
             nameserver_changes=nameserver_changes,
             warnings=tuple(warnings),
         )
+
+    def _check_own_log(self, log: Path | None) -> None:
+        """Several brokers can share one file and differ in `--data`: a log that the file names would be theirs together."""
+        _, entry = self._winners.get("store.store_path_commit_log", (None, None))
+        data = self._overrides.data
+        if log is None or entry is None or data is None or entry.where.startswith("--set"):
+            return
+        if not log.resolve().is_relative_to(data.resolve()):
+            raise ConfigurationError(
+                f"{entry.where}: storePathCommitLog = {log} lies outside of the data directory {data} that was given beside it",
+                remedy="remove the key, so that each data directory has its own log, or give both in one place: "
+                "storePathRootDir in the file instead of --data, or the log with --set storePathCommitLog=...",
+            )
 
 
 def default_data_directory() -> Path:

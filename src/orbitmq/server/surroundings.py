@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from orbitmq.clock import Clock
 from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.line import Line
+from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.store.files import Files
@@ -18,7 +18,7 @@ class Surroundings(NamedTuple):
     clock: Clock
     files: Files
     turn: Turn
-    line: Line
+    request_queue: RequestQueue
     wakeups: Wakeups
     room: ConnectionRoom
     notify: Callable[[Callable[[], None]], None]

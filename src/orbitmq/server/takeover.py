@@ -1,43 +1,255 @@
-"""What a store of RocketMQ may hold that this version cannot carry on: undecided transactions.
+"""What a store may hold that this version cannot carry on, one of RocketMQ mostly: a list of facts, a small rule for each.
 
 Rules of this file
-1. Such a store is refused before anything listens, with what was found and what to do; it is never served as if those
-   messages did not exist.
-2. The store was recovered as at any start, and is left as after an orderly stop: RocketMQ carries on from there. Reading
-   tools (`orbitmq store ...`) work on any store.
+1. A store with one of them is refused before anything listens, with what was found, how much of it and what to do; it is never
+   served as if that were not there.
+2. What can be seen without opening is looked for first: such a store is left untouched. The others are seen in the recovered
+   queues; that store is left as after an orderly stop, and RocketMQ carries on from there.
+3. A rule reads and decides; it changes nothing. Reading tools (`orbitmq store ...`) work on any store, and name the same facts.
 
-Source: RocketMQ store format; transaction check progress.
+Source: RocketMQ store format; broker, POP and transaction check.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
-from orbitmq.errors import ConfigurationError
-from orbitmq.protocol.names import HALF_TOPIC
+from orbitmq.errors import ConfigurationError, OrbitError
+from orbitmq.protocol.names import HALF_TOPIC, REVIVE_TOPIC_PREFIX
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
-from orbitmq.store.queues import ConsumeQueues
+from orbitmq.timing.timer_files.metrics import TIMER_METRICS_FILE, TimerMetricsFile
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+ROCKSDB_FILE: Final = "CURRENT"
+"""Every RocksDB database has a file of this name, which names its manifest."""
 
 
-def refuse_unfinished(root: Path, files: Files, queues: ConsumeQueues) -> None:
-    """Raises ConfigurationError when the store holds messages that only a feature not yet built can deliver."""
-    undecided = undecided_halves(root, files, queues)
-    if undecided:
-        raise ConfigurationError(
-            f"the store {root} holds up to {undecided} undecided transactions, which this version cannot finish yet",
-            remedy="let RocketMQ finish them first, then stop it and start orbitmq; nothing was lost",
-        )
+FAR_TABLE_FILE: Final = "orbitmq.far-table"
+"""Catalog of a cluster's far table, which versions before this one had."""
 
 
-def undecided_halves(root: Path, files: Files, queues: ConsumeQueues) -> int:
+class Fact(NamedTuple):
+    """Something that only another broker can carry on: `found` says what and how much."""
+
+    found: str
+    remedy: str
+
+
+def _fact(count: int, found: str, remedy: str) -> Fact | None:
+    """None when there is nothing of it."""
+    return Fact(found, remedy) if count else None
+
+
+class Place(NamedTuple):
+    """A store directory, and how its files are read."""
+
+    root: Path
+    files: Files
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A configuration table; empty when there is none, or none that can be read: who needs it says so."""
+        try:
+            table: object = ConfigFile(self.files, self.root / "config" / name).load()
+        except OrbitError:
+            return {}
+        return table if isinstance(table, dict) else {}
+
+    def folders(self, path: Path) -> list[Path]:
+        return [path / name for name in self.files.list_dir(path) if self.files.is_dir(path / name)]
+
+    def queue_folders(self, name: str) -> int:
+        """Queues with files below `<name>/<topic>/<queue>`."""
+        queues = (queue for topic in self.folders(self.root / name) for queue in self.folders(topic))
+        return sum(bool(self.files.list_dir(queue)) for queue in queues)
+
+
+class QueueEnds(Protocol):
+    """As much of a consume queue as is asked."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+
+
+# --- seen without opening the store -------------------------------------------------------------------------------------
+
+
+def extended_units(place: Place) -> Fact | None:
+    queues = place.queue_folders("consumequeue_ext")
+    return _fact(
+        queues,
+        f"{queues} queues with extended consume queue units, which no tag filter here can read",
+        "set enableConsumeQueueExt=false in RocketMQ, stop it, remove consumequeue, consumequeue_ext and index, and let it make "
+        "the queues again from the log before it is stopped",
+    )
+
+
+def inner_batches(place: Place) -> Fact | None:
+    queues = place.queue_folders("batchconsumequeue")
+    return _fact(
+        queues,
+        f"{queues} queues of batches stored as one record each (topics with queue.type=BatchCQ)",
+        "let their consumers finish with RocketMQ, then delete these topics",
+    )
+
+
+def rocksdb(place: Place) -> Fact | None:
+    """Configuration, consume queues, timers, transactions or POP in RocksDB, whichever release put them where."""
+    inside = [place.root, *place.folders(place.root), *place.folders(place.root / "config")]
+    found = [folder for folder in inside if place.files.exists(folder / ROCKSDB_FILE)]
+    names = ", ".join(str(folder.relative_to(place.root)) for folder in found)
+    return _fact(
+        len(found),
+        f"{len(found)} RocksDB databases ({names})",
+        "configuration: write it to JSON with RocketMQ's mqadmin rocksDBConfigToJson; queues, timers, transactions and POP: go "
+        "back to storeType=default and RocketMQ's files there, and let what is pending finish; then remove these folders",
+    )
+
+
+def key_value_pop(place: Place) -> Fact | None:
+    names = place.files.list_dir(place.root / "kvStore")
+    return _fact(
+        len(names),
+        f"kvStore with {len(names)} files: messages that were popped and not acknowledged",
+        "set popConsumerKVServiceEnable=false in RocketMQ, let consumers acknowledge or the messages return, and remove kvStore",
+    )
+
+
+def static_topics(place: Place) -> Fact | None:
+    topics = place.table("topicQueueMapping.json").get("topicQueueMappingDetailMap") or {}
+    return _fact(
+        len(topics),
+        f"{len(topics)} static topics, whose queues and offsets are mapped over several brokers",
+        "delete them with RocketMQ when they are consumed, and use ordinary topics",
+    )
+
+
+def dledger(place: Place) -> Fact | None:
+    logs = [folder.name for folder in place.folders(place.root) if folder.name.startswith("dledger-")]
+    return _fact(
+        len(logs),
+        f"{len(logs)} DLedger logs ({', '.join(logs)}) instead of a commit log",
+        "let RocketMQ serve them until they are consumed, and begin with an empty directory",
+    )
+
+
+def popped_timers(place: Place) -> Fact | None:
+    """Checkpoints and acknowledgements of POP wait as timer messages until they are compared."""
+    try:
+        counts = TimerMetricsFile(place.files, place.root / "config" / TIMER_METRICS_FILE).load().timing_count
+    except OrbitError:
+        return None
+    waiting = sum(max(count.count, 0) for topic, count in counts.items() if topic.startswith(REVIVE_TOPIC_PREFIX))
+    return _fact(
+        waiting, f"{waiting} checkpoints of POP among its timers: who popped may not have acknowledged", POP_REMEDY
+    )
+
+
+def far_table(place: Place) -> Fact | None:
+    return _fact(
+        int(place.files.exists(place.root / FAR_TABLE_FILE)),
+        f"the catalog of a cluster's far table ({FAR_TABLE_FILE}), whose rows this version would never deliver",
+        "start the version before until no row is left in its files (orbitmq timer table status), stop it, and remove the catalog; "
+        "then schedule further rows with this version",
+    )
+
+
+POP_REMEDY: Final = (
+    "let RocketMQ run without POP consumers until every message is acknowledged or has returned, then stop it"
+)
+
+FILE_RULES: Final[tuple[Callable[[Place], Fact | None], ...]] = (
+    extended_units,
+    inner_batches,
+    rocksdb,
+    key_value_pop,
+    static_topics,
+    dledger,
+    popped_timers,
+    far_table,
+)
+
+
+# --- seen in its queues -------------------------------------------------------------------------------------------------
+
+
+def undecided_halves(place: Place, queues: Iterable[QueueEnds]) -> Fact | None:
     """Half messages beyond the point up to which RocketMQ's check has seen every transaction decided."""
-    queue = queues.get(HALF_TOPIC, 0)
-    if queue is None:
-        return 0
-    table: dict[str, Any] = ConfigFile(files, root / "config" / "consumerOffset.json").load() or {}
-    offsets = table.get("offsetTable", {}).get(f"{HALF_TOPIC}@{TRANSACTION_GROUP}", {})
-    return max(queue.max_offset - max(int(offsets.get("0", 0)), queue.min_offset), 0)
+    count = _beyond(place, (queue for queue in queues if queue.topic == HALF_TOPIC), TRANSACTION_GROUP)
+    return _fact(
+        count,
+        f"up to {count} undecided transactions, which this version cannot finish yet",
+        "let RocketMQ finish them first, then stop it and start orbitmq; nothing was lost",
+    )
+
+
+def popped_messages(place: Place, queues: Iterable[QueueEnds]) -> Fact | None:
+    """Checkpoints of POP that RocketMQ has not compared with their acknowledgements yet."""
+    revive = (queue for queue in queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX))
+    count = _beyond(place, revive, REVIVE_GROUP)
+    return _fact(
+        count, f"up to {count} checkpoints of POP in its revive topic: who popped may not have acknowledged", POP_REMEDY
+    )
+
+
+def _beyond(place: Place, queues: Iterable[QueueEnds], group: str) -> int:
+    """Messages behind the offsets of `group`."""
+    table = place.table("consumerOffset.json").get("offsetTable") or {}
+    return sum(
+        max(
+            queue.max_offset
+            - max(int(table.get(f"{queue.topic}@{group}", {}).get(str(queue.queue_id), "0")), queue.min_offset),
+            0,
+        )
+        for queue in queues
+    )
+
+
+QUEUE_RULES: Final[tuple[Callable[[Place, Iterable[QueueEnds]], Fact | None], ...]] = (
+    undecided_halves,
+    popped_messages,
+)
+
+
+# --- all of them --------------------------------------------------------------------------------------------------------
+
+
+def facts_in_files(root: Path, files: Files) -> list[Fact]:
+    place = Place(root, files)
+    return [fact for rule in FILE_RULES if (fact := rule(place)) is not None]
+
+
+def facts_in_queues(root: Path, files: Files, queues: Iterable[QueueEnds]) -> list[Fact]:
+    place, known = Place(root, files), list(queues)
+    return [fact for rule in QUEUE_RULES if (fact := rule(place, known)) is not None]
+
+
+def facts_of(root: Path, files: Files, commit_log: Path | None = None) -> list[Fact]:
+    """All facts of a store that is not open, for tools that only read. Those of its queues are left out when it has none that
+    can be read."""
+    from orbitmq.store.stat import stat_store  # 15 ms, which a server that starts does not spend
+
+    facts = facts_in_files(root, files)
+    try:
+        queues = stat_store(root, files, commit_log=commit_log).queues
+    except (OrbitError, OSError):
+        return facts
+    return facts + facts_in_queues(root, files, queues)
+
+
+def refuse(root: Path, facts: list[Fact]) -> None:
+    """Raises ConfigurationError when there are any."""
+    if facts:
+        raise ConfigurationError(
+            f"the store {root} holds " + "; and ".join(fact.found for fact in facts),
+            remedy="; ".join(dict.fromkeys(fact.remedy for fact in facts)),
+        )

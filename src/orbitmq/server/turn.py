@@ -6,7 +6,7 @@ pass: first every `end_turn` callable (the broker writes its log here), then eve
 with one write. So a burst over many connections costs one file write and one socket write per connection.
 
 A pass over many busy sockets may take long. When it has lasted a slice, the turn ends in the middle of it: requests go
-into the `Line` from then on, and the turn handles a slice of them, writes, answers, and lets reading go on.
+into the `RequestQueue` from then on, and the turn handles a slice of them, writes, answers, and lets reading go on.
 
 Rules of this file
 1. A turn is scheduled at most once, by whoever first leaves work behind, and never when there is none.
@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.histogram import Histogram
 from orbitmq.limits.server import LOOP_STALL_MS, TURN_SLICE_MS
-from orbitmq.server.line import Line
+from orbitmq.server.request_queue import RequestQueue
 
 _log = logging.getLogger(__name__)
 
@@ -85,16 +85,18 @@ class Turn:
         "delays_us",
         "durations_us",
         "failures",
-        "line",
+        "request_queue",
         "rounds_open",
         "stalls",
         "started_ns",
         "turns",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock | None = None, line: Line | None = None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock | None = None, request_queue: RequestQueue | None = None
+    ) -> None:
         self._loop = loop
-        self.line = line if line is not None else Line(clock or SystemClock())
+        self.request_queue = request_queue if request_queue is not None else RequestQueue(clock or SystemClock())
         self.started_ns = 0
         """When the first bytes of this turn were read; 0 before that."""
         self.rounds_open = 0
@@ -141,13 +143,18 @@ class Turn:
         goes on until its slice is over: what waits in the kernel's buffers is seen by nobody."""
         if not self._scheduled:
             return  # the turn was run directly in the meantime
-        if self.rounds_open and self.line and self.started_ns and self.line.now_ns() - self.started_ns < SLICE_NS:
+        if (
+            self.rounds_open
+            and self.request_queue
+            and self.started_ns
+            and self.request_queue.now_ns() - self.started_ns < SLICE_NS
+        ):
             self._loop.call_soon(self._end_pass)
             return
         self.run()
 
     def run(self) -> None:
-        """Finish the turn now, with at most a slice of what waits in the line.
+        """Finish the turn now, with at most a slice of what waits in the request queue.
 
         Also called directly, by a pass that has lasted its slice and at shutdown, so that nothing collected is lost.
         """
@@ -156,9 +163,9 @@ class Turn:
         self._scheduled = False
         self._finishing = True
         self.turns += 1
-        begun_ns = self.started_ns or self.line.now_ns()
-        if self.line:
-            self.line.serve(SLICE_NS)
+        begun_ns = self.started_ns or self.request_queue.now_ns()
+        if self.request_queue:
+            self.request_queue.serve(SLICE_NS)
         for end_turn in list(self._end_turn):
             try:
                 end_turn()
@@ -174,18 +181,18 @@ class Turn:
                 self.failures += 1
                 _log.exception("writing to %r failed", connection)
         self.started_ns = 0
-        lasted_ns = self.line.now_ns() - begun_ns
+        lasted_ns = self.request_queue.now_ns() - begun_ns
         self.durations_us.observe(lasted_ns // 1_000)
         if lasted_ns >= STALL_NS:
             self.stalls += 1
             _log.warning("a loop turn took %d ms", lasted_ns // 1_000_000)
-        if self.line:
+        if self.request_queue:
             self.schedule()
 
     @property
     def is_idle(self) -> bool:
         """Nothing was left behind: no turn is under way, nothing waits to be handled or written."""
-        return not (self._scheduled or self._finishing or self._dirty or self.line)
+        return not (self._scheduled or self._finishing or self._dirty or self.request_queue)
 
     def abandon(self) -> None:
         """No turn ends any more: what was left open stays open, as when the process is killed."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.derived_state import DerivedState
 from orbitmq.clock import Clock
 from orbitmq.errors import PortTakenError
 from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
@@ -32,7 +33,6 @@ from orbitmq.store.store import MessageStore
 from orbitmq.telemetry.broker_metrics import BrokerMetrics
 from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.far_metrics import FarMetrics
-from orbitmq.telemetry.far_table_metrics import FarTableMetrics
 from orbitmq.telemetry.logs import BoundedHandler
 from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
 from orbitmq.telemetry.recurring_metrics import RecurringMetrics
@@ -40,8 +40,6 @@ from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
 from orbitmq.telemetry.timer_metrics import TimerMetrics
-from orbitmq.timing.far_table.promoting import Promotion
-from orbitmq.timing.levels.release import LevelRelease
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -77,8 +75,8 @@ class WatchRole:
             room,
             self.front,
             log,
+            clock,
             event_loop=loop,
-            started_ms=clock.now_ms(),
             wakeups=woken,
         )
         registry.add(self._process)
@@ -103,33 +101,31 @@ class WatchRole:
     def watch_broker(
         self,
         broker: Broker,
-        release: LevelRelease,
+        derived: DerivedState,
         housekeeping: Housekeeping,
         registrar: Registrar,
         listeners: tuple[Listener, Listener],
         *,
         opened_in_ns: int,
-        far_table: Promotion | None,
     ) -> None:
-        """A broker is being started; `opened_in_ns` is how long opening its store took. `far_table`: its part in one."""
+        """A broker is being started; `opened_in_ns` is how long opening its store took."""
         store, clock, registry = broker.store, self._clock, self.watching.registry
-        times = StoreTimes(store)
+        levels, times = derived.levels, StoreTimes(store)
+        assert levels is not None, "a broker that is served has delay levels"
         stored = StoreMetrics(
-            store, release, housekeeping, times, clock, root=self._settings.data, opened_in_ns=opened_in_ns
+            store, levels, housekeeping, times, clock, root=self._settings.data, opened_in_ns=opened_in_ns
         )
         lag = ConsumerLag(broker, times)
         reading = _Reading(store)
-        registry.add(BrokerMetrics(broker, self._turn.line.__len__))
+        registry.add(BrokerMetrics(broker, self._turn.request_queue.__len__))
         registry.add(stored)
         registry.add(lag.families)
-        if broker.timers is not None:
-            registry.add(TimerMetrics(broker.timers, store, clock))
-            if broker.timers.far is not None:
-                registry.add(FarMetrics(broker.timers.far, clock))
-        if far_table is not None:
-            registry.add(FarTableMetrics(far_table, broker.table_owner, clock))
-        if broker.recurrences is not None:
-            registry.add(RecurringMetrics(broker.recurrences))
+        if broker.rooms.timers is not None:
+            registry.add(TimerMetrics(broker.rooms.timers, store, clock))
+            if broker.rooms.timers.far is not None:
+                registry.add(FarMetrics(broker.rooms.timers.far, clock))
+        if derived.recurrences is not None:
+            registry.add(RecurringMetrics(derived.recurrences))
         failed = broker.statistics
         self._process.roles.append(
             WatchedRole("broker", listeners, broker.tally, defects=lambda: failed.failed_handler_count)
@@ -146,6 +142,8 @@ class WatchRole:
             reasons = []
             if not store.writable:
                 reasons.append(Reason("store_unwritable", store.unwritable_reason))
+            if unsynced := store.unsynced_trouble:
+                reasons.append(Reason("log_unsynced", unsynced))
             registered = registrar.registered
             if registered and not any(registered.values()):
                 names = ", ".join(registered)
@@ -186,11 +184,7 @@ class _Reading:
                 if not running.done():
                     running.set_result(None)
 
-            try:
-                self._store.run_blocking(job, finished)
-            except BaseException:
-                self._running = None
-                raise
+            self._store.read_elsewhere(job, finished)
         if self._running is not None:
             done, _ = await asyncio.wait([self._running], timeout=SCRAPE_COLD_WAIT_MS / 1_000)
             if not done:

@@ -105,8 +105,8 @@ class BrokerMetrics:
         yield one(catalogue.GROUP_NUMBER, len(broker.groups))
         yield one(catalogue.OFFSETS_NOT_KEPT, broker.offsets.refused_count)
         for metric, times in (
-            (catalogue.TOPIC_CREATE_TIME, broker.change_times.topics),
-            (catalogue.GROUP_CREATE_TIME, broker.change_times.groups),
+            (catalogue.TOPIC_CREATE_TIME, broker.core.change_times.topics),
+            (catalogue.GROUP_CREATE_TIME, broker.core.change_times.groups),
         ):
             yield Family(metric, [Sample(labels, histogram.buckets()) for labels, histogram in sorted(times.items())])
 
@@ -117,16 +117,16 @@ class BrokerMetrics:
         now_ns = broker.clock.monotonic_ns()
         latency = [(str(share), statistics.put_latency.percentile_ms(share, now_ns) / 1_000) for share in QUANTILES]
         yield by_label(catalogue.PUT_LATENCY, latency)
-        yield one(catalogue.DELAY_CLAMPED, broker.admission.clamped_count)
+        yield one(catalogue.DELAY_CLAMPED, broker.rooms.admission.clamped_count)
         yield by_label(catalogue.PULLS, [("found", statistics.found_count), ("not_found", statistics.missed_count)])
-        held, unanswered = len(broker.pulls.held), broker.sends.unanswered_count
+        held, unanswered = len(broker.rooms.pulls.held), broker.rooms.sends.unanswered_count
         yield by_label(catalogue.PROCESSOR_WATERMARK, [("send", self._waiting() + unanswered), ("pull", held)])
         yield one(catalogue.UNANSWERED_SENDS, unanswered)
         yield one(catalogue.HELD_PULLS, held)
-        yield one(catalogue.PULLS_NOT_HELD, broker.pulls.held.refused_count)
+        yield one(catalogue.PULLS_NOT_HELD, broker.rooms.pulls.held.refused_count)
 
     def _once(self) -> Iterator[Family]:
-        sends = self._broker.admission.idempotence
+        sends = self._broker.rooms.admission.idempotence
         if sends is None:
             return
         memory = sends.memory

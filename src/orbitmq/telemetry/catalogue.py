@@ -227,43 +227,15 @@ FAR_TROUBLE: Final = _gauge(
     "1 while the far tier cannot be reached and is tried again, else 0; `orbitmq timer far status` says why.",
 )
 FAR_FAILURES: Final = _counter("orbitmq_far_failures_total", "Steps of the far tier that failed and were tried again.")
-FAR_TABLE_PROMOTED: Final = _counter(
-    "orbitmq_far_table_promoted_total", "Rows of the cluster's far table that came into this broker's log."
-)
-FAR_TABLE_RECALLED: Final = _counter(
-    "orbitmq_far_table_recalled_total",
-    "Rows of the far table that this broker left out because they had been recalled.",
-)
-FAR_TABLE_SHARES: Final = _gauge(
-    "orbitmq_far_table_shares", "Shares of buckets of the far table that this broker has claimed and not finished."
-)
-FAR_TABLE_LATE: Final = _gauge(
-    "orbitmq_far_table_late_seconds",
-    "How long ago the earliest bucket that this broker has not wholly stored began; above 0 its messages may be late.",
-)
-FAR_TABLE_FILES: Final = _gauge(
-    "orbitmq_far_table_files", "Files that the catalog of the far table lists; at its owner only."
-)
-FAR_TABLE_OPEN_SHARES: Final = _gauge(
-    "orbitmq_far_table_open_shares", "Shares of all brokers that are not finished; at the owner of the far table only."
-)
-FAR_TABLE_DECISIONS: Final = _counter(
-    "orbitmq_far_table_decisions_total", "Changes of the far table's catalog that its owner wrote."
-)
-FAR_TABLE_TROUBLE: Final = _gauge(
-    "orbitmq_far_table_trouble",
-    "1 while the far table's storage or owner cannot be reached and is tried again, else 0.",
-)
-FAR_TABLE_FAILURES: Final = _counter(
-    "orbitmq_far_table_failures_total", "Steps of the far table that failed and were tried again."
-)
 
 # --- the store --------------------------------------------------------------------------------------------------------
 STORE_WRITABLE: Final = _gauge("orbitmq_store_writable", "1 while the store takes messages, else 0.")
 LOG_START: Final = _gauge("orbitmq_log_start_offset_bytes", "Position of the oldest byte of the commit log.")
 LOG_END: Final = _gauge("orbitmq_log_end_offset_bytes", "Position after the newest byte of the commit log.")
 UNANSWERED_SENDS: Final = _gauge("orbitmq_unanswered_sends", "Sends that were handled and wait for their flush.")
-WRITE_FAILURES: Final = _counter("orbitmq_store_failures_total", "Failed writes and syncs of the store.", "operation")
+WRITE_FAILURES: Final = _counter(
+    "orbitmq_store_failures_total", "Failed writes, syncs and saves of the store.", "operation"
+)
 DAMAGED_READS: Final = _counter("orbitmq_store_damaged_reads_total", "Records that failed their check when read.")
 REMOVED_FILES: Final = _counter("orbitmq_store_removed_files_total", "Commit log files removed by retention.")
 REWRITTEN: Final = _counter(
@@ -356,6 +328,15 @@ LOOP_DELAY: Final = _histogram(
 )
 LOOP_STALLS: Final = _counter(
     "orbitmq_loop_stalls_total", "Loop turns and timer delays of a quarter of a second or more."
+)
+CLOCK_JUMPS: Final = _counter(
+    "orbitmq_clock_jumps_total",
+    "Jumps of the wall clock by more than 10 s: those that lasted a minute and are believed, and those that ended before.",
+    "outcome",
+)
+CLOCK_JUMP: Final = _gauge(
+    "orbitmq_clock_jump_seconds",
+    "How far the wall clock is ahead of the time that goes on, while a jump is not believed; else 0.",
 )
 TURN_FAILURES: Final = _counter("orbitmq_turn_failures_total", "Loop turns whose end failed by a defect of ours.")
 WAKEUPS: Final = _counter("orbitmq_wakeups_total", "Wake-ups of the process by timers and threads.", "name")

@@ -24,7 +24,7 @@ class FarMetrics:
 
     def __call__(self) -> Iterator[Family]:
         held, keeper = self._far.held, self._far.keeper
-        yield one(catalogue.FAR_IN_LOG, held.unlanded.pending_count)
+        yield one(catalogue.FAR_IN_LOG, held.buffered.pending_count)
         yield one(catalogue.FAR_FILES, len(held.files))
         yield one(catalogue.FAR_PROMOTED, held.promoted_count)
         yield one(catalogue.FAR_PROMOTION_LAG, self._promotion_lag_ms() / 1_000)
@@ -39,7 +39,7 @@ class FarMetrics:
 
     def _landing_age_ms(self) -> int:
         held = self._far.held
-        if held.waiting_since_ms is None or not held.unlanded.pending_count:
+        if held.waiting_since_ms is None or not held.buffered.pending_count:
             return 0
         return max(self._clock.now_ms() - held.waiting_since_ms, 0)
 

@@ -69,8 +69,13 @@ class StoreMetrics:
     def _health(self) -> Iterator[Family]:
         store, keeping = self._store, self._housekeeping
         yield one(catalogue.STORE_WRITABLE, int(store.writable))
-        yield by_label(catalogue.WRITE_FAILURES, [("sync", store.failed_syncs), ("write", store.failed_writes)])
-        yield one(catalogue.DAMAGED_READS, store.damaged_reads)
+        failed = (
+            ("sync", store.failed_syncs),
+            ("write", store.failed_writes),
+            ("save", store.durable_saves.failed_count),
+        )
+        yield by_label(catalogue.WRITE_FAILURES, failed)
+        yield one(catalogue.DAMAGED_READS, store.reads.damaged)
         yield one(catalogue.REMOVED_FILES, keeping.removed_files)
         yield one(catalogue.REWRITTEN, keeping.rewritten_count)
         yield by_label(catalogue.DISK_USED, list(keeping.disk_use.items()))

@@ -49,8 +49,10 @@ class StoreTimes:
                 continue
             if position < store.warm_from:
                 cold.append(position)
-            elif (record := store.log.record_view(position)) is not None:
-                known[position] = reading.store_timestamp_of(record)
+            elif (head := store.log.read_now(position, reading.HEAD_BYTES)) is not None:
+                known[position] = reading.store_timestamp_of(head)
+            else:
+                cold.append(position)
         self._known = known
         log = store.log
         return (lambda: reading.store_times(log, cold)) if cold else None

@@ -15,15 +15,15 @@ from orbitmq.clock import Clock
 from orbitmq.errors import TimerIndexIncompleteError
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.remoting.timer_bodies import TIER_FAR, TIER_NEAR
+from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, Sample, by_label, one
 from orbitmq.timing.index.counts import Counted
+from orbitmq.units import MINUTE_MS
 
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 """RocketMQ's: due within so many seconds."""
-
-MINUTE_MS: Final = 60_000
 
 
 class TimerMetrics:
@@ -43,7 +43,7 @@ class TimerMetrics:
         service, now_ms = self._service, self._clock.now_ms()
         timers, standing, traffic = service.timers, service.standing, service.traffic
         behind = standing.unlinked_count()
-        oldest_ms = self._store.store_time_at(TIMER_TOPIC, 0, timers.next_offset) if behind else -1
+        oldest_ms = self._oldest_unlinked_ms() if behind else -1
         yield one(catalogue.TIMER_ENQUEUE_LAG, behind)
         yield one(catalogue.TIMER_ENQUEUE_LATENCY, max(now_ms - oldest_ms, 0) if oldest_ms > 0 else 0)
         yield one(catalogue.TIMER_DEQUEUE_LAG, timers.pending_count)
@@ -51,6 +51,13 @@ class TimerMetrics:
         yield by_label(catalogue.TIMER_ENQUEUED, [(topic, counter.count) for topic, counter in traffic.taken])
         yield by_label(catalogue.TIMER_DEQUEUED, [(topic, counter.count) for topic, counter in traffic.delivered])
         yield Family(catalogue.TIMER_ASKED, [Sample((), traffic.asked_ms.buckets().scaled(1e-3))])
+
+    def _oldest_unlinked_ms(self) -> int:
+        """When the oldest message that is not linked yet was stored; -1 when that is not known without the disk."""
+        try:
+            return self._store.store_time_at(TIMER_TOPIC, 0, self._service.timers.next_offset)
+        except (RecordsNotInMemory, OSError):
+            return -1
 
     def _ours(self) -> Iterator[Family]:
         service = self._service

@@ -4,7 +4,7 @@
         ...
         await broker.advance(timedelta(days=3))
 
-Names are imported when first used. `faults` and `little_store` are seams for this project's own tests and promise nothing.
+Names are imported when first used.
 """
 
 from __future__ import annotations

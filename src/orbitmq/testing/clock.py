@@ -38,6 +38,9 @@ class VirtualClock:
     def now_ns(self) -> int:
         return self._now_ms * 1_000_000
 
+    def due_ns(self) -> int:
+        return self._now_ms * 1_000_000
+
     def monotonic_ns(self) -> int:
         return _system.monotonic_ns()
 

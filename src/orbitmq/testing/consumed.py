@@ -46,7 +46,7 @@ def _unread(broker: Broker, online: ConsumerGroup) -> str | None:
     topics = dict.fromkeys(online.subscriptions)
     if not online.is_broadcasting:
         topics[retry_topic(online.name)] = None
-    held = broker.pulls.held
+    held = broker.rooms.pulls.held
     for topic in topics:
         if is_system_topic(topic):
             continue

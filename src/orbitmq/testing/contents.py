@@ -78,7 +78,7 @@ def waiting(store: MessageStore, works: Iterable[DueWork]) -> list[PendingMessag
 
 
 def _record(store: MessageStore, physical: int) -> Record:
-    view = store.record_at(physical)
+    view = store.log.record(physical)
     if view is None:
         raise StoreDamagedError(f"the record at {physical} is damaged or gone")
     return decode_record(bytes(view))

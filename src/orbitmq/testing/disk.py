@@ -38,9 +38,11 @@ class EmbeddedFiles(OsFiles):
         if self.failing is not None:
             raise OSError(self.failing, os.strerror(self.failing), str(path))
 
-    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
-        if create and not path.exists():
-            self.check(path)
+    def open(
+        self, path: Path | str, *, create: bool = False, writable: bool = True, keep_unsynced: bool = False
+    ) -> File:
+        if create and not self.exists(path):
+            self.check(Path(path))
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return EmbeddedFile(self, path, os.open(path, flags, 0o644))
 
@@ -75,7 +77,7 @@ class EmbeddedFile(OsFile):
 
     __slots__ = ("_files",)
 
-    def __init__(self, files: EmbeddedFiles, path: Path, fd: int) -> None:
+    def __init__(self, files: EmbeddedFiles, path: Path | str, fd: int) -> None:
         super().__init__(path, fd)
         self._files = files
 

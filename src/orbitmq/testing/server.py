@@ -201,7 +201,9 @@ class EmbeddedServer:
     @property
     def next_due_ms(self) -> int | None:
         """When the next pending message is due; None when none is pending."""
-        return min((due for work in self._broker.due_work if (due := work.next_due_ms) is not None), default=None)
+        return min(
+            (due for work in self._broker.derived.due_work() if (due := work.next_due_ms) is not None), default=None
+        )
 
     def patience(self) -> Patience:
         """Real time for one thing to happen."""
@@ -268,14 +270,14 @@ class EmbeddedServer:
         store = role.store
         if not process.turn.is_idle or store.log.has_gathered:
             return False
-        if role.listener.traffic.unanswered > len(role.broker.pulls.held):
+        if role.listener.traffic.unanswered > len(role.broker.rooms.pulls.held):
             return False
         if not store.writes_accepted:
             return self.files.failing is not None or store.is_over  # else it heals within a second
         if store.confirm_offset < store.log.written_end:
             return False
         due_ms, now_ms = self.next_due_ms, self.clock.now_ms()
-        return (due_ms is None or due_ms > now_ms) and not any(work.is_releasing for work in role.due_work)
+        return (due_ms is None or due_ms > now_ms) and not any(work.is_releasing for work in role.derived.due_work())
 
     async def _until(self, reached: Callable[[], bool], problem: str) -> None:
         """Let the loop turn until `reached()`; a loop that has nothing to do is not kept busy for long."""
@@ -322,7 +324,7 @@ class EmbeddedServer:
 
     def pending(self, topic: str | None) -> list[PendingMessage]:
         role = self._broker
-        every = waiting(role.store, role.due_work)
+        every = waiting(role.store, role.derived.due_work())
         return every if topic is None else [message for message in every if message.topic == topic]
 
     # --- faults -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from scripted_server import Ran, ScriptedServer
 from orbitmq.cli import doctor_checks
 from orbitmq.cli.doctor_checks import Level
 from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.store.files import OsFiles
+from orbitmq.timing.timer_files.fence import raise_fence
+from orbitmq.timing.timer_files.wheel import TimerWheel
 
 Run = Callable[..., Ran]
 NOW_MS = 1_800_000_000_000
@@ -32,11 +35,22 @@ def test_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "level"),
+    ("hard", "level"),
     [(256, Level.FAIL), (4096, Level.WARN), (1_000_000, Level.OK), (resource.RLIM_INFINITY, Level.OK)],
 )
-def test_open_files(soft: int, level: Level) -> None:
-    assert doctor_checks.open_files(soft, resource.RLIM_INFINITY).level is level
+def test_open_files(hard: int, level: Level) -> None:
+    """A server raises the soft limit, so the hard one counts."""
+    found = doctor_checks.open_files(256, hard, 65_530)
+    assert [result.level for result in found] == [level, Level.OK]
+
+
+def test_what_the_limits_allow_is_told() -> None:
+    files, mappings = doctor_checks.open_files(3_000, 3_000, 65_530)
+    assert files.found == "3000: 2250 connections, and 515 open and 171 mapped files of the store"
+    assert "raises" in doctor_checks.open_files(1_024, 3_000, 65_530)[0].found
+    assert mappings.found == "65530"
+    (_, few) = doctor_checks.open_files(1_000_000, 1_000_000, 10_000)
+    assert (few.level, few.remedy) == (Level.WARN, "sysctl -w vm.max_map_count=12288")
 
 
 @pytest.mark.parametrize(
@@ -131,3 +145,14 @@ def test_readiness_is_asked_for(content: bytes, level: Level, found: str) -> Non
 
 def test_without_a_server_the_http_port_is_free(free_port: int) -> None:
     assert doctor_checks.readiness(free_port).level is Level.OK
+
+
+def test_doctor_says_whether_rocketmq_may_start(tmp_path: Path) -> None:
+    assert doctor_checks.hand_over(tmp_path) == []
+    TimerWheel.create(OsFiles(), tmp_path / "timerwheel", 1_000, 4_096).close()
+    (result,) = doctor_checks.hand_over(tmp_path)
+    assert (result.level, result.found) == (Level.OK, "exact: RocketMQ can go on with it")
+    raise_fence(OsFiles(), tmp_path)
+    (result,) = doctor_checks.hand_over(tmp_path)
+    assert result.level is Level.WARN
+    assert f"orbitmq store hand-over {tmp_path}" in result.remedy

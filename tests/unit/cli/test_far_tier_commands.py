@@ -15,8 +15,9 @@ from orbitmq.protocol.remoting.timer_bodies import FarTierAction, FarTierRequest
 
 Run = Callable[..., Ran]
 WELL = FarTierState(
-    is_installed=True, takes_messages=True, pending=12, in_log=2, files=3, file_rows=10, next_due_ms=1_893_456_000_000
-)
+    is_installed=True, takes_messages=True, pending=12, in_log=2, files=3, file_rows=10, next_due_ms=1_893_456_000_000,
+    loaded_jobs=2, loading={"orders-11": "3 of 9 files are checked"},
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -54,7 +55,9 @@ def test_status_shows_every_broker(orbitmq: Run, cluster: ScriptedServer) -> Non
     assert row == {
         "broker": "broker-a", "takes": True, "pending": 12, "in_log": 2, "files": 3, "rows": 10, "tombstones": 0,
         "next_due_ms": 1_893_456_000_000, "damaged": 0, "trouble": None,
+        "loaded_jobs": 2,
     }  # fmt: skip
+    assert "broker-a: job orders-11 loads files: 3 of 9 files are checked" in shown.err
     assert actions(cluster) == [FarTierAction.STATUS]
 
 

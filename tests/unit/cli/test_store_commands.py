@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from scripted_server import Ran
+from tests.worlds.little_store import LittleStore
+
+from orbitmq.clock import ManualClock
+from orbitmq.store.settings import StoreSettings
+from orbitmq.timing.timers.settings import TimerSettings
 
 Run = Callable[..., Ran]
 Golden = Callable[[str], tuple[Path, dict[str, object]]]
@@ -130,3 +136,44 @@ def test_a_folder_without_a_store(orbitmq: Run, tmp_path: Path) -> None:
         assert ran.code == 1
         assert "holds no commit log" in ran.err
     assert orbitmq("store", "stat", tmp_path / "missing").code == 2
+
+
+def test_a_file_that_cannot_be_read_is_one_line(orbitmq: Run, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / "00000000000000000000").symlink_to("00000000000000000000")
+    ran = orbitmq("store", "check", tmp_path)
+    assert ran.code == 1
+    assert ran.err.startswith("error: [Errno ")
+    assert len(ran.err.splitlines()) == 1
+
+
+def killed_store(root: Path) -> None:
+    clock = ManualClock(time.time_ns() // 1_000_000)
+    little = LittleStore(root, clock=clock, settings=StoreSettings(), timers=TimerSettings())
+    for number in range(3):
+        little.send(body=b"%d" % number, after_ms=600_000)
+    little.kill()
+
+
+def test_a_killed_store_is_handed_over(orbitmq: Run, tmp_path: Path) -> None:
+    killed_store(tmp_path)
+    before = snapshot(tmp_path)
+    ran = orbitmq("store", "hand-over", tmp_path, "--dry-run", "-o", "json")
+    assert ran.code == 1
+    assert json.loads(ran.out) == {"is_exact": False, "was_exact": False, "pending_count": None, "far_count": None}
+    assert "hand-over" in orbitmq("store", "check", tmp_path).err
+    assert snapshot(tmp_path) == before
+    ran = orbitmq("store", "hand-over", tmp_path, "-o", "json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == {"is_exact": True, "was_exact": False, "pending_count": 3, "far_count": 0}
+    ran = orbitmq("store", "hand-over", tmp_path, "--dry-run", "-o", "json")
+    assert ran.code == 0
+    assert json.loads(ran.out) == {"is_exact": True, "was_exact": True, "pending_count": 3, "far_count": None}
+    assert orbitmq("store", "check", tmp_path).err.endswith("sound\n")
+
+
+def test_a_folder_without_a_store_is_not_handed_over(orbitmq: Run, tmp_path: Path) -> None:
+    ran = orbitmq("store", "hand-over", tmp_path)
+    assert ran.code == 1
+    assert "no commit log" in ran.err
+    assert not list(tmp_path.iterdir())

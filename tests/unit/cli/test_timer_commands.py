@@ -265,7 +265,7 @@ def test_what_was_exported_is_imported(
     file.write_text(exported.out, encoding="utf-8")
 
     dry = orbitmq("timer", "import", file, "--dry-run", "-n", cluster.address, "--json")
-    assert json.loads(dry.out) == {"lines": 2, "sent": 0, "due_already": 0, "dry_run": True}
+    assert json.loads(dry.out) == {"lines": 2, "sent": 0, "recognised": 0, "due_already": 0, "dry_run": True}
     assert not cluster.fields_of(RequestCode.SEND_MESSAGE_V2)
 
     assert orbitmq("timer", "import", file, "-n", cluster.address).code == 0
@@ -280,6 +280,39 @@ def test_what_was_exported_is_imported(
     }  # fmt: skip
 
 
+def test_an_import_names_itself_by_what_is_in_it_and_counts_what_the_broker_had(
+    orbitmq: Run, cluster: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def had_the_second(command: Command) -> tuple[int, str | None, dict[str, str], bytes]:
+        fields = {"msgId": "OFFSET", "queueId": "0", "queueOffset": "7", "transactionId": "FIRST"}
+        return 0, None, fields | ({"orbitmqRepeat": "stored"} if bytes(command.body) == b"2" else {}), b""
+
+    def scopes() -> list[str]:
+        sent = [command for command in cluster.asked if command.code == RequestCode.SEND_MESSAGE_V2]
+        cluster.asked.clear()
+        return sorted({decode_properties(command.fields["i"])["ORBITMQ_SCOPE"] for command in sent})
+
+    cluster.answers[RequestCode.SEND_MESSAGE_V2] = had_the_second
+    lines = [
+        {"topic": "orders", "message_id": name, "deliver_ms": 1, "body": base64.b64encode(name.encode()).decode()}
+        for name in ("1", "2")
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    file = tmp_path / "timers.jsonl"
+    file.write_text(text, encoding="utf-8")
+    ran = orbitmq("timer", "import", file, "-n", cluster.address, "--json")
+    assert json.loads(ran.out) == {"lines": 2, "sent": 1, "recognised": 1, "due_already": 2, "dry_run": False}
+    (named,) = scopes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    orbitmq("timer", "import", "-n", cluster.address)
+    assert scopes() == [named], "the same lines, wherever they come from"
+    file.write_text(text.replace('"deliver_ms": 1', '"deliver_ms": 2'), encoding="utf-8")
+    orbitmq("timer", "import", file, "-n", cluster.address)
+    assert named not in scopes(), "another export"
+    orbitmq("timer", "import", file, "-n", cluster.address, "--scope", "mine")
+    assert scopes() == ["mine"]
+
+
 def test_a_wrong_line_ends_the_import_with_its_number(orbitmq: Run, cluster: ScriptedServer, tmp_path: Path) -> None:
     good = '{"topic":"orders","message_id":"1","deliver_ms":1,"body":"eA=="}\n'
     for wrong in ("{}", "no JSON", good.replace("eA==", "?").strip(), good.replace("body", "bodies").strip()):
@@ -288,7 +321,8 @@ def test_a_wrong_line_ends_the_import_with_its_number(orbitmq: Run, cluster: Scr
         ran = orbitmq("timer", "import", file, "-n", cluster.address, "--json")
         assert ran.code == 2
         assert "line 3 of" in ran.err
-        assert json.loads(ran.out) == {"lines": 1, "sent": 1, "due_already": 1, "dry_run": False}
+        assert json.loads(ran.out) == {"lines": 1, "sent": 1, "recognised": 0, "due_already": 1, "dry_run": False}
+        assert "--scope orbitmq-timer-import-" in ran.err
     assert orbitmq("timer", "import", tmp_path / "missing", "-n", cluster.address).code == 2
 
 
@@ -310,3 +344,21 @@ def test_a_send_that_fails_ends_the_import_with_its_account(
     ran = orbitmq("timer", "import", file, "-n", cluster.address, "--json")
     assert ran.code == 4
     assert json.loads(ran.out)["sent"] == 2
+    assert "line 2 of" in ran.err
+    assert "--scope orbitmq-timer-import-" in ran.err
+
+
+@pytest.mark.parametrize("wrong", [{"topic": ""}, {"tag": ""}, {"message_id": ""}, {"deliver_ms": 10**17}])
+def test_a_line_that_no_client_sends_is_named_with_the_scope_that_passes_over_the_others(
+    orbitmq: Run, cluster: ScriptedServer, tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    """Put right, the file would have another scope, and what stands before the line would be sent twice."""
+    file = tmp_path / "timers.jsonl"
+    good: dict[str, object] = {"topic": "orders", "deliver_ms": 1, "body": "eA=="}
+    lines = [good | {"message_id": "1"}, good | {"message_id": "2"} | wrong]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    ran = orbitmq("timer", "import", file, "-n", cluster.address, "--json")
+    assert ran.code == 2
+    assert json.loads(ran.out)["sent"] == 1
+    assert "line 2 of" in ran.err
+    assert "--scope orbitmq-timer-import-" in ran.err

@@ -23,6 +23,7 @@ from orbitmq.protocol.remoting.bodies import (
     ConsumerConnection,
     ConsumerIdList,
     HeartbeatData,
+    KVTable,
     LockBatchRequest,
     LockBatchResponse,
     MessageQueue,
@@ -141,7 +142,20 @@ class Server:
 
 
 class NameServer(Server):
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        super().__init__(cluster, address)
+        self.values: dict[str, dict[str, str]] = {}
+        """Namespace -> key -> value."""
+
     def handle(self, pipe: Pipe, command: Command) -> Command | None:
+        if command.code == RequestCode.PUT_KV_CONFIG:
+            self.values.setdefault(command.text("namespace"), {})[command.text("key")] = command.text("value")
+            return response(command, ResponseCode.SUCCESS)
+        if command.code == RequestCode.GET_KVLIST_BY_NAMESPACE:
+            table = self.values.get(command.text("namespace"))
+            if table is None:
+                return response(command, ResponseCode.QUERY_NOT_FOUND, "no such namespace")
+            return response(command, ResponseCode.SUCCESS, body=KVTable(table).encode())
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             route = self.cluster.route(command.text("topic"))
             if route is None:

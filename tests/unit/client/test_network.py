@@ -177,6 +177,47 @@ def test_unknown_topics_fall_back_to_the_template_for_sending_only(run: Run, clu
     run(test)
 
 
+def test_who_consumes_never_gets_the_guess_that_sends_go_by(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        changed: list[str] = []
+        found = routes(cluster, changed)
+        guess = await found.for_sending("new", 4)
+        assert found.known_for_sending("new") is guess
+        assert found.master("b-a", "new") == "b-a:10911"
+        assert found.known("new") is None
+        assert found.topic_on("b-a") is None
+        assert await found.find("new") is None
+        with pytest.raises(RouteNotFoundError, match="know no topic 'new'"):
+            await found.get("new")
+        found.created("new")
+        found.created("new")
+        assert changed == ["new"], "those who wait for the topic ask again, once"
+        cluster.add_topic("new", queues=8)
+        real = await found.get("new")
+        assert len(real.subscribe_queues) == 8
+        assert found.known_for_sending("new") is real
+        assert changed == ["new", "new"]
+        found.created("new")
+        assert len(changed) == 2
+
+    run(test)
+
+
+def test_a_guess_ends_with_the_refresh_that_finds_the_topic(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        changed: list[str] = []
+        found = routes(cluster, changed)
+        guess = await found.for_sending("new", 4)
+        await found.refresh_all()
+        assert found.known_for_sending("new") is guess
+        cluster.add_topic("new", queues=8)
+        await found.refresh_all()
+        assert len(found.known("new").publish_queues) == 8
+        assert changed == ["new"]
+
+    run(test)
+
+
 def test_a_refresh_reports_changes_and_keeps_what_it_cannot_learn(run: Run, cluster: Cluster) -> None:
     async def test() -> None:
         changed: list[str] = []

@@ -27,6 +27,7 @@ class Keeper:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.kept: dict[str, wire.RecurringDefinition] = {}
+        self.generations: dict[str, int] = {}
         for code, answer in (
             (RequestCode.PUT_RECURRING, self.put),
             (RequestCode.GET_RECURRING, self.get),
@@ -61,7 +62,7 @@ class Keeper:
         return self.answer(command, wire.RecurringAnswer(wire.RecurringOutcome.DELETED))
 
     def view(self, asked: wire.RecurringDefinition) -> wire.RecurringView:
-        return wire.RecurringView(definition=asked, next_ms=7)
+        return wire.RecurringView(definition=asked, generation=self.generations.get(asked.name, 0), next_ms=7)
 
     def answer(self, command: Command, body: wire.RecurringPage | wire.RecurringAnswer) -> Command:
         return response(command, ResponseCode.SUCCESS, fields={}, body=body.encode())
@@ -72,14 +73,15 @@ def as_rocketmq(broker: Broker) -> None:
         broker.script(code, *[int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)] * 20)
 
 
-def brokers_of(cluster: Cluster) -> None:
-    """Let the name server tell them."""
+def brokers_of(cluster: Cluster, brokers: dict[str, Broker] | None = None) -> None:
+    """Let the name server tell them: all, or these."""
+    brokers = cluster.brokers if brokers is None else brokers
     info = ClusterInfo(
         broker_addr_table={
             name: BrokerData(broker_name=name, cluster="c", broker_addrs={0: broker.address})
-            for name, broker in cluster.brokers.items()
+            for name, broker in brokers.items()
         },
-        cluster_addr_table={"c": list(cluster.brokers)},
+        cluster_addr_table={"c": list(brokers)},
     )
     cluster.name_server.script(
         RequestCode.GET_BROKER_CLUSTER_INFO,
@@ -170,16 +172,109 @@ def test_nothing_is_created_while_a_broker_leaves_open_whether_it_has_the_name(
     assert not any("new" in keeper.kept for keeper in three.values())
 
 
-def test_a_name_that_is_kept_twice_is_told(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:
-    for name in ("b-a", "b-c"):
+def twins(three: dict[str, Keeper]) -> None:
+    """A message that `b-a` and `b-c` keep, the one of `b-c` defined later."""
+    for generation, name in enumerate(("b-a", "b-c"), 1):
         three[name].kept["n"] = wire.RecurringDefinition(name="n", topic="T")
+        three[name].generations["n"] = generation
+
+
+def test_twins_are_shown_and_merged(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:
+    twins(three)
+    three["b-b"].kept["alone"] = wire.RecurringDefinition(name="alone", topic="T")
 
     async def test() -> None:
         async with client(cluster) as mq:
-            with pytest.raises(ClientError, match="several brokers: b-a, b-c"):
-                await mq.recurring.pause("n")
+            listed = [(each.name, each.broker_name, each.twins) async for each in mq.recurring.list()]
+            assert listed == [("n", "b-a", ("b-c",)), ("alone", "b-b", ()), ("n", "b-c", ("b-a",))]
+            found = await mq.recurring.get("n")
+            assert found is not None
+            assert found.twins == ("b-c",)
+            with pytest.raises(ClientError, match="several brokers: b-a, b-c") as refused:
+                await mq.recurring.put("n", "T", b"x", every=MINUTE)
+            assert "orbitmq recurring merge n" in str(refused.value)
+            with pytest.raises(NotFoundError, match="broker 'b-b' keeps no recurring message 'n'"):
+                await mq.recurring.merge("n", keep="b-b")
+            assert (await mq.recurring.merge("n")).broker_name == "b-c"
+            assert (await mq.recurring.merge("n")).broker_name == "b-c", "one stays as it is"
+            with pytest.raises(NotFoundError):
+                await mq.recurring.merge("nobody")
 
     run(test)
+    assert ["n" in three[name].kept for name in ("b-a", "b-b", "b-c")] == [False, False, True]
+
+
+def test_the_broker_whose_twin_stays_may_be_named(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:
+    twins(three)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            assert (await mq.recurring.merge("n", keep="b-a")).broker_name == "b-a"
+
+    run(test)
+    assert "n" not in three["b-c"].kept
+
+
+def test_pausing_and_deleting_mean_all_twins(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:
+    twins(three)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            assert (await mq.recurring.pause("n")).outcome is wire.RecurringOutcome.PAUSED
+            assert (await mq.recurring.delete("n")).outcome is wire.RecurringOutcome.DELETED
+
+    run(test)
+    for name in ("b-a", "b-c"):
+        assert len(three[name].broker.requests(RequestCode.SET_RECURRING_STATE)) == 1
+        assert not three[name].kept
+
+
+def test_a_definition_is_not_made_elsewhere_while_its_broker_is_away(
+    run: Run, cluster: Cluster, three: dict[str, Keeper]
+) -> None:
+    name = "n0"
+    home = chosen_broker(name, three)
+    staying = {kept: broker for kept, broker in cluster.brokers.items() if kept != home}
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            await mq.recurring.put(name, "T", b"x", every=MINUTE)
+            cluster.name_server.forget_script(RequestCode.GET_BROKER_CLUSTER_INFO)
+            brokers_of(cluster, staying)  # it stopped, and the name server forgot it
+            for call in (
+                lambda: mq.recurring.put(name, "T", b"x", every=MINUTE),
+                lambda: mq.recurring.put("another", "T", b"x", every=MINUTE),
+                lambda: mq.recurring.get(name),
+                lambda: mq.recurring.next_runs(name),
+                lambda: mq.recurring.pause(name),
+                lambda: mq.recurring.resume(name),
+                lambda: mq.recurring.delete(name),
+                lambda: mq.recurring.merge(name),
+            ):
+                with pytest.raises(
+                    ClientError, match=f"broker {home}, which keeps recurring messages, is not registered"
+                ) as no:
+                    await call()
+                assert f"orbitmq nameserver kv delete ORBITMQ_RECURRING_BROKERS {home}" in str(no.value)
+            assert [each async for each in mq.recurring.list()] == []
+            assert await mq.recurring.brokers_away() == [home]
+            cluster.name_server.values["ORBITMQ_RECURRING_BROKERS"].clear()  # gone for good, somebody says
+            change = await mq.recurring.put(name, "T", b"x", every=MINUTE)
+            assert change.recurring is not None
+            assert change.recurring.broker_name == chosen_broker(name, staying)
+
+    run(test)
+
+
+def test_a_keeper_is_remembered_once(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:
+    async def test() -> None:
+        async with client(cluster) as mq:
+            for _ in range(3):
+                await mq.recurring.put("n", "T", b"x", every=MINUTE)
+
+    run(test)
+    assert len(cluster.name_server.requests(RequestCode.PUT_KV_CONFIG)) == 1
+    assert cluster.name_server.values == {"ORBITMQ_RECURRING_BROKERS": {chosen_broker("n", three): "1"}}
 
 
 def test_a_keeper_without_the_topic_is_told(run: Run, cluster: Cluster, three: dict[str, Keeper]) -> None:

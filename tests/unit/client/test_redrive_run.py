@@ -14,10 +14,12 @@ from orbitmq.client._async.client import Client
 from orbitmq.client.redrive import ORIGIN_PROPERTY, PROGRESS_GROUP, DeadLetters, RedriveResult, progress_group
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ClientError, ConfigurationError, NotFoundError
+from orbitmq.protocol.ids import encode_offset_id
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.remoting.bodies import BrokerData, ClusterInfo
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS
 from orbitmq.protocol.remoting.frame import Command, response
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
@@ -159,7 +161,7 @@ def test_all_may_go_to_another_topic(run: Run, cluster: Cluster, broker: Broker)
     cluster.add_topic("elsewhere", queues=1)
     assert redrive(run, cluster, to_topic="elsewhere").topics == {"elsewhere": 5}
     assert len(bodies(broker, "elsewhere")) == 5
-    assert broker.offsets[progress_group(None, "elsewhere"), DLQ, 0] == 5
+    assert broker.offsets[progress_group(DeadLetters(), "elsewhere"), DLQ, 0] == 5
     assert redrive(run, cluster).redriven == 5
     assert len(arrived(broker)) == 5  # what went elsewhere is no repeat
 
@@ -176,6 +178,24 @@ def test_one_group_alone_gets_them_through_its_retry_topic(run: Run, cluster: Cl
     broker.offsets.clear()
     assert redrive(run, cluster, only_group=True).redriven == 5
     assert len(arrived(broker, "%RETRY%g")) == 5  # the broker knew them
+
+
+def test_a_letter_that_comes_back_is_refused_and_ends_the_run(run: Run, cluster: Cluster, broker: Broker) -> None:
+    """A broker makes dead letters of whatever is sent to the retry topic of a group that consumes in order."""
+    cluster.add_topic("%RETRY%g", queues=1)
+
+    def as_dead_letter(command: Command) -> Command:
+        command.fields[SEND_V1_FIELDS["topic"]] = DLQ
+        answer, record = broker.store_message(command), broker.queues[DLQ, 0][-1]
+        answer.fields["msgId"] = encode_offset_id(record.store_host, record.physical_offset)
+        return answer
+
+    broker.script(SEND, *[as_dead_letter] * 20)
+    result = redrive(run, cluster, only_group=True)
+    assert (result.redriven, result.refused, result.looked_at, result.complete) == (0, 1, 1, False)
+    assert "consumes in order" in result.refusals[0].why
+    assert "offset 5" in result.refusals[0].why
+    assert len(broker.queues[DLQ, 0]) == 6, "one letter more, not as many again"
 
 
 def test_a_group_without_a_retry_topic_is_told_before_anything_is_sent(

@@ -24,10 +24,12 @@ from orbitmq.errors import (
     SendFailedError,
     StaleEpochError,
 )
+from orbitmq.limits.wire import PROPERTIES_ROOM_BYTES
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.send_answer import Repeat
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -185,6 +187,39 @@ def test_a_message_whose_answer_was_lost_is_stored_once(run: Run, two: Cluster) 
     run(test)
 
 
+def test_the_receipt_of_a_repeat_is_that_of_the_first_send(run: Run, cluster: Cluster) -> None:
+    async def test() -> None:
+        def repeated(command: Command) -> Command:
+            fields = {"msgId": "M", "queueId": "0", "queueOffset": "7", "transactionId": "FIRST", "recallHandle": "H"}
+            return response(command, 0, fields=fields | {"orbitmqRepeat": "recalled", "orbitmqDeliverMs": "1234"})
+
+        cluster.brokers["b-a"].script(SEND, repeated)
+        async with client(cluster) as mq:
+            receipt = await mq.send("T", b"x", once=Once("jobs", 1, "k"))
+            fresh = await mq.send("T", b"x", once=Once("jobs", 1, "k2"))
+        assert (receipt.message_id, receipt.repeat, receipt.deliver_ms) == ("FIRST", Repeat.RECALLED, 1234)
+        assert (fresh.repeat, fresh.deliver_ms) == (None, None)
+        assert fresh.message_id != "FIRST"
+
+    run(test)
+
+
+def test_what_may_be_stored_is_not_sent_again_without_its_key(run: Run, two: Cluster) -> None:
+    """The memory is full when the repeat comes: without its key it would be stored a second time."""
+
+    async def test() -> None:
+        for broker in two.brokers.values():
+            broker.script(SEND, broker.store_without_answer, ResponseCode.IDEMPOTENCE_FULL)
+        async with client(two, ProducerOptions(attempt_timeout_ms=500)) as mq:
+            with pytest.raises(SendFailedError) as failed:
+                await mq.send("T", b"x")
+        assert failed.value.maybe_stored
+        assert len({once_of(command) for command in asked(two)}) == 1
+        assert sum(len(queue) for broker in two.brokers.values() for queue in broker.queues.values()) == 1
+
+    run(test)
+
+
 def test_a_batch_whose_answer_was_lost_is_stored_once(run: Run, two: Cluster) -> None:
     async def test() -> None:
         for broker in two.brokers.values():
@@ -203,7 +238,7 @@ def test_properties_that_leave_no_room_travel_without_safe_repeats(run: Run, clu
         async with client(cluster) as mq:
             bare = (await mq.send("T", b"x", properties={"p": filler}), asked(cluster)[0].text("i"))[1]
             scope = len(bare.encode()) - len(bare.partition("ORBITMQ_SCOPE")[0].encode())
-            free = 32_767 - (len(bare.encode()) - scope) + len(filler.encode())
+            free = 32_767 - PROPERTIES_ROOM_BYTES - (len(bare.encode()) - scope) + len(filler.encode())
             for spare, recognised in ((scope, True), (scope - 3, False), (0, False)):
                 await mq.send("T", b"x", properties={"p": filler * ((free - spare) // len(filler.encode()))})
                 sent = asked(cluster)[-1]
@@ -325,7 +360,7 @@ def test_a_broker_without_memory_still_gets_ordered_messages(run: Run, cluster: 
 # --- once -----------------------------------------------------------------------------------------------------------
 
 
-def test_once_travels_with_the_message_and_fixes_its_queue(run: Run, two: Cluster) -> None:
+def test_idempotence_travels_with_the_message_and_fixes_its_queue(run: Run, two: Cluster) -> None:
     async def test() -> None:
         once = Once("job", 3, "row-1")
         async with client(two) as mq:
@@ -379,7 +414,7 @@ def test_a_busy_broker_is_asked_again_for_a_message_that_belongs_to_it(run: Run,
 @pytest.mark.parametrize(
     "values", [("", 1, "k"), ("~x", 1, "k"), ("s", -1, "k"), ("s", 2**63, "k"), ("s", 1, " "), ("s", 1, "a\x02b")]
 )
-def test_once_is_checked_when_it_is_made(values: tuple[str, int, str]) -> None:
+def test_idempotence_is_checked_when_it_is_made(values: tuple[str, int, str]) -> None:
     with pytest.raises(MessageIllegalError):
         Once(*values)
 

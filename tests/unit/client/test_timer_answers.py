@@ -6,6 +6,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from orbitmq.client.timers import (
@@ -96,8 +97,16 @@ def test_the_only_match_speaks_for_itself() -> None:
     ],
 )
 def test_of_several_what_holds_for_one_of_them(verdicts: list[str], expected: TimerVerdict) -> None:
-    several = outcome([TimerMatch(TimerVerdict(verdict), VIEW) for verdict in verdicts])
+    views = [msgspec.structs.replace(VIEW, message_id=f"ID{number}") for number in range(2)]
+    several = outcome([TimerMatch(TimerVerdict(verdict), view) for verdict, view in zip(verdicts, views, strict=True)])
     assert (several.verdict, len(several.matches), several.timer) == (expected, 2, None)
+
+
+@pytest.mark.parametrize("left", ["already_delivered", "too_late"])
+def test_of_several_copies_the_one_that_has_left_speaks_for_the_message(left: str) -> None:
+    copies = [TimerMatch(TimerVerdict(verdict), VIEW) for verdict in ("recalled", left)]
+    assert outcome(copies, 1).verdict is TimerVerdict(left)
+    assert outcome([*copies[:1], TimerMatch(TimerVerdict.RECALLED, VIEW)], 2).verdict is TimerVerdict.RECALLED
 
 
 def test_every_verdict_of_a_broker_has_its_word() -> None:

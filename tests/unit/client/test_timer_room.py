@@ -44,6 +44,7 @@ class Wheel:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.has_topic = True
         self.pending: dict[str, wire.TimerView] = {}
         self.delivered: dict[str, wire.TimerView] = {}
         self.asked: list[RequestCode] = []
@@ -64,6 +65,8 @@ class Wheel:
 
     def answer(self, command: Command) -> Command:
         self.asked.append(RequestCode(command.code))
+        if not self.has_topic:
+            return response(command, ResponseCode.TOPIC_NOT_EXIST, "no such topic", fields={})
         body = self._body(command)
         return response(command, ResponseCode.SUCCESS, fields={}, body=body.encode())
 
@@ -304,6 +307,27 @@ def test_by_key_several_are_recalled_only_with_all(run: Run, cluster: Cluster, t
     assert not second.pending
 
 
+def test_copies_that_a_retry_stored_at_two_brokers_are_one_message(
+    run: Run, cluster: Cluster, two: tuple[Wheel, Wheel]
+) -> None:
+    for wheel in two:
+        wheel.add("ID", DUE_MS)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            assert (await mq.timers.get(topic="T", message_id="ID")) is not None
+            done = await mq.timers.recall(topic="T", message_id="ID")
+            assert (done.verdict, done.changed_count) == (TimerVerdict.RECALLED, 2)
+            two[0].add("ID", DUE_MS)
+            two[1].delivered["ID"] = wire.TimerView(topic="T", message_id="ID", delivered_ms=7)
+            done = await mq.timers.recall(topic="T", message_id="ID")
+            assert (done.verdict, done.changed_count) == (TimerVerdict.ALREADY_DELIVERED, 1)
+
+    run(test)
+    assert not two[0].pending
+    assert not two[1].pending
+
+
 def test_by_message_id_the_broker_is_found(run: Run, cluster: Cluster, two: tuple[Wheel, Wheel]) -> None:
     first, second = two
     second.add("ID", DUE_MS)
@@ -397,8 +421,8 @@ def test_both_tiers_are_one_list(run: Run, cluster: Cluster, broker: Broker, whe
     run(test)
 
 
-def test_without_a_topic_all_masters_are_asked(run: Run, cluster: Cluster, wheel: Wheel) -> None:
-    wheel.add("ID", DUE_MS)
+def tell_masters(cluster: Cluster, wheel: Wheel) -> None:
+    """The name server names the broker, whatever its topics."""
     info = ClusterInfo.decode(
         b'{"brokerAddrTable":{"b-a":{"brokerName":"b-a","cluster":"c","brokerAddrs":{"0":"%b"}}},"clusterAddrTable":{"c":["b-a"]}}'
         % wheel.broker.address.encode()
@@ -409,9 +433,25 @@ def test_without_a_topic_all_masters_are_asked(run: Run, cluster: Cluster, wheel
 
     cluster.name_server.script(RequestCode.GET_BROKER_CLUSTER_INFO, clusters)
 
+
+def test_without_a_topic_all_masters_are_asked(run: Run, cluster: Cluster, wheel: Wheel) -> None:
+    wheel.add("ID", DUE_MS)
+    tell_masters(cluster, wheel)
+
     async def test() -> None:
         async with client(cluster) as mq:
             assert [timer.message_id async for timer in mq.timers.list()] == ["ID"]
+
+    run(test)
+
+
+def test_what_waits_for_a_deleted_topic_is_asked_of_all_masters(run: Run, cluster: Cluster, wheel: Wheel) -> None:
+    wheel.add("ID", DUE_MS, topic="U")
+    tell_masters(cluster, wheel)
+
+    async def test() -> None:
+        async with client(cluster) as mq:
+            assert (await mq.timers.status(topic="U", message_id="ID")).verdict is TimerVerdict.PENDING
 
     run(test)
 
@@ -479,6 +519,8 @@ def test_a_broker_that_is_gone_is_named(run: Run, cluster: Cluster, broker: Brok
             gone = base64.urlsafe_b64encode(b"v1 T gone 1 ID").decode()
             with pytest.raises(ClientError, match="broker gone"):
                 await mq.timers.recall(gone)
+            tell_masters(cluster, wheel)
+            wheel.has_topic = False
             with pytest.raises(ClientError, match="no topic 'U'"):
                 await mq.timers.recall(topic="U", key="k")
 

@@ -39,6 +39,9 @@ class ListPeer:
     def send(self, command: Command) -> None:
         self.sent.append(command)
 
+    def when_writable(self, call: Callable[[], None]) -> None:
+        raise AssertionError("this connection always is")
+
     def send_parts(self, command: Command, parts: Sequence[Buffer]) -> None:
         raise AssertionError("name servers send no gathered bodies")
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import Call, RecordingFiles
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import PortTakenError, StoreDamagedError, StoreError, StoreLockedError
@@ -19,7 +20,6 @@ from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
-from orbitmq.testing.faults import Call, RecordingFiles
 
 SMALL = ("mappedFileSizeCommitLog=1048576", "maxIndexNum=2000", "maxHashSlotNum=500")
 

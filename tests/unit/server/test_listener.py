@@ -7,6 +7,7 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 
 import pytest
 import uvloop
@@ -16,6 +17,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.server import listener
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, ListenerLimits
 from orbitmq.server.turn import Turn, Wakeups
 
@@ -106,7 +108,8 @@ class Rig:
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self.handler.changed.clear()
-            await self.handler.changed.wait()
+            with suppress(TimeoutError):  # what a connection does with its output is no event of the handler
+                await asyncio.wait_for(self.handler.changed.wait(), 0.05)
 
 
 class Raw:
@@ -274,6 +277,25 @@ def test_partial_frames_are_bounded_together(run: Run, caplog: pytest.LogCapture
     run(test)
 
 
+def test_requests_of_a_client_that_takes_no_answers_count_by_the_memory_they_take(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Packed, a field takes about what it takes on the wire."""
+
+    async def test() -> None:
+        async with Rig(ListenerLimits(held_bytes_max=30_000, write_high_water_bytes=1_000)) as rig:
+            raw = await rig.connect()
+            small = encode(request(ECHO, {f"{number:x}": "" for number in range(500)}, opaque=2))
+            assert len(small) < 6_000
+            raw.writer.write(encode(request(ECHO, opaque=1, body=bytes(2_000))) + small * 16)
+            assert await raw.ended()
+            await rig.until(lambda: len(rig.handler.closed) == 1)
+            assert rig.listener.traffic.slow_cut == 1
+            assert rig.listener.traffic.held_bytes == 0
+
+    run(test)
+
+
 def test_closing_writes_what_is_queued_first(run: Run) -> None:
     async def test() -> None:
         async with Rig() as rig:
@@ -359,6 +381,32 @@ def test_slow_reader_is_not_read_and_nobody_else_waits(run: Run) -> None:
             got = [(await slow.read()).opaque for _ in range(count)]
             assert got == list(range(1, count + 1))
             assert rig.listener.traffic.unanswered == 0
+
+    run(test)
+
+
+def test_what_waits_for_readers_that_do_not_read_is_bounded_for_all(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "UNSENT_BYTES_MAX", 2_000_000)
+    body_bytes, connections = 50_000, 12
+
+    async def test() -> None:
+        async with Rig() as rig:
+            quick = await rig.connect()
+            await quick.call(request(ECHO, opaque=1))
+            readers = [await rig.connect() for _ in range(connections)]
+            for slow in readers:
+                slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                slow.writer.write(
+                    b"".join(encode(request(ECHO, body=bytes(body_bytes), opaque=n)) for n in range(1, 301))
+                )
+            traffic = rig.listener.traffic
+            await rig.until(lambda: sum(peer._unsent_bytes > 0 for peer in rig.listener.peers) == connections)
+            assert traffic.unsent_bytes <= 2_000_000 + connections * 2 * body_bytes
+            assert len((await quick.call(request(ECHO, body=bytes(body_bytes), opaque=2))).body) == body_bytes
+            for peer in list(rig.listener.peers):
+                peer.cut()
+            await rig.until(lambda: not rig.listener.peers)
+            assert traffic.unsent_bytes == 0
 
     run(test)
 

@@ -11,9 +11,10 @@ import pytest
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
-from orbitmq.limits.server import OUTBOUND_PAUSE_FIRST_MS
+from orbitmq.limits.server import FILES_MIN, OUTBOUND_PAUSE_FIRST_MS
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
+from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.outbound import Notices, Outbound, split_address
 
 Behave = Callable[[Command, asyncio.StreamWriter], Awaitable[None]]
@@ -166,7 +167,7 @@ async def test_oneway_and_requests_of_the_other_side() -> None:
 
 
 async def test_notices_are_sent_or_dropped_but_never_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    notices = Notices(ManualClock())
+    notices = Notices(ManualClock(), ConnectionRoom(10_000))
     async with Peer(silence) as peer:
         notices.post(peer.address, request(905, oneway=True))
         assert (await peer.got.get()).code == 905
@@ -178,6 +179,25 @@ async def test_notices_are_sent_or_dropped_but_never_waited_for(caplog: pytest.L
             await asyncio.wait(notices._tasks)
         assert notices.dropped == 4
         assert len(caplog.records) == 2
+        await notices.close()
+
+
+async def test_connections_for_notices_count_among_all_and_the_oldest_goes() -> None:
+    room = ConnectionRoom(FILES_MIN + 2)
+    assert room.take()
+    notices = Notices(ManualClock(), room)
+    async with Peer(silence) as first, Peer(silence) as second:
+        for peer in (first, second, first):
+            notices.post(peer.address, request(905, oneway=True))
+            assert (await peer.got.get()).code == 905
+            assert room.open_count == 2
+        assert first.connections == 2
+        await notices.close()
+        assert room.open_count == 1
+        assert room.take()
+        notices.post(second.address, request(905, oneway=True))
+        await asyncio.wait(notices._tasks)
+        assert notices.dropped == 1
         await notices.close()
 
 

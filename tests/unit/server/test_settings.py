@@ -290,6 +290,22 @@ def test_a_list_of_log_directories_is_refused_and_not_taken_for_one_name(tmp_pat
         load(tmp_path, None, "storePathCommitLog=/one,/two")
 
 
+def test_a_log_that_a_file_names_is_not_taken_beside_a_data_directory_that_it_does_not(tmp_path: Path) -> None:
+    """Two brokers that share the file and differ in --data would write one log."""
+    foreign, own = f"storePathCommitLog={tmp_path}/log", f"storePathCommitLog={tmp_path}/data/log"
+    given = Overrides(data=tmp_path / "data")
+    with pytest.raises(
+        ConfigurationError, match=r"line 1: storePathCommitLog = .* outside of the data directory .*/data"
+    ):
+        load(tmp_path, foreign, overrides=given)
+    with pytest.raises(ConfigurationError, match="environment variable"):
+        load(tmp_path, None, overrides=given, environment={"ORBITMQ_STORE_PATH_COMMIT_LOG": f"{tmp_path}/log"})
+    assert load(tmp_path, own, overrides=given).store.store_path_commit_log == tmp_path / "data" / "log"
+    assert load(tmp_path, None, foreign, overrides=given).store.store_path_commit_log == tmp_path / "log"
+    both = load(tmp_path, f"storePathRootDir={tmp_path}/data\n{foreign}", overrides=Overrides())
+    assert both.data == tmp_path / "data"
+
+
 def test_watermarks_in_the_wrong_order(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is above"):
         load(tmp_path, None, "writeBufferHighWaterMark=10", "writeBufferLowWaterMark=20")

@@ -24,7 +24,7 @@ from orbitmq.server.keys import (
     shared_keys,
 )
 from orbitmq.server.runtime_settings import present_value
-from orbitmq.server.settings import ListenerSettings, ServerSettings, WatchSettings
+from orbitmq.server.settings import ListenerSettings, Overrides, Role, ServerSettings, WatchSettings, load_settings
 from orbitmq.server.values import parse, to_text
 from orbitmq.store.settings import StoreSettings
 
@@ -94,6 +94,25 @@ def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> 
     keys = [*broker_keys(), *nameserver_keys()]
     with_key = {key.field.partition(".")[2] for key in keys if key.field.startswith(section + ".")}
     assert set(settings.__struct_fields__) - elsewhere == with_key
+
+
+NEWER = [key for key in broker_keys() if key.since]
+
+
+def test_a_broker_conf_of_a_later_release_starts_with_its_harmless_values(tmp_path: Path) -> None:
+    """Every key that 5.4 and 5.5 brought, those that ask for something unbuilt at their defaults."""
+    assert {key.since for key in NEWER} == {"5.4", "5.5"}
+    assert len(NEWER) > 80
+    file = tmp_path / "broker.conf"
+    file.write_text("".join(f"{key.key} = {key.accepts[0] if key.accepts else 1}\n" for key in NEWER))
+    settings = load_settings(roles=[Role.BROKER], config=file, overrides=Overrides(data=tmp_path / "data"))
+    assert len(settings.warnings) == sum(key.status is KeyStatus.NO_EFFECT for key in NEWER)
+
+
+@pytest.mark.parametrize("key", ["timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable"])
+def test_engines_of_later_releases_stop_the_start(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigurationError, match="RocksDB is not used"):
+        load_settings(roles=[Role.BROKER], flags=[f"{key}=true"], overrides=Overrides(data=tmp_path))
 
 
 def test_no_two_keys_share_an_environment_variable() -> None:

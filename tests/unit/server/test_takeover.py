@@ -1,55 +1,153 @@
-"""Stores of RocketMQ with transactions that cannot be finished yet: counted, and refused."""
+"""Stores of RocketMQ with what cannot be carried on here: each fact is found, counted, and refused with a remedy."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from tests.worlds.little_store import LittleStore
+from typer.testing import CliRunner
 
+from orbitmq.cli.doctor_checks import Level, take_over
+from orbitmq.cli.stores import app
 from orbitmq.errors import ConfigurationError
-from orbitmq.protocol.names import HALF_TOPIC
-from orbitmq.server.takeover import refuse_unfinished, undecided_halves
+from orbitmq.protocol.names import HALF_TOPIC, REVIVE_TOPIC_PREFIX
+from orbitmq.server.takeover import FILE_RULES, QUEUE_RULES, facts_in_files, facts_in_queues, facts_of, refuse
 from orbitmq.store.files import OsFiles
 
 FILES = OsFiles()
+REVIVE = REVIVE_TOPIC_PREFIX + "DefaultCluster"
 
 
-class Queue:
-    def __init__(self, min_offset: int, max_offset: int) -> None:
-        self.min_offset = min_offset
-        self.max_offset = max_offset
+class Queue(NamedTuple):
+    """As much of a consume queue as is asked."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
 
 
-class Queues:
-    """As much of the consume queues as is asked."""
-
-    def __init__(self, **queues: Queue) -> None:
-        self._queues = queues
-
-    def get(self, topic: str, queue_id: int) -> Queue | None:
-        assert queue_id == 0
-        return self._queues.get(topic)
+def write(root: Path, name: str, content: object = "x") -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def queues(**found: Queue) -> Any:
-    return Queues(**found)
+UNITS = "00000000000000000000"
+FOUND: list[tuple[str, Callable[[Path], Any], str]] = [
+    (
+        "extended units",
+        lambda root: [write(root, f"consumequeue_ext/T/{queue}/{UNITS}") for queue in range(3)],
+        "3 queues with extended consume queue units",
+    ),
+    (
+        "inner batches",
+        lambda root: write(root, f"batchconsumequeue/B/0/{UNITS}"),
+        "1 queues of batches stored as one record each",
+    ),
+    (
+        "configuration in RocksDB",
+        lambda root: [
+            write(root, f"config/{name}/CURRENT") for name in ("topics", "subscriptionGroups", "consumerOffsets")
+        ],
+        r"3 RocksDB databases \(config/consumerOffsets, config/subscriptionGroups, config/topics\)",
+    ),
+    ("one database for all", lambda root: write(root, "config/rdb/CURRENT"), r"1 RocksDB databases \(config/rdb\)"),
+    ("queues in RocksDB", lambda root: write(root, "consumequeue/CURRENT"), r"1 RocksDB databases \(consumequeue\)"),
+    (
+        "an engine of a later release",
+        lambda root: write(root, "rocksdbstore/CURRENT"),
+        r"RocksDB databases \(rocksdbstore\)",
+    ),
+    ("POP by keys", lambda root: write(root, "kvStore/000004.log"), "kvStore with 1 files"),
+    (
+        "static topics",
+        lambda root: write(root, "config/topicQueueMapping.json", {"topicQueueMappingDetailMap": {"T": {}, "U": {}}}),
+        "2 static topics",
+    ),
+    ("DLedger", lambda root: write(root, "dledger-n0/data/0"), r"1 DLedger logs \(dledger-n0\)"),
+    (
+        "checkpoints among timers",
+        lambda root: write(
+            root,
+            "config/timermetrics",
+            {
+                "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1},
+                "timingCount": {REVIVE: {"count": 4, "timeStamp": 1}, "T": {"count": 9, "timeStamp": 1}},
+            },
+        ),
+        "4 checkpoints of POP among its timers",
+    ),
+    ("far table", lambda root: write(root, "orbitmq.far-table"), "the catalog of a cluster's far table"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), [row[1:] for row in FOUND], ids=[row[0] for row in FOUND])
+def test_a_store_with_it_is_refused_with_what_how_much_and_the_remedy(
+    tmp_path: Path, make: Callable[[Path], Any], says: str
+) -> None:
+    make(tmp_path)
+    facts = facts_in_files(tmp_path, FILES)
+    assert len(facts) == 1 or says.startswith("kvStore")
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        refuse(tmp_path, facts)
+    assert caught.value.remedy
+    assert any(result.level is Level.FAIL and result.remedy for result in take_over(tmp_path))
 
 
 def test_an_ordinary_store_is_taken_over(tmp_path: Path) -> None:
-    refuse_unfinished(tmp_path, FILES, queues())
+    for name in ("consumequeue_ext", "batchconsumequeue/T/0", "kvStore", "config/topics", "timerlog"):
+        (tmp_path / name).mkdir(parents=True)
+    write(tmp_path, "config/topicQueueMapping.json", {"topicQueueMappingDetailMap": {}})
+    store = LittleStore(tmp_path)
+    store.send()
+    store.close()
+    assert facts_of(tmp_path, FILES) == []
+    assert take_over(tmp_path) == []
+    refuse(tmp_path, [])
 
 
-@pytest.mark.parametrize(("table", "expected"), [(None, 6), ({}, 6), ({"0": 4}, 2), ({"0": 6}, 0), ({"0": 99}, 0)])
-def test_halves_that_nobody_has_decided(tmp_path: Path, table: dict[str, int] | None, expected: int) -> None:
-    import json
-
+@pytest.mark.parametrize("table", [None, {}, {"0": 4}, {"0": 6}, {"0": 99}])
+@pytest.mark.parametrize(
+    ("topic", "group", "says"),
+    [
+        (HALF_TOPIC, "CID_RMQ_SYS_TRANS", "undecided transactions"),
+        (REVIVE, "CID_RMQ_SYS_REVIVE_GROUP", "checkpoints of POP in its revive topic"),
+    ],
+)
+def test_what_rocketmq_has_not_worked_off(
+    tmp_path: Path, table: dict[str, int] | None, topic: str, group: str, says: str
+) -> None:
     if table is not None:
-        (tmp_path / "config").mkdir()
-        offsets = {"offsetTable": {f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS": table}}
-        (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
-    found = queues(**{HALF_TOPIC: Queue(0, 6)})
-    assert undecided_halves(tmp_path, FILES, found) == expected
-    if expected:
-        with pytest.raises(ConfigurationError, match=f"up to {expected} undecided transactions"):
-            refuse_unfinished(tmp_path, FILES, found)
+        write(tmp_path, "config/consumerOffset.json", {"offsetTable": {f"{topic}@{group}": table}})
+    expected = max(6 - (table or {}).get("0", 0), 0)
+    facts = facts_in_queues(tmp_path, FILES, [Queue(topic, 0, 0, 6), Queue("Other", 0, 0, 3)])
+    assert [fact.found.startswith(f"up to {expected} {says}") for fact in facts] == ([True] if expected else [])
+
+
+def test_store_check_names_what_a_start_would_refuse_and_the_store_is_sound(tmp_path: Path) -> None:
+    store = LittleStore(tmp_path)
+    store.send(HALF_TOPIC)
+    store.close()
+    write(tmp_path, f"consumequeue_ext/T/0/{UNITS}")
+    shown = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert "1 queues with extended consume queue units" in text
+    assert "up to 1 undecided transactions" in text
+
+
+@pytest.mark.parametrize("content", ["[1]", "null", '{"offsetTable":null}', "{", ""])
+def test_a_table_that_is_none_holds_nothing(tmp_path: Path, content: str) -> None:
+    for name in ("topicQueueMapping", "consumerOffset"):
+        write(tmp_path, f"config/{name}.json", content)
+    assert facts_in_files(tmp_path, FILES) == []
+    assert facts_in_queues(tmp_path, FILES, [Queue(HALF_TOPIC, 0, 0, 0)]) == []
+
+
+def test_every_rule_has_its_row() -> None:
+    assert len(FILE_RULES) + len(QUEUE_RULES) == 10

@@ -205,7 +205,7 @@ async def test_a_disk_that_hangs_hides_ages_and_nothing_else(
         monkeypatch.setattr(type(store), "warm_from", property(lambda self: store.log.written_end))
         jobs: list[Any] = []
         with monkeypatch.context() as hanging:
-            hanging.setattr(store, "run_blocking", lambda job, done: jobs.append((job, done)))
+            hanging.setattr(store, "read_elsewhere", lambda job, done: jobs.append((job, done)))
             for _ in range(3):
                 found = await values(process)
                 assert found["orbitmq_store_writable"] == 1

@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from tests.worlds.little_store import LittleStore
 
-from orbitmq.broker.broker import Broker
+from orbitmq.broker.broker import Broker, make_broker
 from orbitmq.broker.clients import Identity
+from orbitmq.broker.core import Facilities
+from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.histogram import Buckets
 from orbitmq.protocol.ids import pack_host
@@ -25,7 +28,6 @@ from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.metric import Family, Value
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
-from orbitmq.testing.little_store import LittleStore
 
 
 class Watched(NamedTuple):
@@ -46,15 +48,13 @@ class Nobody:
 
 def made(root: Path) -> Watched:
     little = LittleStore(root)
-    broker = Broker(
-        BrokerSettings(),
-        little.store,
-        little.clock,
+    facilities = Facilities(
         tables=lambda name: ConfigFile(little.files, root / "config" / name),
         store_host=pack_host("10.0.0.1", 10_911),
         memory_bytes=1 << 30,
-        idempotence=little.idempotence,
     )
+    derived = DerivedState(idempotence=little.idempotence)
+    broker = make_broker(BrokerSettings(), little.store, little.clock, facilities, derived)
     for topic in ("orders", "bills"):
         assert broker.topics.auto_create(topic, "TBW102", 2) is not None
     times = StoreTimes(little.store)
@@ -226,11 +226,11 @@ def test_a_topic_that_declares_a_type_shows_it(watched: Watched) -> None:
 
 
 def test_what_waits_is_the_watermark(watched: Watched) -> None:
-    watched.broker.sends.unanswered_count = 2
+    watched.broker.rooms.sends.unanswered_count = 2
     found = values(BrokerMetrics(watched.broker, lambda: 5)())
     assert found["rocketmq_processor_watermark", "send"] == 7
     assert found["rocketmq_processor_watermark", "pull"] == 0
-    watched.broker.sends.unanswered_count = 0
+    watched.broker.rooms.sends.unanswered_count = 0
 
 
 def test_clients_by_kind(watched: Watched) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
 
+from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
+
 from orbitmq.telemetry.far_metrics import FarMetrics
-from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.timing.far.arrow_tier import ArrowTier
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.worlds.little_store import LittleStore
 
-from orbitmq.broker.broker import Broker
+from orbitmq.broker.broker import make_broker
+from orbitmq.broker.core import Facilities
+from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import TimerIndexIncompleteError
 from orbitmq.protocol.ids import pack_host
@@ -16,9 +19,8 @@ from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.message import NewMessage
 from orbitmq.telemetry.metric import Value
 from orbitmq.telemetry.timer_metrics import TimerMetrics
-from orbitmq.testing.little_store import LittleStore
+from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.counts import Counted
-from orbitmq.timing.timer_times import slot_time
 
 
 class Counts:
@@ -40,17 +42,14 @@ class Counts:
 def parts(tmp_path: Path):
     little = LittleStore(tmp_path)
     index = Counts(little.clock.now_ms())
-    broker = Broker(
-        BrokerSettings(),
-        little.store,
-        little.clock,
+    facilities = Facilities(
         tables=lambda name: ConfigFile(little.files, tmp_path / "config" / name),
         store_host=pack_host("10.0.0.1", 10_911),
-        timers=little.timers,
-        timer_index=index,
     )
-    assert broker.timers is not None
-    yield little, index, TimerMetrics(broker.timers, little.store, little.clock)
+    derived = DerivedState(timers=little.timers, timer_index=index)
+    broker = make_broker(BrokerSettings(), little.store, little.clock, facilities, derived)
+    assert broker.rooms.timers is not None
+    yield little, index, TimerMetrics(broker.rooms.timers, little.store, little.clock)
     little.store.abandon()
 
 

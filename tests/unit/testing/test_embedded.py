@@ -542,3 +542,36 @@ def test_a_start_that_fails_ends_its_thread() -> None:
     with pytest.raises(ConfigurationError), EmbeddedBroker.on_thread(settings={"nonsense": "1"}):
         pass
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("idle_days", [6, 13, 20])
+async def test_a_timer_after_weeks_without_any_comes_in_time(broker: EmbeddedBroker, idle_days: int) -> None:
+    """The read clock of the wheel is moved by saves; where nothing came, nothing was saved."""
+    async with broker.connect() as mq:
+        await mq.send("orders", b"first", after=timedelta(hours=1))
+        await broker.advance(timedelta(days=idle_days))
+        due = broker.now + timedelta(days=2, hours=20)
+        await mq.send("orders", b"second", at=due)
+        await broker.advance(timedelta(days=3))
+    [_, second] = await broker.messages("orders")
+    assert second.store_timestamp == round(due.timestamp() * 1000)
+
+
+# --- routes -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_consumer_beside_what_made_its_topic_by_a_recurring_message_owns_all_its_queues(
+    broker: EmbeddedBroker,
+) -> None:
+    async with broker.connect() as mq:
+        for number in range(3):  # which broker queue a run gets follows from the name
+            await mq.recurring.put(f"job-{number}", f"jobs-{number}", b"run", every=HOUR)
+            async with mq.consumer("workers", f"jobs-{number}") as consumer:
+                await mq.send(f"jobs-{number}", b"first")
+                async for message in consumer:  # a run takes all its queues before the first message is there
+                    await message.ack()
+                    break
+                owned = [queue for queue in consumer.queues if queue.topic == f"jobs-{number}"]
+                route = await mq.admin.topic_route(f"jobs-{number}")
+                counts = [queues.read_queue_nums for queues in route.queue_datas]
+                assert [len(owned)] == counts

@@ -54,7 +54,6 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
     from orbitmq.client._async.sending.receipt import SendReceipt
-    from orbitmq.client._async.timers.far_table import FarTable
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
@@ -124,7 +123,6 @@ class Client:
         self._admin: Admin | None = None
         self._timers: Timers | None = None
         self._recurring: Recurring | None = None
-        self._far_table: FarTable | None = None
         self._started = False
         self._closed = False
 
@@ -382,7 +380,7 @@ class Client:
         if self._timers is None:
             from orbitmq.client._async.timers.timers import Timers
 
-            self._timers = Timers(self, self.far_table)
+            self._timers = Timers(self)
         return self._timers
 
     @property
@@ -393,15 +391,6 @@ class Client:
 
             self._recurring = Recurring(self)
         return self._recurring
-
-    @property
-    def far_table(self) -> FarTable:
-        """Timer messages of the whole cluster in files on shared storage."""
-        if self._far_table is None:
-            from orbitmq.client._async.timers.far_table import FarTable
-
-            self._far_table = FarTable(self)
-        return self._far_table
 
     # --- for the rest of the client
 

@@ -28,7 +28,6 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
-from orbitmq.client._sync.timers.far_table import FarTable
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.message import Message, Once
@@ -51,7 +50,6 @@ class Client:
         self._admin: Admin | None = None
         self._timers: Timers | None = None
         self._recurring: Recurring | None = None
-        self._far_table: FarTable | None = None
 
     @property
     def client_id(self) -> str:
@@ -266,13 +264,6 @@ class Client:
         if self._recurring is None:
             self._recurring = Recurring(self._loop.do(lambda: self._twin.recurring), self._loop)
         return self._recurring
-
-    @property
-    def far_table(self) -> FarTable:
-        """Timer messages of the whole cluster in files on shared storage."""
-        if self._far_table is None:
-            self._far_table = FarTable(self._loop.do(lambda: self._twin.far_table), self._loop)
-        return self._far_table
 
 
 def connect(

@@ -11,6 +11,7 @@ from orbitmq.client._async.sending import receipt
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.message import SendStatus
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.send_answer import Repeat
 
 
 class KeptReceipt:
@@ -61,6 +62,14 @@ class KeptReceipt:
     @property
     def recall_handle(self) -> str | None:
         return self._twin.recall_handle
+
+    @property
+    def repeat(self) -> Repeat | None:
+        return self._twin.repeat
+
+    @property
+    def deliver_ms(self) -> int | None:
+        return self._twin.deliver_ms
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeptReceipt) and self._twin == other._twin

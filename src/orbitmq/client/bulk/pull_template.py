@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from orbitmq.client.bulk.line import Encoder
+from orbitmq.client.bulk.wave_connection import Encoder
 from orbitmq.client.pulling.pull_request import PullRequest
 from orbitmq.protocol.remoting.frame import PREFIX_BYTES, encode_head, request
 

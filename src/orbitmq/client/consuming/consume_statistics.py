@@ -12,10 +12,10 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from orbitmq.protocol.remoting.bodies import ConsumeStatus
+from orbitmq.units import MINUTE_MS
 
 SAMPLE_MS: Final = 10_000
-_MINUTE_MS: Final = 60_000
-_MINUTE_SAMPLES: Final = _MINUTE_MS // SAMPLE_MS + 1
+_MINUTE_SAMPLES: Final = MINUTE_MS // SAMPLE_MS + 1
 _HOUR_SAMPLES: Final = 61
 
 
@@ -71,16 +71,16 @@ class TopicStatistics:
         """Remember the totals, if it is time to."""
         if now_ms - self._last_minute[-1].at_ms >= SAMPLE_MS:
             self._last_minute.append(self._totals(now_ms))
-        if now_ms - self._minutes[-1].at_ms >= _MINUTE_MS:
+        if now_ms - self._minutes[-1].at_ms >= MINUTE_MS:
             self._minutes.append(self._totals(now_ms))
 
     def status(self, now_ms: int) -> ConsumeStatus:
         """Rates per second and mean times in ms."""
         now = self._totals(now_ms)
-        since = next((old for old in self._last_minute if now_ms - old.at_ms <= _MINUTE_MS + SAMPLE_MS), now)
+        since = next((old for old in self._last_minute if now_ms - old.at_ms <= MINUTE_MS + SAMPLE_MS), now)
         seconds = (now.at_ms - since.at_ms) / 1000
         ok, failed = now.ok_count - since.ok_count, now.failed_count - since.failed_count
-        hour_ago = next((old for old in self._minutes if now_ms - old.at_ms <= 60 * _MINUTE_MS), now)
+        hour_ago = next((old for old in self._minutes if now_ms - old.at_ms <= 60 * MINUTE_MS), now)
         return ConsumeStatus(
             pull_rt=_ratio(now.pull_ms - since.pull_ms, now.pulls_count - since.pulls_count),
             pull_tps=_ratio(now.pulled_count - since.pulled_count, seconds),

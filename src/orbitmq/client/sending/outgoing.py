@@ -24,7 +24,7 @@ from orbitmq.client.message import (
 )
 from orbitmq.client.options import Codec
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, PROPERTIES_ROOM_BYTES
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.names import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from orbitmq.protocol.properties import Property
@@ -198,11 +198,12 @@ def compressed(outgoing: Outgoing, codec: Codec) -> Outgoing:
 
 
 def has_room(properties: str, once: str) -> bool:
-    """Whether a record holds `once` behind encoded properties that fit alone."""
+    """Whether a broker takes `once` behind encoded properties that it takes alone."""
+    room = PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES
     most = len(properties) + len(once)
-    if 4 * most <= PROPERTIES_BYTES_MAX:
+    if 4 * most <= room:
         return True  # nearly always, and without encoding it
-    return len(properties.encode()) + len(once.encode()) <= PROPERTIES_BYTES_MAX
+    return len(properties.encode()) + len(once.encode()) <= room
 
 
 def request_fields(

@@ -7,7 +7,7 @@ from orbitmq.client._async.administration.group_admin import GroupAdmin
 from orbitmq.client._async.administration.group_views import GroupViews
 from orbitmq.client._async.administration.look_up import Peeked, ReadRecords
 from orbitmq.client._async.administration.redrive import OnProgress, Redrive
-from orbitmq.client.redrive import DeadLetters, RedriveResult
+from orbitmq.client.redrive import DeadLetters, RedriveOrder, RedriveResult
 
 __all__ = ["Admin", "Broker", "Peeked", "ReadRecords"]
 
@@ -37,17 +37,14 @@ class Admin(GroupAdmin, GroupViews):
         The run covers what is there when it starts, and goes on where the last one with the same selection and topic ended; `again` begins
         at the oldest and sends also what was sent before. After an error the next run goes on, and our broker drops repeats.
         """
-        run = Redrive(
-            self._client,
-            self,
-            group,
-            selection,
-            to_topic,
+        order = RedriveOrder(
+            group=group,
+            selection=selection or DeadLetters(),
+            to_topic=to_topic,
             only_group=only_group,
             rate=rate,
             max_count=max_count,
-            again=again,
+            run_id=str(self._client.clock.now_ms()) if again else None,
             dry_run=dry_run,
-            on_progress=on_progress,
         )
-        return await run.run()
+        return await Redrive(self._client, self, order, on_progress).run()

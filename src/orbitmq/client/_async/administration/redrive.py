@@ -5,6 +5,8 @@ Rules of this file
    settled. A run that was killed repeats what it had sent since: the broker recognises these and stores none of them twice.
    RocketMQ's broker does not, and gets up to a second's worth of duplicates.
 2. A letter that can never be sent is counted, named and passed; whatever else fails ends the run, which can be started again.
+   A broker puts what is sent to the retry topic of a group that consumes in order among its dead letters and answers success. So what
+   became of a letter for one group is looked at; the first that came back is refused, and the run ends there: the others would too.
 3. A dry run changes nothing, its place included.
 """
 
@@ -20,21 +22,20 @@ from orbitmq.client._async.sending.producer import Producer
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.redrive import (
     PROGRESS_GROUP,
-    DeadLetters,
     Redriven,
+    RedriveOrder,
     RedriveResult,
     Refusal,
     Span,
     for_group,
     once_of,
-    progress_group,
     redriven,
     span_of,
     wait_ms,
 )
 from orbitmq.client.stored import StoredMessage
-from orbitmq.errors import ConfigurationError, MessageIllegalError, NotFoundError, RemoteError
-from orbitmq.protocol.names import DLQ_PREFIX, dlq_topic, retry_topic, topic_name_problem
+from orbitmq.errors import MessageIllegalError, NotFoundError, RemoteError
+from orbitmq.protocol.names import dlq_topic, retry_topic
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import ResponseCode
 
@@ -49,45 +50,18 @@ class Redrive:
     in each, which settles its part, and one that looks for `spans` and keeps their places with `commit`."""
 
     def __init__(
-        self,
-        client: Context,
-        admin: GroupAdmin,
-        group: str,
-        selection: DeadLetters | None,
-        to_topic: str | None,
-        *,
-        only_group: bool,
-        rate: float | None,
-        max_count: int | None,
-        again: bool,
-        dry_run: bool,
-        on_progress: OnProgress | None,
-        run_id: str | None = None,
+        self, client: Context, admin: GroupAdmin, order: RedriveOrder, on_progress: OnProgress | None = None
     ) -> None:
-        """run_id: with `again`, the name of a run that others are a part of too."""
-        if rate is not None and not 0 < rate <= 1_000_000:
-            raise ConfigurationError(f"rate={rate}: must be more than 0 and at most 1000000 messages a second")
-        if max_count is not None and max_count < 1:
-            raise ConfigurationError(f"max_count={max_count}: must be at least 1")
-        problem = None if to_topic is None else topic_name_problem(to_topic)
-        if problem is not None or (to_topic or "").startswith(DLQ_PREFIX):
-            raise ConfigurationError(problem or f"to_topic={to_topic!r} is a dead-letter topic itself")
-        if only_group and to_topic is not None:
-            raise ConfigurationError("only_group and to_topic name two places to send to", remedy="give one of them")
         self._client = client
         self._admin = admin
-        self._group = group
-        self._selection = selection or DeadLetters()
-        self._to_topic = to_topic
-        self._only_group = only_group
-        self._rate = rate
-        self._left = max_count
-        self.run_id = (run_id or str(client.clock.now_ms())) if again else None
-        self._progress = progress_group(selection, retry_topic(group) if only_group else to_topic)
+        self._order = order
+        self._left = order.max_count
         self._on_progress = on_progress
+        self.came_back = False
+        """Whether the broker made a dead letter of one that was sent to the group alone: then the run ends."""
         self._known_topics: dict[str, bool] = {}
         self._started_ms = monotonic_ms()
-        self.result = RedriveResult(group=group, dry_run=dry_run)
+        self.result = RedriveResult(group=order.group, dry_run=order.dry_run)
 
     async def run(self) -> RedriveResult:
         """The account when all is done. An error leaves what was done so far in `result`, and the place behind it."""
@@ -100,16 +74,16 @@ class Redrive:
                 await self._redrive(span, producer)
         finally:
             await producer.close()
-        self.result.complete = self._left is None or self._left > 0 or self.result.looked_at == self.result.total
+        self.result.complete = not self.has_enough or self.result.looked_at == self.result.total
         return self.result
 
     async def spans(self) -> list[Span]:
         """What there is to look at, one for each dead-letter queue."""
-        topic = dlq_topic(self._group)
+        topic = dlq_topic(self._order.group)
         route = await self._client.routes.find(topic)
         if route is None:
             raise NotFoundError(
-                f"group {self._group!r} has no dead letters: there is no topic {topic!r}",
+                f"group {self._order.group!r} has no dead letters: there is no topic {topic!r}",
                 remedy="check the name of the group: orbitmq group list",
             )
         if not route.subscribe_queues:
@@ -117,17 +91,17 @@ class Redrive:
                 f"topic {topic!r} cannot be read",
                 remedy=f"give it the permission: orbitmq topic update {topic} --perm 6",
             )
-        if self._only_group and not await self._exists(retry_topic(self._group)):
+        if self._order.only_group and not await self._exists(retry_topic(self._order.group)):
             raise NotFoundError(
-                f"group {self._group!r} has no retry topic",
+                f"group {self._order.group!r} has no retry topic",
                 remedy="start a member of it: its broker makes the topic then",
             )
         return [await self._span(queue) for queue in route.subscribe_queues]
 
     async def _span(self, queue: MessageQueue) -> Span:
-        admin, selection = self._admin, self._selection
+        admin, selection = self._admin, self._order.selection
         first, end = await admin.min_offset(queue), await admin.max_offset(queue)
-        kept = None if self.run_id is not None else await admin.group_offset(self._progress, queue)
+        kept = None if self._order.run_id is not None else await admin.group_offset(self._order.progress, queue)
         since = None if selection.since_ms is None else await admin.offset_by_time(queue, selection.since_ms)
         until = None if selection.until_ms is None else await admin.offset_by_time(queue, selection.until_ms)
         return span_of(queue, first, end, kept, since, until)
@@ -156,12 +130,12 @@ class Redrive:
 
     @property
     def has_enough(self) -> bool:
-        """Whether as many were sent as the run may send."""
-        return self._left is not None and self._left <= 0
+        """Whether as many were sent as the run may send, or sending them is of no use."""
+        return self.came_back or (self._left is not None and self._left <= 0)
 
     async def settle(self, message: StoredMessage, producer: Producer) -> None:
         """Redrive one dead letter, or pass it, or refuse it."""
-        if not self._selection.takes(message):
+        if not self._order.selection.takes(message):
             self.result.passed()
         else:
             await self._send(message, producer)
@@ -169,11 +143,11 @@ class Redrive:
             self._on_progress(self.result)
 
     async def _send(self, message: StoredMessage, producer: Producer) -> None:
-        outgoing = redriven(message, self._to_topic)
+        outgoing = redriven(message, self._order.to_topic)
         if outgoing is None:
             self._refuse(message, "it does not say which topic it came from; name one with to_topic")
             return
-        if not self._only_group and not await self._exists(outgoing.topic):
+        if not self._order.only_group and not await self._exists(outgoing.topic):
             self._refuse(
                 message, f"there is no topic {outgoing.topic!r} any more; create it, or name another with to_topic"
             )
@@ -181,9 +155,17 @@ class Redrive:
         if not self.result.dry_run:
             await self.pause()
             try:
-                await self._store(message, outgoing, producer)
+                back = await self._store(message, outgoing, producer)
             except MessageIllegalError as error:
                 self._refuse(message, str(error))
+                return
+            if back is not None:
+                self.came_back = True
+                self._refuse(
+                    message,
+                    f"the group consumes in order, so its broker made a dead letter of it again, at offset {back.queue_offset}: "
+                    "redrive it without only_group, or when the group's consumers have been stopped for a minute",
+                )
                 return
         self.result.sent(self._target(outgoing))
         if self._left is not None:
@@ -191,16 +173,19 @@ class Redrive:
 
     async def pause(self) -> None:
         """Until the next letter may be sent."""
-        await sleep_ms(wait_ms(self.result.redriven, monotonic_ms() - self._started_ms, self._rate))
+        await sleep_ms(wait_ms(self.result.redriven, monotonic_ms() - self._started_ms, self._order.rate))
 
-    async def _store(self, message: StoredMessage, sent: Redriven, producer: Producer) -> None:
+    async def _store(self, message: StoredMessage, sent: Redriven, producer: Producer) -> StoredMessage | None:
+        """Send it; the dead letter that the broker made of it, if it did."""
         topic = self._target(sent)
-        once = once_of(self._group, message, topic, self.run_id)
-        if self._only_group:
+        once = once_of(self._order.group, message, topic, self._order.run_id)
+        if self._order.only_group:
             unique_id = self._client.unique_ids.next()
-            outgoing = for_group(self._group, sent, message.body, message.flag, unique_id)
-            await producer.send_prepared(outgoing, producer.options.send_timeout_ms, once)
-            return
+            outgoing = for_group(self._order.group, sent, message.body, message.flag, unique_id)
+            receipt = await producer.send_prepared(outgoing, producer.options.send_timeout_ms, once)
+            queue = MessageQueue(dlq_topic(self._order.group), receipt.queue.broker_name, 0)
+            there = await self._admin.message_at(queue, receipt.queue_offset)
+            return None if there is None or there.offset_message_id != receipt.offset_message_id else there
         await producer.send(
             topic,
             message.body,
@@ -211,9 +196,10 @@ class Redrive:
             flag=message.flag,
             once=once,
         )
+        return None
 
     def _target(self, sent: Redriven) -> str:
-        return retry_topic(self._group) if self._only_group else sent.topic
+        return retry_topic(self._order.group) if self._order.only_group else sent.topic
 
     async def _exists(self, topic: str) -> bool:
         known = self._known_topics.get(topic)
@@ -229,9 +215,9 @@ class Redrive:
         if self.result.dry_run:
             return
         try:
-            await self._admin.commit_group_offset(self._progress, queue, offset)
+            await self._admin.commit_group_offset(self._order.progress, queue, offset)
         except RemoteError as error:
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            await self._admin.create_group(self._progress, broker=queue.broker_name)
-            await self._admin.commit_group_offset(self._progress, queue, offset)
+            await self._admin.create_group(self._order.progress, broker=queue.broker_name)
+            await self._admin.commit_group_offset(self._order.progress, queue, offset)

@@ -3,7 +3,8 @@
 Rules of this file
 1. One of them is asked; another only when it does not answer. An answer with an error code is an answer.
 2. A connection that breaks under a question may have been dead for long, closed by something on the way: the same server is asked
-   once more over a new one. Questions change nothing, so that is safe; changes go through `request_all` and are not repeated.
+   once more over a new one. Questions change nothing, so that is safe, as is a change that says the same again (`request_each`);
+   other changes go through `request_all` and are not repeated.
 """
 
 from __future__ import annotations
@@ -78,6 +79,26 @@ class NameServers:
         return await self._network.request(
             address, code, fields, body, timeout_ms=timeout_ms, doing=doing, accept=accept
         )
+
+    async def request_each(
+        self,
+        code: RequestCode,
+        fields: dict[str, str] | None = None,
+        *,
+        doing: str,
+        accept: Container[int] = SUCCESS_ONLY,
+    ) -> list[Command]:
+        """The answers of all name servers that give one. `RemoteError` for codes outside `accept`; the last failure when none answers."""
+        answers: list[Command] = []
+        failure: ConnectionLostError | RequestTimeoutError | None = None
+        for address in self.choice:
+            try:
+                answers.append(await self._ask(address, code, fields, b"", self._timeout_ms, doing, accept))
+            except (ConnectionLostError, RequestTimeoutError) as error:
+                failure = error
+        if failure is not None and not answers:
+            raise failure
+        return answers
 
     async def request_all(
         self, code: RequestCode, fields: dict[str, str] | None = None, body: Buffer = b"", *, doing: str

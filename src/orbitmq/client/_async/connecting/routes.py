@@ -3,12 +3,15 @@
 Rules of this file
 1. A topic is looked up when first needed and from then on refreshed by the client's timer; users of a route ask again each time.
 2. A refresh that fails or finds the topic gone keeps what is known: a name server that has just restarted knows nothing yet.
-3. Only a send may fall back to the template topic from which a broker creates unknown topics.
+3. Only what sends may fall back to the template topic from which a broker creates unknown topics. Such a guess is kept apart:
+   `known`, `find` and `get` answer what a name server said of the topic itself, because who consumes by a guess misses queues.
+4. A guess ends with the first route that a name server gives. What created the topic says so (`created`), and those who wait for the
+   topic ask at once; sends go on by the guess until the next refresh, as with RocketMQ, so that every broker gets the topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from orbitmq.client._async.connecting.name_servers import NameServers
 from orbitmq.client._async.runtime import Lock, log
@@ -39,9 +42,25 @@ class Routes:
         self._on_changed = on_changed
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, Lock] = {}
+        self._guessed: dict[str, Route] = {}
+        self._not_created: set[str] = set()
+        """Guessed topics of which nothing has said yet that they are there."""
 
     def known(self, topic: str) -> Route | None:
         return self._routes.get(topic)
+
+    def known_for_sending(self, topic: str) -> Route | None:
+        """A route with a writable queue, which may be a guess."""
+        route = self._routes.get(topic)
+        if route is None:
+            return self._guessed.get(topic)
+        return route if route.publish_queues else None
+
+    def created(self, topic: str) -> None:
+        """A broker took something for `topic`: if its route was a guess, whoever waits for the topic asks again now."""
+        if topic in self._not_created:
+            self._not_created.discard(topic)
+            self._on_changed(topic)
 
     async def find(self, topic: str) -> Route | None:
         """The route, asked for if it is not known; None when the name servers do not know the topic."""
@@ -69,8 +88,8 @@ class Routes:
 
         For an unknown topic: the brokers that create topics on demand, with at most `queues_max` queues each.
         """
-        route = self._routes.get(topic)
-        if route is not None and route.publish_queues:
+        route = self.known_for_sending(topic)
+        if route is not None:
             return route
         route = await self.find(topic)
         if route is None:
@@ -81,7 +100,10 @@ class Routes:
                     remedy=f"create it: orbitmq topic create {topic}",
                 )
             route = build_route(topic, data, queues_max=queues_max)
-            self._set(route)
+            if topic not in self._routes:  # somebody may have found it meanwhile
+                self._check_room(topic)
+                self._guessed[topic] = route
+                self._not_created.add(topic)
         if not route.publish_queues:
             raise RouteNotFoundError(
                 f"topic {topic!r} has no writable queue on a broker with a master",
@@ -95,15 +117,18 @@ class Routes:
         if data is None:
             return None
         route = build_route(topic, data)
-        before = self._routes.get(topic)
-        self._set(route)
+        before = self._routes.get(topic) or self._guessed.get(topic)
+        self._check_room(topic)
+        self._routes[topic] = route
+        self._guessed.pop(topic, None)
+        self._not_created.discard(topic)
         if before is not None and before != route:
             self._on_changed(topic)
         return route
 
     async def refresh_all(self) -> None:
         """Refresh every known topic; failures are logged and what is known stays."""
-        for topic in tuple(self._routes):
+        for topic in (*self._routes, *self._guessed):
             try:
                 await self.refresh(topic)
             except (ClientError, ProtocolError) as error:
@@ -113,12 +138,12 @@ class Routes:
 
     def master(self, broker_name: str, topic: str | None = None) -> str | None:
         """Address of a broker's master in any known route; in that of `topic` first."""
-        likely = self._routes.get(topic) if topic is not None else None
+        likely = self._routes.get(topic) or self._guessed.get(topic) if topic is not None else None
         if likely is not None:
             address = likely.master(broker_name)
             if address is not None:
                 return address
-        for route in self._routes.values():
+        for route in self._all():
             address = route.master(broker_name)
             if address is not None:
                 return address
@@ -141,7 +166,7 @@ class Routes:
     def addresses(self, *, masters_only: bool = False) -> set[str]:
         """Brokers of all known routes."""
         found: set[str] = set()
-        for route in self._routes.values():
+        for route in self._all():
             for members in route.brokers.values():
                 if not masters_only:
                     found.update(members.values())
@@ -163,10 +188,14 @@ class Routes:
         except ProtocolError as error:
             raise ClientError(f"the name server's route of topic {topic!r} cannot be read: {error}") from error
 
-    def _set(self, route: Route) -> None:
-        if route.topic not in self._routes and len(self._routes) >= CLIENT_TOPICS_MAX:
+    def _all(self) -> Iterator[Route]:
+        yield from self._routes.values()
+        yield from self._guessed.values()
+
+    def _check_room(self, topic: str) -> None:
+        known = topic in self._routes or topic in self._guessed
+        if not known and len(self._routes) + len(self._guessed) >= CLIENT_TOPICS_MAX:
             raise ClientError(
-                f"this client uses {CLIENT_TOPICS_MAX} topics already; {route.topic!r} would be one more",
+                f"this client uses {CLIENT_TOPICS_MAX} topics already; {topic!r} would be one more",
                 remedy="spread the topics over several clients",
             )
-        self._routes[route.topic] = route

@@ -231,7 +231,9 @@ class SocketChannel(asyncio.Protocol):
         unsent, self._unsent = self._unsent, []
         self._unsent_bytes = self._unsent_count = 0
         if self._transport is not None and unsent:
-            self._transport.writelines(unsent)
+            self._transport.write(
+                b"".join(unsent)
+            )  # `writelines` of Python 3.12 and 3.13 never says that its buffer is full
 
     async def _wait_for_room(self, command: Request, timeout_ms: int) -> None:
         try:

@@ -68,8 +68,9 @@ class Rebalance:
                 await wait_event(self._wake, INTERVAL_MS)
             elif self._lock_refused:
                 await wait_event(self._wake, RETRY_MS)
+            elif await wait_event(self._wake, pause_ms):
+                pause_ms = RETRY_MS  # there is news: what was missing may come any moment
             else:
-                await wait_event(self._wake, pause_ms)
                 pause_ms = min(2 * pause_ms, INTERVAL_MS)
             since_ms = monotonic_ms() - (self._last_run_ms or 0)
             if since_ms < INTERVAL_MIN_MS:

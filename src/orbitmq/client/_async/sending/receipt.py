@@ -16,6 +16,7 @@ from orbitmq.client.message import SendStatus
 from orbitmq.client.sending.outgoing import STORED_CODES, Outgoing
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.remoting.send_answer import DELIVER_FIELD, Repeat, repeat_of
 
 if TYPE_CHECKING:
     from orbitmq.client.timers import HasTimer, TimerOutcome
@@ -42,12 +43,15 @@ class SendReceipt(msgspec.Struct, frozen=True):
     """Where a message was stored.
 
     send_status: how far the broker had come with storing it when it answered.
-    message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.
+    message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for. Of a repeat: that of the first send.
     offset_message_id: the broker's id, made of its address and the position in its commit log.
     queue_offset: position in the queue. Of a delayed message: its position among those that wait.
     attempts_count: 1 unless earlier attempts failed; those may have stored the message as well.
     trace_on: whether the broker wants its messages traced.
     recall_handle: of a timer message: names it to `Client.timers`, also in another process. None if the broker gave none.
+    repeat: None for a message that this send stored; else the broker had it already, stored nothing, and all of this is the answer
+        to the first send.
+    deliver_ms: of a repeat with a time: when the first message falls, or fell, due.
     """
 
     send_status: SendStatus
@@ -61,6 +65,8 @@ class SendReceipt(msgspec.Struct, frozen=True):
     trace_on: bool = True
     recall_handle: str | None = None
     timers: TimerCalls | None = None
+    repeat: Repeat | None = None
+    deliver_ms: int | None = None
 
     async def recall(self) -> TimerOutcome:
         """Cancel the message if it has not been delivered yet: `Timers.recall` with this receipt."""
@@ -102,10 +108,12 @@ def receipts(
     region = answer.fields.get("MSG_REGION")
     trace_on = answer.fields.get("TRACE_ON") != "false"
     if not outgoing.is_batch:
+        repeat = repeat_of(answer.fields)
+        message_id = outgoing.unique_ids[0]
         return [
             SendReceipt(
                 status,
-                outgoing.unique_ids[0],
+                message_id if repeat is None else answer.fields.get("transactionId") or message_id,
                 answer.text("msgId"),
                 stored_in,
                 queue_offset,
@@ -115,6 +123,8 @@ def receipts(
                 trace_on,
                 None if timers is None else answer.fields.get("recallHandle"),
                 timers,
+                repeat,
+                None if repeat is None else answer.optional_integer(DELIVER_FIELD),
             )
         ]
     offset_ids = answer.text("msgId").split(",")

@@ -67,7 +67,7 @@ async def ask(
 async def _introduce(client: Context, topic: str) -> None:
     """Make this client known at every broker that replies may go through. Their route is kept, so heartbeats go there, too."""
     introduced = client.waiting_replies.introduced
-    route = client.routes.known(topic)
+    route = client.routes.known_for_sending(topic)
     for cluster in sorted(route.clusters) if route is not None else ():
         replies = await client.routes.find(reply_topic(cluster))
         if replies is None:

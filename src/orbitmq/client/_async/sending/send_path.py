@@ -145,8 +145,8 @@ class SendPath:
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Queues that can be sent to; `RouteNotFoundError` when there is none."""
         routes = self._client.routes
-        route = routes.known(topic)
-        if route is None or not route.publish_queues:
+        route = routes.known_for_sending(topic)
+        if route is None:
             route = await routes.for_sending(topic, self._options.topic_queues_count)
         return route.publish_queues
 
@@ -186,6 +186,7 @@ class SendPath:
                 if queue is not None:
                     await self._pause(attempts, limit_ms - (monotonic_ms() - started_ms))
             else:
+                self._client.routes.created(outgoing.topic)
                 status = stored[0].send_status
                 if status is SendStatus.SEND_OK or not options.retry_not_stored_ok:
                     return stored

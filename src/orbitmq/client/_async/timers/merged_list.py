@@ -1,4 +1,4 @@
-"""One list of what is pending out of those of all brokers and of the far table, by due time.
+"""One list of what is pending out of those of all brokers, by due time.
 
 Rules of this file
 1. A source is asked for its next page when its last one has been told, and not before.
@@ -10,16 +10,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from orbitmq.client._async.runtime import all_of
 from orbitmq.client.timers import TimerView, view
 from orbitmq.protocol.remoting import timer_bodies as wire
-
-if TYPE_CHECKING:
-    from orbitmq.client._async.timers.table_rows import TableRows
 
 
 class Master(NamedTuple):
@@ -28,17 +25,15 @@ class Master(NamedTuple):
 
 
 class _Source:
-    """What one broker has in one tier, page by page; without a broker, what the far table has."""
+    """What one broker has in one tier, page by page."""
 
-    def __init__(self, master: Master | None, query: wire.TimerQuery) -> None:
+    def __init__(self, master: Master, query: wire.TimerQuery) -> None:
         self.master = master
         self.query = query
         self.timers: deque[TimerView] = deque()
         self.ended = False
         self.left_out = 0
         """Messages that the broker cannot read, as far as that was told."""
-        self.has_table = False
-        """Whether the broker said that there is a far table."""
 
     @property
     def deliver_ms(self) -> int:
@@ -51,24 +46,19 @@ class MergedList:
     def __init__(
         self,
         page: Callable[[Master, wire.TimerQuery], Awaitable[wire.TimerPage]],
-        rows: TableRows,
         tell: Callable[[str, int], None],
     ) -> None:
         self._page = page
-        self._rows = rows
         self._tell = tell
 
     async def timers(self, masters: Sequence[Master], query: wire.TimerQuery) -> AsyncIterator[TimerView]:
-        """What these brokers have, and the far table where one of them says that there is one."""
+        """What these brokers have."""
         sources = [
             _Source(master, msgspec.structs.replace(query, tier=tier))
             for master in masters
             for tier in (wire.TIER_NEAR, wire.TIER_FAR)
         ]
         await all_of([self._fill(source) for source in sources])
-        if any(source.has_table for source in sources):
-            sources.append(_Source(None, query))
-            await self._fill(sources[-1])
         heads = [(source.deliver_ms, number) for number, source in enumerate(sources) if source.timers]
         heapq.heapify(heads)
         told: tuple[int, set[str]] = (0, set())
@@ -78,9 +68,7 @@ class MergedList:
             timer = source.timers.popleft()
             if told[0] != deliver_ms:
                 told = deliver_ms, set()
-            if (
-                timer.message_id not in told[1]
-            ):  # it may go from far to near meanwhile, or from the far table to a broker
+            if timer.message_id not in told[1]:  # it may go from far to near meanwhile
                 told[1].add(timer.message_id)
                 yield timer
             if not source.timers:
@@ -94,15 +82,10 @@ class MergedList:
         """Until it has timers or has come to its end; a page in the middle may be empty."""
         query = source.query
         while not source.timers and not source.ended:
-            if source.master is None:
-                timers, query.cursor = await self._rows.waiting(query)
-                source.timers.extend(timers)
-            else:
-                page = await self._page(source.master, query)
-                source.timers.extend(view(timer, source.master.broker_name) for timer in page.timers)
-                query.cursor = page.cursor
-                source.has_table |= page.has_table
-                if page.left_out > source.left_out:
-                    source.left_out = page.left_out
-                    self._tell(source.master.broker_name, page.left_out)
+            page = await self._page(source.master, query)
+            source.timers.extend(view(timer, source.master.broker_name) for timer in page.timers)
+            query.cursor = page.cursor
+            if page.left_out > source.left_out:
+                source.left_out = page.left_out
+                self._tell(source.master.broker_name, page.left_out)
             source.ended = query.cursor is None

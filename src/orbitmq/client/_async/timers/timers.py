@@ -4,26 +4,17 @@ Rules of this file
 1. A broker that can know is asked; several that can know are asked at the same time, and their answers are one.
 2. A change that may concern several timer messages and was not allowed to (`all`) changes none, on however many brokers they are.
 3. What a broker lacks is said with its name. The one thing that RocketMQ's broker can do as well, a recall by handle, is done.
-4. Brokers say whether their cluster has a far table. Only then its owner is asked, for messages that no broker knows by their id, and
-   for those with a key.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from orbitmq.client._async.runtime import all_of, log, offload
 from orbitmq.client._async.timers.merged_list import Master, MergedList
 from orbitmq.client._async.timers.own_requests import ask
-from orbitmq.client._async.timers.table_rows import (
-    MeantRows,
-    TableRows,
-    match_of,
-    refuse_reading,
-    refuse_reschedule,
-)
 from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.timers import (
@@ -53,8 +44,6 @@ from orbitmq.protocol.sysflag import compression_of
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import Context
-    from orbitmq.client._async.timers.far_table import FarTable
-    from orbitmq.protocol.far_table import TableRow
 
 _Body = TypeVar("_Body", bound=JsonBody)
 
@@ -67,32 +56,15 @@ _CHANGES: Final = {
 _ONLY_HERE: Final = "orbitmq's broker has it; RocketMQ's recalls by handle only, from 5.3.2 on"
 
 
-class _Seen(NamedTuple):
-    """What is known of all that is meant: at brokers, and of the others in the far table."""
-
-    asked: Sequence[tuple[Master, wire.TimerAnswers]]
-    table: MeantRows = MeantRows()
-
-    @property
-    def pending(self) -> list[Master]:
-        """The broker of each that waits at one."""
-        return [
-            master
-            for master, answers in self.asked
-            for timer in answers.answers
-            if timer.verdict is wire.Verdict.PENDING
-        ]
-
-    def outcome(self) -> TimerOutcome:
-        return _outcome(self.asked, [match_of(row) for row in self.table.rows], more=self.table.more)
+_Asked: TypeAlias = Sequence[tuple[Master, wire.TimerAnswers]]
+"""Brokers with what they answered."""
 
 
 class Timers:
-    """What waits for its due time on the brokers, and in the cluster's far table. See `Client.timers`."""
+    """What waits for its due time on the brokers. See `Client.timers`."""
 
-    def __init__(self, client: Context, table: FarTable) -> None:
+    def __init__(self, client: Context) -> None:
         self._client = client
-        self._rows = TableRows(table)
         self.support = KnownSupport(client)
 
     # --- changing
@@ -111,9 +83,6 @@ class Timers:
         timer: the receipt of its send, a `TimerView`, or a recall handle. Without it: topic and message_id, or topic and key. A key that
         several have recalls none of them without `all`. The verdict is the truth when the call returns, and a recall is then as durable
         as the broker's flush mode asks. Calling again after a lost connection is harmless.
-
-        In a cluster with a far table a message that is still in a file is recalled there; of one without its due time every file is
-        looked into. `ClientError` when that would take too long, and nothing was recalled; `FarTable.recall` takes a due time.
 
         RocketMQ's broker takes recalls by handle only, from 5.3.2 on with `recallMessageEnable=true`, and does not tell whether they
         take effect: `TimerVerdict.ASKED`.
@@ -136,7 +105,6 @@ class Timers:
 
         The message is named as in `recall`. at: a datetime with time zone, or ms since 1970; one that has passed delivers at once.
         after: from now on by the broker's clock, a timedelta or seconds. A crash leaves the old time or the new one, and one message.
-        `ClientError`, and nothing was changed, when one that is meant is in a file of the cluster's far table.
         """
         if (at is None) is (after is None):
             raise ConfigurationError("reschedule needs a new due time", remedy="give one of at and after")
@@ -160,8 +128,7 @@ class Timers:
     ) -> TimerOutcome:
         """What has become of a timer message, named as in `recall`; of all that have a key."""
         wanted = meant(timer, topic, message_id, key, several=True)
-        masters = await self._masters(wanted)
-        return (await self._seen(wanted, await self._status(masters, wanted))).outcome()
+        return _outcome(await self._status(await self._masters(wanted), wanted))
 
     async def get(
         self,
@@ -171,8 +138,7 @@ class Timers:
         message_id: str | None = None,
         key: str | None = None,
     ) -> TimerMessage | None:
-        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several, and
-        for one that is in a file of the cluster's far table."""
+        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several."""
         wanted = meant(timer, topic, message_id, key, several=False)
         masters = await self._masters(wanted)
         doing = _doing(RequestCode.GET_TIMER, wanted)
@@ -185,12 +151,11 @@ class Timers:
             for master, answer in zip(masters, answers, strict=True)
             if answer.verdict is wire.Verdict.PENDING and answer.timer is not None
         ]
-        if len(found) > 1 or any(answer.verdict is wire.Verdict.AMBIGUOUS for answer in answers):
+        several = len(found) > 1 and wanted.selector.key is not None  # else copies of one message
+        if several or any(answer.verdict is wire.Verdict.AMBIGUOUS for answer in answers):
             raise ClientError(
                 f"several {wanted.text} are pending", remedy="name one by its message_id; list() shows them"
             )
-        if not found and wanted.broker_name is None and any(answer.has_table for answer in answers):
-            refuse_reading(wanted, (await self._rows.find(wanted)).rows)
         return found[0] if found else None
 
     async def list(
@@ -204,10 +169,10 @@ class Timers:
         page_count: int = 100,
         on_left_out: Callable[[str, int], None] | None = None,
     ) -> AsyncIterator[TimerView]:
-        """What is pending on all brokers and in the far table, earliest due first, fetched page by page as it is asked for.
+        """What is pending on all brokers, earliest due first, fetched page by page as it is asked for.
 
         due_from is included, due_until is not. key, key_prefix: with a topic; one of the two. page_count: how many a broker is asked
-        for at a time. What is sent, recalled, delivered or handed over by the far table meanwhile may or may not be among them.
+        for at a time. What is sent, recalled or delivered meanwhile may or may not be among them.
         on_left_out: called with the name of a broker and a number when up to so many messages wait there within these times that
         cannot be listed, because files of its far tier are damaged; without it a warning is logged.
         """
@@ -225,7 +190,7 @@ class Timers:
             key_prefix=key_prefix,
             limit=page_count,
         )
-        merged = MergedList(self._page, self._rows, on_left_out or _warn_left_out)
+        merged = MergedList(self._page, on_left_out or _warn_left_out)
         async for timer in merged.timers(await self._masters_of(topic), query):
             yield timer
 
@@ -237,8 +202,7 @@ class Timers:
         due_until: datetime | int | None = None,
         bucket: timedelta | float | None = None,
     ) -> TimerCounts:
-        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each.
-        What the far table holds is counted apart."""
+        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each."""
         width_ms = 0 if bucket is None else length_ms("bucket", bucket)
         if bucket is not None and not width_ms:
             raise ConfigurationError(f"bucket={bucket!s}: must be at least a millisecond")
@@ -253,8 +217,7 @@ class Timers:
         counts = await all_of(
             [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCounts, doing) for master in masters]
         )
-        has_table = any(each.has_table for each in counts)
-        return merged_counts(counts, topic, await self._rows.count() if has_table else 0)
+        return merged_counts(counts, topic)
 
     async def far_tier(self, action: wire.FarTierAction = wire.FarTierAction.STATUS) -> dict[str, wire.FarTierState]:
         """How the far tier of every broker does, by the broker's name; with an action, what it begins to do."""
@@ -269,65 +232,30 @@ class Timers:
 
     async def _change(self, code: RequestCode, wanted: Meant, change: wire.ChangeTimers) -> TimerOutcome:
         masters = await self._masters(wanted)
-        if len(masters) > 1:
-            asked = await self._status(masters, wanted)
-        else:
-            change.unless_table = wanted.selector.key is not None
+        if len(masters) == 1:
             try:
-                asked = await self._ask_all(masters, code, change, wanted)
+                return _outcome(await self._ask_all(masters, code, change, wanted))
             except RemoteError as error:
                 is_lacking = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 if not is_lacking or code is not RequestCode.RECALL_TIMERS or wanted.handle is None:
                     raise
                 return await self._recall_by_handle(masters[0], wanted, wanted.handle)
-            if not _has_table(asked) or not _is_unknown(wanted, asked):
-                return _outcome(asked)
-            change.unless_table = False
-        seen = await self._seen(wanted, asked)
-        rows = seen.table.pending
-        if not seen.pending and not rows:
-            return seen.outcome()
-        if len(seen.pending) + len(rows) > 1 and not wanted.selector.all:
-            return TimerOutcome(TimerVerdict.AMBIGUOUS, seen.outcome().matches)
-        if code is RequestCode.RESCHEDULE_TIMERS:
-            refuse_reschedule(wanted, rows)
-        recalled = await self._rows.recall(wanted, rows) if rows else []
-        asked = await self._ask_all(sorted(set(seen.pending)), code, change, wanted) if seen.pending else ()
-        return _outcome(asked, recalled, more=seen.table.more)
+        seen = await self._status(masters, wanted)
+        pending = _pending(seen)
+        if not pending:
+            return _outcome(seen)
+        if not wanted.selector.all and not _is_one([answer for _, answer in pending]):
+            return TimerOutcome(TimerVerdict.AMBIGUOUS, _outcome(seen).matches)
+        having = sorted({master for master, _ in pending})
+        asked = await self._ask_all(having, code, change, wanted)
+        if wanted.selector.key is None:  # copies that other brokers have delivered
+            asked = [*asked, *(one for one in seen if one[0] not in having)]
+        return _outcome(asked)
 
-    async def _status(self, masters: Sequence[Master], wanted: Meant) -> Sequence[tuple[Master, wire.TimerAnswers]]:
+    async def _status(self, masters: Sequence[Master], wanted: Meant) -> _Asked:
         """What each broker knows of all that is meant."""
         question = wire.ChangeTimers(selector=_with_all(wanted.selector))
         return await self._ask_all(masters, RequestCode.TIMER_STATUS, question, wanted)
-
-    async def _seen(self, wanted: Meant, asked: Sequence[tuple[Master, wire.TimerAnswers]]) -> _Seen:
-        """What brokers answered, and what is in the far table where there is one that may have what is meant."""
-        if not _has_table(asked) or not _is_unknown(wanted, asked):
-            return _Seen(asked)
-        table = await self._rows.find(wanted)
-        if handed := table.handed_over:
-            asked = await self._status(await self._masters_with(asked, handed), wanted)
-            known = {
-                answer.timer.message_id
-                for _, answers in asked
-                for answer in answers.answers
-                if answer.timer is not None
-            }
-            now_ms = self._client.clock.now_ms()
-            gone = {row.message_id for row in handed if row.message_id in known or (row.due_ms or 0) <= now_ms}
-            table = table._replace(rows=[row for row in table.rows if row.message_id not in gone])
-        return _Seen(asked, table)
-
-    async def _masters_with(
-        self, asked: Sequence[tuple[Master, wire.TimerAnswers]], rows: Sequence[TableRow]
-    ) -> Sequence[Master]:
-        """The brokers that were asked, and those that rows were handed over to since the route was learnt."""
-        masters = [master for master, _ in asked]
-        known = {master.broker_name for master in masters}
-        further = {name for row in rows for name in row.brokers} - known
-        if further:
-            masters += [master for master in await self._masters_of(None) if master.broker_name in further]
-        return sorted(masters)
 
     async def _recall_by_handle(self, master: Master, wanted: Meant, handle: str) -> TimerOutcome:
         """RocketMQ's own request."""
@@ -372,12 +300,12 @@ class Timers:
         return [Master(wanted.broker_name, address)]
 
     async def _masters_of(self, topic: str | None) -> Sequence[Master]:
-        """All masters with a topic, or of the cluster, ordered by name."""
-        if topic is None:
+        """All masters with a topic, or of the cluster, ordered by name: what waits outlives its topic."""
+        route = None if topic is None else await self._client.routes.find(topic)
+        if route is None:
             from orbitmq.client._async.administration.admin_calls import AdminCalls
 
             return [Master(broker.name, broker.address) for broker in await AdminCalls(self._client).masters()]
-        route = await self._client.routes.get(topic)
         masters = [(name, route.master(name)) for name in sorted(route.brokers)]
         found = [Master(name, address) for name, address in masters if address is not None]
         if not found:
@@ -389,9 +317,23 @@ class Timers:
 
     async def _ask_all(
         self, masters: Sequence[Master], code: RequestCode, change: wire.ChangeTimers, wanted: Meant
-    ) -> Sequence[tuple[Master, wire.TimerAnswers]]:
+    ) -> _Asked:
         doing = _doing(code, wanted)
-        answers = await all_of([self._ask(master, code, change, wire.TimerAnswers, doing) for master in masters])
+        missing: list[RemoteError] = []
+
+        async def told_by(master: Master) -> wire.TimerAnswers:
+            try:
+                return await self._ask(master, code, change, wire.TimerAnswers, doing)
+            except RemoteError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                missing.append(error)
+                return wire.TimerAnswers([wire.TimerAnswer(wire.Verdict.NOT_FOUND)])
+
+        answers = await all_of([told_by(master) for master in masters])
+        if missing and len(missing) == len(masters):
+            await self._client.routes.get(wanted.topic)  # says how to create it
+            raise missing[0]
         return tuple(zip(masters, answers, strict=True))
 
     async def _page(self, master: Master, query: wire.TimerQuery) -> wire.TimerPage:
@@ -427,26 +369,26 @@ def _with_all(selector: wire.TimerSelector) -> wire.TimerSelector:
     return wire.TimerSelector(selector.handle, selector.topic, selector.message_id, selector.key, True)
 
 
-def _has_table(asked: Sequence[tuple[Master, wire.TimerAnswers]]) -> bool:
-    return any(answers.has_table for _, answers in asked)
+def _pending(asked: _Asked) -> Sequence[tuple[Master, wire.TimerAnswer]]:
+    """What waits, with the broker that has it."""
+    return [
+        (master, answer)
+        for master, answers in asked
+        for answer in answers.answers
+        if answer.verdict is wire.Verdict.PENDING
+    ]
 
 
-def _is_unknown(wanted: Meant, asked: Sequence[tuple[Master, wire.TimerAnswers]]) -> bool:
-    """Whether what is meant, or more of it, may be where no broker knows of it. A receipt or handle names a broker."""
-    if wanted.broker_name is not None:
-        return False
-    return wanted.selector.key is not None or all(
-        answer.verdict is wire.Verdict.NOT_FOUND for _, answers in asked for answer in answers.answers
-    )
+def _is_one(pending: Sequence[wire.TimerAnswer]) -> bool:
+    """Whether what waits is one message, or copies of one that a sender's retry stored at brokers."""
+    names = {None if answer.timer is None else answer.timer.message_id for answer in pending}
+    return len(pending) == 1 or (len(names) == 1 and None not in names)
 
 
-def _outcome(
-    asked: Sequence[tuple[Master, wire.TimerAnswers]], rows: Sequence[TimerMatch] = (), *, more: bool = False
-) -> TimerOutcome:
-    """One answer out of those of brokers, and of `rows` of the far table."""
-    matches = [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers]
+def _outcome(asked: _Asked) -> TimerOutcome:
+    """One answer out of those of brokers."""
     return outcome(
-        [*matches, *rows],
-        sum(answers.changed for _, answers in asked) + sum(row.verdict is TimerVerdict.RECALLED for row in rows),
-        more=more or any(answers.more for _, answers in asked),
+        [match(answer, master.broker_name) for master, answers in asked for answer in answers.answers],
+        sum(answers.changed for _, answers in asked),
+        more=any(answers.more for _, answers in asked),
     )

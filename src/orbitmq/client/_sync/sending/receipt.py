@@ -19,12 +19,15 @@ class SendReceipt(KeptReceipt):
     """Where a message was stored.
 
     send_status: how far the broker had come with storing it when it answered.
-    message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for.
+    message_id: the id made by the client (property UNIQ_KEY); the one to log and to search for. Of a repeat: that of the first send.
     offset_message_id: the broker's id, made of its address and the position in its commit log.
     queue_offset: position in the queue. Of a delayed message: its position among those that wait.
     attempts_count: 1 unless earlier attempts failed; those may have stored the message as well.
     trace_on: whether the broker wants its messages traced.
     recall_handle: of a timer message: names it to `Client.timers`, also in another process. None if the broker gave none.
+    repeat: None for a message that this send stored; else the broker had it already, stored nothing, and all of this is the answer
+        to the first send.
+    deliver_ms: of a repeat with a time: when the first message falls, or fell, due.
     """
 
     __slots__ = ()

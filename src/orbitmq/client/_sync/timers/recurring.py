@@ -1,11 +1,14 @@
 """Recurring messages: defining them, looking at them, pausing, resuming and deleting.
 
 A recurring message is kept by one broker. Which one is worked out of its name for a new one; afterwards all masters are asked, so that
-it is found again when brokers were added.
+it is found again when brokers were added. The name servers remember which brokers keep recurring messages (`KEEPERS`, written before the
+first is), so that one that is away is missed.
 
 Rules of this file
-1. A name stands for one recurring message of the cluster. Before one is created every broker that could have it has answered.
-2. What a broker lacks is said with its name: RocketMQ's has no recurring messages.
+1. A name stands for one recurring message of the cluster. Before one is created every broker that could have it has answered: one that is
+   away is a reason to refuse.
+2. Twins, of times when rule 1 could not be kept, are shown. Pausing, resuming and deleting mean all of them; `merge` leaves one.
+3. What a broker lacks is said with its name: RocketMQ's has no recurring messages.
 
 Written by scripts/generate_sync.py from src/orbitmq/client/_async/timers/recurring.py: change that file and run `make generate`.
 """
@@ -96,6 +99,12 @@ class Recurring:
         """Forget a recurring message. What its runs have sent stays. `NotFoundError`."""
         return self._loop.run(self._twin.delete(name))
 
+    def merge(self, name: str, *, keep: str | None = None) -> RecurringMessage:
+        """Leave one recurring message of this name where several brokers keep one: that of broker `keep`, or the one defined last.
+        The others are deleted; what their runs have sent stays. Changes nothing where there is one. `NotFoundError`.
+        """
+        return self._loop.run(self._twin.merge(name, keep=keep))
+
     def get(self, name: str) -> RecurringMessage | None:
         """The recurring message of this name, in full; None when no broker keeps one."""
         return self._loop.run(self._twin.get(name))
@@ -105,5 +114,13 @@ class Recurring:
         return self._loop.run(self._twin.next_runs(name, count))
 
     def list(self, *, topic: str | None = None) -> Iterator[RecurringMessage]:
-        """All recurring messages (of one topic), by broker and name, without their bodies."""
+        """All recurring messages (of one topic), by broker and name, without their bodies; those of `brokers_away` are not among them.
+        Held in memory until the last broker has answered, so that twins are known.
+        """
         return self._loop.iterate(self._twin.list(topic=topic))
+
+    def brokers_away(self) -> Sequence[str]:
+        """Brokers that keep recurring messages and are not registered at the name servers, by name: what they keep is in no list, and
+        runs when they are back.
+        """
+        return self._loop.run(self._twin.brokers_away())

@@ -4,8 +4,6 @@ Rules of this file
 1. A broker that can know is asked; several that can know are asked at the same time, and their answers are one.
 2. A change that may concern several timer messages and was not allowed to (`all`) changes none, on however many brokers they are.
 3. What a broker lacks is said with its name. The one thing that RocketMQ's broker can do as well, a recall by handle, is done.
-4. Brokers say whether their cluster has a far table. Only then its owner is asked, for messages that no broker knows by their id, and
-   for those with a key.
 
 Written by scripts/generate_sync.py from src/orbitmq/client/_async/timers/timers.py: change that file and run `make generate`.
 """
@@ -22,7 +20,7 @@ from orbitmq.protocol.remoting import timer_bodies as wire
 
 
 class Timers:
-    """What waits for its due time on the brokers, and in the cluster's far table. See `Client.timers`."""
+    """What waits for its due time on the brokers. See `Client.timers`."""
 
     def __init__(self, twin: source.Timers, loop_thread: LoopThread) -> None:
         self._loop = loop_thread
@@ -42,9 +40,6 @@ class Timers:
         timer: the receipt of its send, a `TimerView`, or a recall handle. Without it: topic and message_id, or topic and key. A key that
         several have recalls none of them without `all`. The verdict is the truth when the call returns, and a recall is then as durable
         as the broker's flush mode asks. Calling again after a lost connection is harmless.
-
-        In a cluster with a far table a message that is still in a file is recalled there; of one without its due time every file is
-        looked into. `ClientError` when that would take too long, and nothing was recalled; `FarTable.recall` takes a due time.
 
         RocketMQ's broker takes recalls by handle only, from 5.3.2 on with `recallMessageEnable=true`, and does not tell whether they
         take effect: `TimerVerdict.ASKED`.
@@ -66,7 +61,6 @@ class Timers:
 
         The message is named as in `recall`. at: a datetime with time zone, or ms since 1970; one that has passed delivers at once.
         after: from now on by the broker's clock, a timedelta or seconds. A crash leaves the old time or the new one, and one message.
-        `ClientError`, and nothing was changed, when one that is meant is in a file of the cluster's far table.
         """
         return self._loop.run(
             self._twin.reschedule(timer, topic=topic, message_id=message_id, key=key, all=all, at=at, after=after)
@@ -91,9 +85,7 @@ class Timers:
         message_id: str | None = None,
         key: str | None = None,
     ) -> TimerMessage | None:
-        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several, and
-        for one that is in a file of the cluster's far table.
-        """
+        """A pending timer message in full, named as in `recall`; None when none is pending. `ClientError` when a key names several."""
         return self._loop.run(self._twin.get(timer, topic=topic, message_id=message_id, key=key))
 
     def list(
@@ -107,10 +99,10 @@ class Timers:
         page_count: int = 100,
         on_left_out: Callable[[str, int], None] | None = None,
     ) -> Iterator[TimerView]:
-        """What is pending on all brokers and in the far table, earliest due first, fetched page by page as it is asked for.
+        """What is pending on all brokers, earliest due first, fetched page by page as it is asked for.
 
         due_from is included, due_until is not. key, key_prefix: with a topic; one of the two. page_count: how many a broker is asked
-        for at a time. What is sent, recalled, delivered or handed over by the far table meanwhile may or may not be among them.
+        for at a time. What is sent, recalled or delivered meanwhile may or may not be among them.
         on_left_out: called with the name of a broker and a number when up to so many messages wait there within these times that
         cannot be listed, because files of its far tier are damaged; without it a warning is logged.
         """
@@ -134,9 +126,7 @@ class Timers:
         due_until: datetime | int | None = None,
         bucket: timedelta | float | None = None,
     ) -> TimerCounts:
-        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each.
-        What the far table holds is counted apart.
-        """
+        """How many are pending on all brokers together; with `bucket`, the width of a span of due times, also how many in each."""
         return self._loop.run(self._twin.counts(topic=topic, due_from=due_from, due_until=due_until, bucket=bucket))
 
     def far_tier(self, action: wire.FarTierAction = wire.FarTierAction.STATUS) -> dict[str, wire.FarTierState]:

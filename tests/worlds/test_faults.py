@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.worlds.faults import Call, Killed, RecordingFiles
 
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import Call, Killed, RecordingFiles
 
 
 def recording(root: Path) -> RecordingFiles:

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.clock import ManualClock
+from orbitmq.errors import JobRefusedError
 from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
@@ -27,15 +28,17 @@ from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.reading import GetResult
+from orbitmq.store.reads import ReadProblem, RecordsNotInMemory
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
-from orbitmq.timing.timer_times import slot_time
-from orbitmq.timing.timers.timers import Timers, TimerSettings
+from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import Timers
 
 T = TypeVar("T")
 
@@ -60,10 +63,16 @@ def close_as_killed(store: MessageStore) -> None:
     for queue in store.queues:
         queue.close()
     for derived in store._derived:
-        if isinstance(derived, Idempotence | Timers | TimerIndex):
+        if isinstance(derived, Timers):
+            derived.abandon()
+        elif isinstance(derived, Idempotence | TimerIndex):
             derived.close()
     store.log.close()
     store._saving.release()
+
+
+def _refuse() -> None:
+    raise JobRefusedError("no place for the job")
 
 
 class SteppedWorker:
@@ -71,9 +80,11 @@ class SteppedWorker:
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.is_full = False
+        """While true, what is submitted is refused; the next steps say so."""
 
     def submit(self, job: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        self.jobs.append((job, done))
+        self.jobs.append((_refuse if self.is_full else job, done))
 
     def step(self) -> bool:
         """Run the oldest job; False when there is none."""
@@ -141,11 +152,15 @@ class LittleStore:
             derived=[self.release, self.idempotence, self.timers, *([self.timer_index] if self.timer_index else [])],
             worker=self.worker,
         )
-        history.keep()
-        self.release.attach(self.store)
-        self.timers.attach(self.store)
-        if self.timer_index is not None:
-            self.timer_index.attach(self.store)
+        try:
+            history.keep()
+            self.release.attach(self.store)
+            self.timers.attach(self.store)
+            if self.timer_index is not None:
+                self.timer_index.attach(self.store)
+        except BaseException:
+            self.kill()
+            raise
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -216,11 +231,33 @@ class LittleStore:
         """One read; cold records are fetched."""
         result = self.store.get(topic, queue_id, offset, count, 1 << 24)
         if result.cold:
-            finished: list[GetResult] = []
+            finished: list[GetResult | ReadProblem] = []
             self.store.read_cold(result, finished.append)
             self.worker.close()
-            (result,) = finished
+            (read,) = finished
+            if not isinstance(read, GetResult):
+                raise read
+            return read
         return result
+
+    def asked(self, question: Callable[[], T]) -> T:
+        """The answer of the store to something that may need old records, which are fetched as the broker does."""
+        found: list[T | Exception] = []
+
+        def ask() -> None:
+            try:
+                found.append(question())
+            except RecordsNotInMemory as missing:
+                self.store.fetch(missing, ask)
+            except Exception as error:
+                found.append(error)
+
+        ask()
+        self.worker.close()
+        (answer,) = found
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def records(self, topic: str = "Topic", queue_id: int = 0) -> list[Record]:
         """Every record of a queue, as a consumer reads them."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.worlds.little_store import SMALL, SteppedWorker, close_as_killed
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
@@ -19,7 +20,6 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
-from orbitmq.testing.little_store import SMALL, SteppedWorker, close_as_killed
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.runner import Recurrences, Unstorable
 from orbitmq.timing.recurrence.schedule import Occurrence
@@ -28,7 +28,7 @@ from orbitmq.timing.recurrence.state import Change, Message, Recurring
 TOPIC = "T"
 
 
-class OpenDesk:
+class OpenRuns:
     """A desk that refuses topics it is told to."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class RecurringStore:
         root: Path,
         files: Files,
         clock: ManualClock,
-        desk: OpenDesk,
+        sender: OpenRuns,
         recurrences: Recurrences | None = None,
         **changes: Any,
     ) -> None:
@@ -77,7 +77,7 @@ class RecurringStore:
             derived=[self.recurrences],
             worker=self.worker,
         )
-        self.recurrences.attach(self.store, desk)
+        self.recurrences.attach(self.store, sender)
 
     def put(self, name: str, rule: Rule, *, topic: str = TOPIC, body: bytes = b"run") -> Change:
         change = self.recurrences.put(name, rule, Message(topic, body), self.statuses.append)
@@ -117,7 +117,7 @@ class RecurringStore:
             return []
         found = []
         for physical, size, _ in queue.scan(queue.min_offset, queue.max_offset):
-            view = self.store.log.view(physical, size)
+            view = self.store.log.read(physical, size)
             assert view is not None
             found.append(decode_record(view))
         return found

@@ -1,13 +1,13 @@
-"""The line: requests that were read and wait to be handled.
+"""The request queue: requests that were read and wait to be handled.
 
 While the server keeps up nothing waits: a request is handled as soon as its bytes are read. Under a flood that would
 hide how long requests wait (in the kernel's buffers, where nobody sees it) and let one turn grow without end. So when
-a turn has lasted its slice, what is read goes into the line, and reading and handling take slices in turn. What waited
+a turn has lasted its slice, what is read goes into the queue, and reading and handling take slices in turn. What waited
 is then known to the millisecond, and the handlers can refuse it.
 
 Rules of this file
 1. First in, first out, over all connections. A request keeps the time at which its bytes were read.
-2. The line is bounded in requests and in bytes. Whoever finds it full is told at once and not put behind it.
+2. The queue is bounded in requests and in bytes. Who finds it full hears so at once and does not wait.
 3. No clock is read per connection and nothing is decided here about what to refuse.
 """
 
@@ -28,12 +28,12 @@ CLOCK_EVERY: Final = 8
 class Waiter(Protocol):
     """The connection that a waiting request came from."""
 
-    def serve(self, received_ns: int, command: Command, size: int) -> None:
+    def serve(self, received_ns: int, command: Command) -> None:
         """Handle the request now; raises nothing."""
         ...
 
 
-class Line:
+class RequestQueue:
     """The waiting requests of a process."""
 
     __slots__ = ("_bytes", "_bytes_max", "_clock", "_requests", "_requests_max", "longest", "others_waiting", "refused")
@@ -46,7 +46,7 @@ class Line:
         others_waiting: Callable[[], int] = int,
     ) -> None:
         """`others_waiting()` counts requests that were handled and wait for something else, such as their flush; they
-        take places of the line."""
+        take places of the queue."""
         self._clock = clock
         self._requests_max = requests_max
         self._bytes_max = bytes_max
@@ -54,7 +54,7 @@ class Line:
         self._requests: deque[tuple[Waiter, int, Command, int]] = deque()
         self._bytes = 0
         self.refused = 0
-        """Requests that found the line full."""
+        """Requests that found the queue full."""
         self.longest = 0
         """The longest it has been."""
 
@@ -75,7 +75,7 @@ class Line:
         return self._bytes
 
     def join(self, waiter: Waiter, received_ns: int, command: Command, size: int) -> bool:
-        """Put a request of `size` bytes at the end; False when the line is full."""
+        """Put a request of `size` bytes at the end; False when the queue is full."""
         length = len(self._requests)
         if length + self.others_waiting() >= self._requests_max or self._bytes + size > self._bytes_max:
             self.refused += 1
@@ -94,6 +94,6 @@ class Line:
             for _ in range(min(CLOCK_EVERY, len(requests))):
                 waiter, received_ns, command, size = requests.popleft()
                 self._bytes -= size
-                waiter.serve(received_ns, command, size)
+                waiter.serve(received_ns, command)
             if clock.monotonic_ns() >= until_ns:
                 return

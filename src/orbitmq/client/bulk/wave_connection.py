@@ -4,8 +4,8 @@ Rules of this file
 1. All requests of a wave leave together and the answers are matched by opaque, in whatever order they come: one round trip and a
    few system calls for a hundred requests. (Brokers give 32 messages for a pull; asked one by one a pull costs 110 us of CPU, in
    a wave 20.)
-2. A line belongs to one thread. It has no timer and no task; nothing happens while nobody asks.
-3. After a failure the line is closed: what was asked and not answered is unknown, and the caller dials anew.
+2. A connection belongs to one thread. It has no timer and no task; nothing happens while nobody asks.
+3. After a failure the connection is closed: what was asked and not answered is unknown, and the caller dials anew.
 4. Requests of the server, and answers that nobody waits for, are dropped.
 """
 
@@ -40,7 +40,7 @@ def framed(command: Command) -> Encoder:
     return encode_with
 
 
-class Line:
+class WaveConnection:
     """A connection to `address` (`host:port`). Waits at most `timeout_ms` for anything to arrive."""
 
     def __init__(self, address: str, timeout_ms: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orbitmq.client.bulk.line import Line
+from orbitmq.client.bulk.wave_connection import WaveConnection
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
@@ -51,13 +51,13 @@ def test_answers_come_back_in_the_order_of_the_requests(serving: Callable[[int, 
         for command in reversed(commands):
             peer.sendall(encode(response(command, 0, None, {}, command.fields["n"].encode() * 3)))
 
-    line = Line(serving(50, backwards), 5_000)
+    line = WaveConnection(serving(50, backwards), 5_000)
     assert [bytes(answer.body) for answer in line.exchange(asks(50))] == [str(n).encode() * 3 for n in range(50)]
     assert not line.closed
 
 
 def test_a_server_that_hangs_up_ends_the_line(serving: Callable[[int, Serve], str]) -> None:
-    line = Line(serving(1, lambda peer, commands: None), 5_000)
+    line = WaveConnection(serving(1, lambda peer, commands: None), 5_000)
     with pytest.raises(ConnectionLostError, match="closed by the server"):
         line.exchange(asks(1))
     assert line.closed
@@ -67,7 +67,7 @@ def test_a_server_that_hangs_up_ends_the_line(serving: Callable[[int, Serve], st
 
 def test_a_silent_server_ends_the_line(serving: Callable[[int, Serve], str]) -> None:
     done = threading.Event()
-    line = Line(serving(1, lambda peer, commands: done.wait(10) and None), 20)
+    line = WaveConnection(serving(1, lambda peer, commands: done.wait(10) and None), 20)
     with pytest.raises(RequestTimeoutError, match="within 20 ms"):
         line.exchange(asks(1))
     done.set()
@@ -75,7 +75,7 @@ def test_a_silent_server_ends_the_line(serving: Callable[[int, Serve], str]) -> 
 
 
 def test_what_is_no_frame_ends_the_line(serving: Callable[[int, Serve], str]) -> None:
-    line = Line(serving(1, lambda peer, commands: peer.sendall(b"HTTP/1.1 400 Bad Request\r\n")), 5_000)
+    line = WaveConnection(serving(1, lambda peer, commands: peer.sendall(b"HTTP/1.1 400 Bad Request\r\n")), 5_000)
     with pytest.raises(FrameError):
         line.exchange(asks(1))
     assert line.closed
@@ -85,7 +85,7 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(ConnectionLostError, match=address) as caught:
-        Line(address, 1_000)
+        WaveConnection(address, 1_000)
     assert not caught.value.request_sent
 
 
@@ -97,7 +97,7 @@ def test_a_body_larger_than_the_buffers_leaves_whole(serving: Callable[[int, Ser
         for command in commands:
             peer.sendall(encode(response(command, 0, None, {}, b"same" if command.body == body else b"other")))
 
-    line = Line(serving(2, measure), 5_000)
+    line = WaveConnection(serving(2, measure), 5_000)
     opaques = [line.send_one(request(34, {}, memoryview(body))) for _ in range(2)]
     found = {}
     while len(found) < 2:
@@ -116,7 +116,7 @@ def test_what_arrived_is_known_without_waiting(serving: Callable[[int, Serve], s
         peer.sendall(encode(response(commands[0], 0, None, {})))
         looked.wait(10)
 
-    line = Line(serving(1, when_told), 5_000)
+    line = WaveConnection(serving(1, when_told), 5_000)
     line.send_one(request(34, {}))
     assert not line.has_arrived()
     told.set()

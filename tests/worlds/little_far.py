@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.worlds.little_store import SMALL, SteppedWorker
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.filters import tags_code
@@ -25,7 +26,6 @@ from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
-from orbitmq.testing.little_store import SMALL, SteppedWorker
 from orbitmq.timing.far.changes import far_message, near_message, recall_message
 from orbitmq.timing.far.far_timers import FarStanding, FarTimers
 from orbitmq.timing.far.queries import FarPage, FarRecord
@@ -112,7 +112,7 @@ class LittleFar:
         if self.far.standing(found.source) is not FarStanding.PENDING:
             return None
         told: list[PutStatus] = []
-        self.far.change(found.record, [message], wait=False, told=told.append)
+        self.far.change(found.record, [message], wait=False, on_done=told.append)
         self.store.commit()
         return told[0]
 
@@ -179,7 +179,7 @@ class LittleFar:
         queue = self.store.queues.get(topic, 0)
         if queue is None:
             return []
-        views = [self.store.record_at(unit[0]) for unit in queue.scan(queue.min_offset, queue.max_offset)]
+        views = [self.store.log.record(unit[0]) for unit in queue.scan(queue.min_offset, queue.max_offset)]
         return [decode_record(bytes(view)) for view in views if view is not None]
 
     def wheel(self) -> list[tuple[int, bytes]]:

@@ -17,9 +17,10 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.server import listener
 from orbitmq.server.accepted import AcceptedPeer
-from orbitmq.server.line import CLOCK_EVERY, Line
 from orbitmq.server.listener import Listener, ListenerLimits
+from orbitmq.server.request_queue import CLOCK_EVERY, RequestQueue
 from orbitmq.server.turn import Turn, Wakeups
 
 SLICE_NS = TURN_SLICE_MS * 1_000_000
@@ -43,6 +44,9 @@ class ListTransport(asyncio.Transport):
     def pause_reading(self) -> None:
         self.paused = True
 
+    def is_reading(self) -> bool:
+        return not self.paused
+
     def resume_reading(self) -> None:
         self.paused = False
 
@@ -61,6 +65,7 @@ class SlowHandler:
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.cost_ms = 0
+        self.body = b""
         self.served: list[tuple[int, int]] = []
         """(number, how long it had waited in ms)."""
         self.log: list[str] = []
@@ -69,7 +74,7 @@ class SlowHandler:
         self.served.append((request.opaque, (self.clock.monotonic_ns() - peer.received_ns) // 1_000_000))
         self.log.append(f"request {request.opaque}")
         self.clock.advance(self.cost_ms)
-        return response(request, 0)
+        return response(request, 0, body=self.body)
 
     def handle_excess(self, request: Command, peer: Peer) -> Command | None:
         return response(request, ResponseCode.SYSTEM_BUSY, "full")
@@ -86,7 +91,7 @@ class Rig:
         loop = asyncio.get_running_loop()
         self.clock = ManualClock()
         self.clock.advance(1_000)
-        self.line = Line(self.clock, requests_max, bytes_max)
+        self.line = RequestQueue(self.clock, requests_max, bytes_max)
         self.turn = Turn(loop, self.clock, self.line)
         self.handler = SlowHandler(self.clock)
         self.listener = Listener(
@@ -133,7 +138,7 @@ async def test_a_long_burst_waits_and_is_served_in_slices_in_order() -> None:
     peer.data_received(frames(1, 100))
     assert rig.handler.served == []
     assert len(rig.line) == 100
-    assert rig.line.bytes_waiting == sum(map(len, [frames(number, 1) for number in range(1, 101)])) // 100 * 100
+    assert rig.line.bytes_waiting == sum(command.memory_bytes for command in Connection().receive_data(frames(1, 100)))
     await asyncio.sleep(0)
     per_slice = -(-TURN_SLICE_MS // CLOCK_EVERY) * CLOCK_EVERY
     assert len(answers(transport)) == per_slice, "a slice was answered before the rest is served"
@@ -166,7 +171,10 @@ async def test_small_requests_do_not_overtake_those_that_wait() -> None:
     assert [number for number, _ in rig.handler.served] == [*range(1, 101), 1_000]
 
 
-@pytest.mark.parametrize(("requests_max", "bytes_max"), [(70, 1_000_000), (10_000, 70 * len(frames(1, 1)))])
+ONE_BYTES = Connection().receive_data(frames(1, 1))[0].memory_bytes
+
+
+@pytest.mark.parametrize(("requests_max", "bytes_max"), [(70, 1_000_000), (10_000, 70 * ONE_BYTES)])
 async def test_who_finds_the_line_full_is_told_at_once(requests_max: int, bytes_max: int) -> None:
     rig = Rig(requests_max, bytes_max)
     peer, transport = rig.connect()
@@ -251,6 +259,32 @@ async def test_what_waits_for_a_client_that_takes_nothing_is_put_back_and_counte
     await passes(rig, lambda: len(answers(transport)) == 80)
 
 
+async def test_large_answers_count_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All connections of one turn together collect no more than may wait to leave, and one answer each."""
+    monkeypatch.setattr(listener, "UNSENT_BYTES_MAX", 2_000_000)
+    rig = Rig()
+    rig.handler.body = bytes(50_000)
+    peers = [rig.connect()[0] for _ in range(20)]
+    for peer in peers:
+        peer.data_received(frames(1, 60))
+    traffic = rig.listener.traffic
+    assert traffic.unsent_bytes == len(rig.handler.served) * 50_000 <= 2_000_000 + 20 * 50_000
+    for peer in peers:
+        peer.flush()
+    assert traffic.unsent_bytes == 0
+
+
+async def test_many_large_parts_are_written_one_by_one() -> None:
+    """A loop may keep all parts of a write until the last one has left."""
+    rig = Rig()
+    rig.handler.body = bytes(50_000)
+    peer, transport = rig.connect()
+    peer.data_received(frames(1, 10))
+    peer.flush()
+    assert max(map(len, transport.written)) < 51_000
+    assert [opaque for opaque, _ in answers(transport)] == list(range(1, 11))
+
+
 async def test_stopping_serves_what_waits() -> None:
     rig = Rig()
     rig.handler.cost_ms = 1
@@ -282,7 +316,7 @@ async def test_reading_goes_on_for_its_slice_while_sockets_are_full() -> None:
 
 def test_the_wait_of_the_first_is_known() -> None:
     clock = ManualClock()
-    line = Line(clock)
+    line = RequestQueue(clock)
     assert line.head_wait_ms() == 0
     line.join(NoWaiter(), clock.monotonic_ns(), request(RequestCode.HEART_BEAT), 10)
     clock.advance(30)
@@ -293,5 +327,5 @@ def test_the_wait_of_the_first_is_known() -> None:
 
 
 class NoWaiter:
-    def serve(self, received_ns: int, command: Command, size: int) -> None:
+    def serve(self, received_ns: int, command: Command) -> None:
         """Nothing to do."""

@@ -8,17 +8,21 @@ Rules of this file
 1. A synced byte is never lost, and a synced name neither. Of unsynced writes any subset survives, page by page; of
    unsynced changes to names and sizes a prefix survives, as on a file system with an ordered journal.
 2. All choices come from one random generator: a seed repeats a run.
+3. A disk with a `room` is full for as long as nobody gives space back, for whatever needs some, an undo included.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from orbitmq.store.files import Buffer, DiskUsage, File, Files, Lock, replace_content
+from orbitmq.store.files import Buffer, DiskUsage, File, Files, Lock, NotReadError
+from orbitmq.store.forwarding import ForwardedFile, ForwardedFiles
 
 PAGE_BYTES = 4096
 
@@ -38,6 +42,44 @@ class Call(NamedTuple):
 
 Plan = Callable[[Call], OSError | Killed | None]
 """Says what to raise instead of making the call; None lets it pass. A killed write may have happened in part."""
+
+
+class Room:
+    """The pages of a small disk: files take one when a byte of it is first written, and give it back when they are cut or removed."""
+
+    def __init__(self, pages: int, *, undo_takes_room: bool = False) -> None:
+        """`undo_takes_room`: overwriting takes a page as well, as where a file system does not write in place."""
+        self.pages = pages
+        self.free = pages
+        self.others = 0
+        """Pages that other programs hold."""
+        self.undo_takes_room = undo_takes_room
+        self._of: dict[_Inode, set[int]] = {}
+
+    def fill(self) -> None:
+        """Other programs take what is left."""
+        self.others, self.free = self.others + self.free, 0
+
+    def clear(self) -> None:
+        """Other programs give back what they took."""
+        self.others, self.free = 0, self.free + self.others
+
+    def write(self, inode: _Inode, offset: int, size: int) -> int:
+        """How many of the bytes find room."""
+        held = self._of.setdefault(inode, set())
+        for page in range(offset // PAGE_BYTES, -(-(offset + size) // PAGE_BYTES)):
+            if page not in held:
+                if not self.free:
+                    return max(page * PAGE_BYTES - offset, 0)
+                self.free -= 1
+                held.add(page)
+        return size
+
+    def cut(self, inode: _Inode, size: int) -> None:
+        held = self._of.get(inode, set())
+        gone = {page for page in held if page * PAGE_BYTES >= size}
+        held -= gone
+        self.free += len(gone)
 
 
 class _Inode:
@@ -72,14 +114,20 @@ class _NameChange(NamedTuple):
     inode: _Inode | None = None
 
 
-class RecordingFiles:
+class RecordingFiles(ForwardedFiles):
     """A `Files` over another one. Only paths below `root` are recorded."""
 
-    def __init__(self, inner: Files, root: Path, *, plan: Plan | None = None, boot: str = "boot") -> None:
-        self._inner = inner
+    def __init__(
+        self, inner: Files, root: Path, *, plan: Plan | None = None, boot: str = "boot", room: Room | None = None
+    ) -> None:
+        super().__init__(inner)
         self.root = root
         self.plan = plan
         self.boot = boot
+        self.read_plan: Plan | None = None
+        """As `plan`, for reads through a descriptor."""
+        self.reads = 0
+        self.room = room
         self.calls: list[Call] = []
         self.killed = False
         self._number = 0
@@ -97,10 +145,12 @@ class RecordingFiles:
                 self._name("mkdir", path)
                 self._take_up(path)
             else:
-                inode = _Inode()
-                inode.changes.append((0, self._inner.read_bytes(path)))
+                inode, content = _Inode(), self._inner.read_bytes(path)
+                inode.changes.append((0, content))
                 inode.synced = 1
                 self._inodes[path] = inode
+                if self.room is not None:
+                    self.room.write(inode, 0, len(content))
                 self._name("create", path, inode=inode)
         self._names_synced = len(self._names)
 
@@ -127,6 +177,13 @@ class RecordingFiles:
                 return verdict
         raise verdict
 
+    def ask_read(self, path: Path, size: int) -> None:
+        """Count a read of a file and raise what the plan for reads says. Reads have numbers of their own."""
+        self.reads += 1
+        verdict = self.read_plan(Call(self.reads, "read", path, size)) if self.read_plan is not None else None
+        if verdict is not None:
+            raise NotReadError(*verdict.args) if type(verdict) is OSError else verdict
+
     def journaled(self) -> int:
         """The next place in the journal of names and sizes."""
         self._journal += 1
@@ -137,7 +194,10 @@ class RecordingFiles:
 
     # --- Files ------------------------------------------------------------------------------------------------------
 
-    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> File:
+    def open(
+        self, path: Path | str, *, create: bool = False, writable: bool = True, keep_unsynced: bool = False
+    ) -> File:
+        path = Path(path)
         if create and not self._inner.exists(path):
             self.ask("create", path)
             inode = _Inode()
@@ -146,15 +206,6 @@ class RecordingFiles:
         elif self.killed:
             raise Killed(f"open {path} after the end")
         return RecordingFile(self, self._inner.open(path, create=create, writable=writable), self._inodes.get(path))
-
-    def exists(self, path: Path) -> bool:
-        return self._inner.exists(path)
-
-    def is_dir(self, path: Path) -> bool:
-        return self._inner.is_dir(path)
-
-    def list_dir(self, path: Path) -> list[str]:
-        return self._inner.list_dir(path)
 
     def make_dirs(self, path: Path) -> None:
         if not self._inner.exists(path):
@@ -167,41 +218,38 @@ class RecordingFiles:
     def remove(self, path: Path) -> None:
         self.ask("remove", path)
         self._inner.remove(path)
-        self._inodes.pop(path, None)
+        self._forget(path)
         self._name("remove", path)
 
     def remove_tree(self, path: Path) -> None:
         self.ask("remove", path)
         self._inner.remove_tree(path)
-        for known in [known for known in self._inodes if path in known.parents]:
-            del self._inodes[known]
+        for known in _at_or_below(self._inodes, path):
+            self._forget(known)
         self._name("remove", path)
 
     def rename(self, source: Path, target: Path) -> None:
         self.ask("rename", source)
         self._inner.rename(source, target)
-        for known in [known for known in self._inodes if known == source or source in known.parents]:
+        self._forget(target)
+        for known in _at_or_below(self._inodes, source):
             self._inodes[_moved(known, source, target)] = self._inodes.pop(known)
         self._name("rename", source, target)
+
+    def _forget(self, path: Path) -> None:
+        inode = self._inodes.pop(path, None)
+        if inode is not None and self.room is not None:
+            self.room.cut(inode, 0)
 
     def sync_dir(self, path: Path) -> None:
         self.ask("sync_dir", path)
         self._inner.sync_dir(path)
         self._names_synced = len(self._names)
 
-    def file_size(self, path: Path) -> int:
-        return self._inner.file_size(path)
-
-    def modified_ms(self, path: Path) -> int:
-        return self._inner.modified_ms(path)
-
-    def read_bytes(self, path: Path) -> bytes:
-        return self._inner.read_bytes(path)
-
-    def write_atomic(self, path: Path, data: bytes, *, backup: bool = False) -> None:
-        replace_content(self, path, data, backup=backup)
-
     def disk_usage(self, path: Path) -> DiskUsage:
+        if self.room is not None:
+            total, free = self.room.pages * PAGE_BYTES, self.room.free * PAGE_BYTES
+            return DiskUsage(total, total - free, free)
         return self._inner.disk_usage(path)
 
     def boot_id(self) -> str:
@@ -239,14 +287,19 @@ class RecordingFiles:
             if change.kind == "create" and change.inode is not None:
                 files[change.path] = change.inode
             elif change.kind == "remove":
-                for path in [path for path in files if path == change.path or change.path in path.parents]:
+                for path in _at_or_below(files, change.path):
                     del files[path]
             elif change.kind == "rename" and change.target is not None:
-                for path in [path for path in files if path == change.path or change.path in path.parents]:
+                for path in _at_or_below(files, change.path):
                     files[_moved(path, change.path, change.target)] = files.pop(path)
             elif change.kind == "mkdir" and self.root in change.path.parents:
                 (target / change.path.relative_to(self.root)).mkdir(parents=True, exist_ok=True)
         yield from files.items()
+
+
+def _at_or_below(files: dict[Path, _Inode], path: Path) -> list[Path]:
+    """The file of that name, or all of that directory."""
+    return [path] if path in files else [known for known in files if path in known.parents]
 
 
 def _moved(path: Path, source: Path, target: Path) -> Path:
@@ -290,20 +343,13 @@ def _apply(content: bytearray, change: tuple[int, bytes] | _Resize) -> None:
     content[offset : offset + len(data)] = data
 
 
-class RecordingFile:
+class RecordingFile(ForwardedFile):
     """A `File` whose changes are recorded."""
 
     def __init__(self, files: RecordingFiles, inner: File, inode: _Inode | None) -> None:
+        super().__init__(inner)
         self._files = files
-        self._inner = inner
         self._inode = inode
-
-    @property
-    def path(self) -> Path:
-        return self._inner.path
-
-    def size(self) -> int:
-        return self._inner.size()
 
     def _record(self, change: tuple[int, bytes] | _Resize) -> None:
         if self._inode is not None:
@@ -317,14 +363,29 @@ class RecordingFile:
             self._inner.pwrite(part, offset)
             self._record((offset, part))
             raise killed
-        self._inner.pwrite(content, offset)
-        self._record((offset, content))
+        fits = self._room_for(offset, len(content))
+        self._inner.pwrite(content[:fits], offset)
+        self._record((offset, content[:fits]))
+        if fits < len(content):
+            raise self._full()
+
+    def _room_for(self, offset: int, size: int) -> int:
+        room = self._files.room
+        return size if room is None or self._inode is None else room.write(self._inode, offset, size)
+
+    def _full(self) -> OSError:
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def pwritev(self, parts: Sequence[Buffer], offset: int) -> None:
         self.pwrite(b"".join(parts), offset)
 
     def pread(self, size: int, offset: int) -> bytes:
+        self._files.ask_read(self.path, size)
         return self._inner.pread(size, offset)
+
+    def pread_now(self, size: int, offset: int) -> bytes | bytearray | None:
+        self._files.ask_read(self.path, size)
+        return self._inner.pread_now(size, offset)
 
     def datasync(self) -> None:
         self._files.ask("sync", self.path)
@@ -336,25 +397,28 @@ class RecordingFile:
     def truncate(self, size: int) -> None:
         self._files.ask("truncate", self.path, size)
         self._inner.truncate(size)
+        if self._files.room is not None and self._inode is not None:
+            self._files.room.cut(self._inode, size)
         self._record(_Resize(size, self._files.journaled()))
 
     def allocate(self, offset: int, size: int) -> None:
         self._files.ask("allocate", self.path, size)
         before = self._inner.size()
+        if self._room_for(offset, size) < size:
+            raise self._full()
         self._inner.allocate(offset, size)
         self._record(_Resize(max(before, offset + size), self._files.journaled()))
 
     def punch(self, offset: int, size: int) -> None:
         self._files.ask("punch", self.path, size)
-        self._inner.punch(offset, size)
         end = min(offset + size, self._inner.size())
+        room = self._files.room
+        if room is not None and room.undo_takes_room and not room.free:
+            raise self._full()
+        self._inner.punch(offset, size)
+        if room is not None and self._inode is not None and end == self._inner.size():
+            room.cut(self._inode, offset)
         self._record((offset, bytes(max(end - offset, 0))))
-
-    def data_ranges(self, start: int) -> Iterator[tuple[int, int]]:
-        return self._inner.data_ranges(start)
-
-    def map_read(self) -> mmap.mmap:
-        return self._inner.map_read()
 
     def map_write(self, size: int) -> mmap.mmap:
         mapped = self._inner.map_write(size)
@@ -366,3 +430,8 @@ class RecordingFile:
         if self._inode is not None:
             self._inode.note_mapped()
         self._inner.close()
+
+    def release(self) -> None:
+        if self._inode is not None:
+            self._inode.note_mapped()
+        self._inner.release()
