@@ -130,16 +130,14 @@ class Comparison:
             kafka.start()
             place["address"] = kafka.address
         else:
-            far_table = str(folder / "far-table")
-            names = {"brokerName": BROKER, "farTableOwner": BROKER, "farTableUrl": far_table}
-            broker = BrokerUnderTest(Kind.ORBITMQ, folder / "broker", settings=names)
+            broker = BrokerUnderTest(Kind.ORBITMQ, folder / "broker", settings={"brokerName": BROKER})
             stack.callback(broker.kill)
             broker.start()
             self._broker_port = broker.broker_port
             with broker.wire() as wire:
                 for suffix in ("", "-stream", "-written", "-timers"):
                     wire.create_topic(f"{TOPIC}{suffix}", QUEUES)
-            place |= {"address": broker.name_server, "store": str(broker.data), "far_table": far_table}
+            place |= {"address": broker.name_server, "store": str(broker.data)}
         hand = SparkHand(side, place, settings, folder / "spark.log")
         stack.callback(hand.close)
         return hand
@@ -288,7 +286,7 @@ def circumstances(bench: Comparison, scale: Scale, began: float) -> list[str]:
         f"CPU of Spark and Python (driver, Java, workers, ended ones too), the broker not counted; {scale.count:,} rows of 1 KB, "
         f"{QUEUES} queues, {TASKS} tasks.",
         f"{scale.warm} runs of each work to warm up, then {scale.repeat} that count, the sides taking turns; the median is shown.",
-        f"Writing: {scale.written:,} rows; timers: {scale.timers:,}, due within a day (wheel) and beyond it (far table), one run.",
+        f"Writing: {scale.written:,} rows; timers: {scale.timers:,}, due within a day (wheel) and beyond a month (far tier), one run.",
         *latency,
         f"PySpark {pyspark.__version__}, its source and sink for Kafka {CONNECTOR_VERSION}, Kafka {KAFKA_VERSION}.",
         *(f"{TITLES[side]} was not measured: {reason}" for side, reason in bench.missing.items()),

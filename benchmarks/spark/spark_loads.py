@@ -47,8 +47,6 @@ class Place(NamedTuple):
     partitions: int
     store: str = ""
     """The store directory of the broker, where there is one to be read."""
-    far_table: str = ""
-    """The far table of which that broker is the owner."""
 
 
 class Load:
@@ -234,21 +232,17 @@ class OrbitmqLoad(Load):
 
     def wheel(self, count: int) -> Figures:
         """Timers that are due within a day, from an hour on, into the broker."""
-        return self._scheduled(self._timers(count, HOUR_S, DAY_S), {})
+        return self._scheduled(self._timers(count, HOUR_S, DAY_S))
 
     def far(self, count: int) -> Figures:
-        """Timers that are due within a year, from a month on, into the far table."""
-        return self._scheduled(self._timers(count, 30 * DAY_S, 365 * DAY_S), {"far_table": self.place.far_table})
+        """Timers that are due within a year, from a month on, into the broker's far tier."""
+        return self._scheduled(self._timers(count, 30 * DAY_S, 365 * DAY_S))
 
-    def _scheduled(self, rows: DataFrame, settings: dict[str, Any]) -> Figures:
+    def _scheduled(self, rows: DataFrame) -> Figures:
         from orbitmq.spark.pipelines.scheduling.job import schedule
 
         topic = f"{self.place.topic}-timers"
-        summary = schedule(self.spark, rows, name_server=self.place.address, topic=topic, **settings)
-        return {
-            "rows": summary.rows_written,
-            **{name: float(n) for name, n in summary.details.items() if isinstance(n, int)},
-        }
+        return {"rows": schedule(self.spark, rows, name_server=self.place.address, topic=topic).rows_written}
 
     def floor(self, count: int) -> Figures:
         """Latency of a source that has its rows in memory, at the rate at which others are sent messages."""

@@ -1,13 +1,12 @@
-"""A CSV file of renewals becomes timer messages: near ones at the broker, far ones in files of the far table.
+"""A CSV file of renewals becomes timer messages, due at once, tomorrow, and in the years to come.
 
-    mkdir /tmp/far
-    orbitmq serve --data /tmp/orbitmq --set farTableOwner=broker-a --set farTableUrl=/tmp/far &
-    python examples/spark/schedule_a_table.py [name-server] [far-table]
+    orbitmq serve --data /tmp/orbitmq &
+    python examples/spark/schedule_a_table.py [name-server]
 
 The same as `orbitmq pipeline schedule --input FILE --format csv --topic Renewals --due-column renews_at ...`. Each `# %%` is a cell.
 """
 
-# %% A table: some renewals are due at once, some tomorrow, most in the years to come. What is due within some hours is near.
+# %% A table: some renewals are due at once, some tomorrow, most in the years to come.
 from __future__ import annotations
 
 import sys
@@ -19,9 +18,9 @@ import pandas as pd
 
 import orbitmq.spark
 from orbitmq.spark import pipelines
+from orbitmq.sync import connect
 
 NAME_SERVER = sys.argv[1] if len(sys.argv) > 1 else "localhost:9876"
-FAR_TABLE = sys.argv[2] if len(sys.argv) > 2 else "/tmp/far"
 
 spark = orbitmq.spark.session(app_name="schedule-a-table")
 now = pd.Timestamp.now("UTC").floor("s")
@@ -35,15 +34,15 @@ renewals.to_csv(path, index=False)
 settings = {
     "input": str(path), "format": "csv", "option": {"header": "true"},
     "topic": "Renewals", "due_column": "renews_at", "column": {"keys": "contract"}, "body_json": True,
-    "name_server": NAME_SERVER, "far_table": FAR_TABLE,
-    "idempotency_key": f"renewals-{now:%Y%m%d%H%M%S}", "row_key": "contract", "near_partitions": 2,
+    "name_server": NAME_SERVER, "idempotency_key": f"renewals-{now:%Y%m%d%H%M%S}", "row_key": "contract", "near_partitions": 2,
 }  # fmt: skip
 summary = pipelines.schedule(spark, **settings)
-print(f"{summary.details['near']} at the broker, {summary.details['far']} in the far table")
+print(f"{summary.rows_written} scheduled")
 
 # %% Once more: nothing is stored twice.
 again = pipelines.schedule(spark, **settings)
-print("scheduled before" if again.details["far_was_scheduled"] else "scheduled again")
+with connect(NAME_SERVER) as client:
+    print(f"{again.rows_written} scheduled, {client.timers.counts(topic='Renewals').pending} wait")
 
 
 # %% What is due is there, as JSON of the row.

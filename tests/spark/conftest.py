@@ -26,10 +26,16 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "system"), str(HERE)]
 
 from class_archive import quick_environment  # noqa: E402
+from process_family import end_process  # noqa: E402
 from server_process import ServedProcess  # noqa: E402
+
+from processes import within  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+STOP_LIMIT_S = 60
+"""For the end of a stream or of a session; then its Java is ended."""
 
 LIMIT_S = 300
 """For one test; the first waits for the session and for the first use of everything."""
@@ -46,9 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _quick_starts() -> None:
-    """Every Java and every Python of Spark that is started here, by whomever, starts quickly; `end_java` takes that back."""
+    """Every Java and every Python of Spark that is started here, by whomever, starts quickly; `end_java` takes that back, also when a
+    lane goes to other tests and comes again."""
+    if _before:
+        return
     for name, value in quick_environment().items():
         _before.setdefault(name, os.environ.get(name))
         os.environ[name] = value
@@ -58,28 +67,41 @@ _before: dict[str, str | None] = {}
 
 
 @pytest.fixture(scope="session")
-def _spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    interrupt = signal.getsignal(signal.SIGINT)
+def _spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], SparkSession]]:
+    """Gives the session, and another one after its Java had to be ended."""
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    try:
-        started = session("local[2]", app_name="tests", **settings)
-    except SparkUnavailableError as reason:
-        pytest.skip(str(reason))
-    signal.signal(signal.SIGINT, interrupt)  # Spark takes it to cancel its jobs; pytest wants it
-    yield started
+
+    running: list[SparkSession] = []
+
+    def get() -> SparkSession:
+        if running and running[0]._instantiatedSession is running[0]:
+            return running[0]
+        interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            started = session("local[2]", app_name="tests", **settings)
+        except SparkUnavailableError as reason:
+            pytest.skip(str(reason))
+        signal.signal(signal.SIGINT, interrupt)  # Spark takes it to cancel its jobs; pytest wants it
+        running[:] = [started]
+        return started
+
+    yield get
     end_java()
 
 
 @pytest.fixture
-def spark(_spark: SparkSession) -> Iterator[SparkSession]:
+def spark(_spark: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     """The session. Streams that a test leaves behind end with it; settings and temporary views are its own business."""
-    yield _spark
-    for query in _spark.streams.active:
-        query.stop()
+    started = _spark()
+    yield started
+    for query in started.streams.active:
+        if not within(STOP_LIMIT_S, query.stop):  # Spark may wait for a callback whose thread is gone
+            end_java()
+            pytest.fail(f"stream {query.id} did not stop within {STOP_LIMIT_S} s; its Java was ended")
 
 
 @pytest.hookimpl(trylast=True)
@@ -101,15 +123,17 @@ def end_java() -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    running = SparkSession._instantiatedSession
-    if running is not None:
-        running.stop()
-    gateway = SparkContext._gateway
+    running, gateway = SparkSession._instantiatedSession, SparkContext._gateway
+    is_calm = running is None or within(STOP_LIMIT_S, running.stop)
     if gateway is not None:
         SparkContext._gateway = SparkContext._jvm = None
-        gateway.shutdown()
+        is_calm = is_calm and within(STOP_LIMIT_S, gateway.shutdown)
+        if not is_calm:
+            end_process(gateway.proc.pid)
         gateway.proc.stdin.close()
         gateway.proc.wait(60)
+    if not is_calm:
+        SparkSession._instantiatedSession = SparkContext._active_spark_context = None
 
 
 SERVE_CONNECT = """

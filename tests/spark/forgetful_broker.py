@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.memory import OnceMemory
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.memory import KeyMemory
 from orbitmq.cli.main import main
 
 if __name__ == "__main__":
-    OnceMemory.keep_all = lambda *_: None  # type: ignore[method-assign, assignment]
+    KeyMemory.keep_all = lambda *_: None  # type: ignore[method-assign, assignment]
     Idempotence._learn = lambda *_: None  # type: ignore[method-assign, assignment]
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Processes below another one, and their end.
+"""Spark's processes below a driver.
 
 Rules of this file
 1. Nothing is killed that does not descend from a process which the caller started.
@@ -6,36 +6,14 @@ Rules of this file
 
 from __future__ import annotations
 
-import os
-import signal
+import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-def end_process(pid: int) -> bool:
-    """kill -9. Whether there was such a process."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+from processes import command_line, descendants, end_process
 
-
-def descendants(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
-    ask = [pid]
-    while ask:
-        children = parents.get(ask.pop(), [])
-        found += children
-        ask += children
-    return found
+__all__ = ["command_line", "descendants", "end_process", "python_workers", "source_processes"]
 
 
 def python_workers(pid: int) -> tuple[list[int], list[int]]:
@@ -59,11 +37,3 @@ def is_worker(pid: int) -> bool:
     except OSError:
         return False
     return all(b"pyspark.daemon" in command_line(one) for one in (pid, parent))
-
-
-def command_line(pid: int) -> bytes:
-    """Empty for a process that is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from server_process import ServedProcess
@@ -76,11 +75,11 @@ def test_a_client_writes_in_batches_in_a_stream_and_by_pipelines(
     assert bodies(name_server, f"{topic}-again") == batch + Counter(f"letter {number}".encode() for number in range(3))
 
 
-FAR = """
+TIMERS = """
 import json, sys
 from orbitmq.spark import session
-from orbitmq.spark.pipelines import compact, schedule
-remote, name_server, topic, far_table = sys.argv[1:]
+from orbitmq.spark.pipelines import schedule
+remote, name_server, topic, aside = sys.argv[1:]
 spark = session(remote=remote)
 for part in range(2):
     rows = spark.range(0, 40, 1, 2).selectExpr(
@@ -88,12 +87,10 @@ for part in range(2):
         f"concat('{part}-', id) AS keys", "if(id = 3, '', 'body') AS body",
     )
     done = schedule(
-        spark, rows, topic=topic, name_server=name_server, far_table=far_table, idempotency_key=f"{topic}-{part}", row_key="keys",
-        near_partitions=1, on_error="quarantine", quarantine=f"{far_table}-aside-{part}.jsonl",
+        spark, rows, topic=topic, name_server=name_server, idempotency_key=f"{topic}-{part}", row_key="keys", near_partitions=1,
+        on_error="quarantine", quarantine=f"{aside}-{part}.jsonl",
     )
-    print(json.dumps([done.details["far"], done.details["near"], done.rows_quarantined]))
-done = compact(spark, far_table=far_table, name_server=name_server, day_rows=1)
-print(json.dumps([done.rows_written, done.details["files_before"], done.details["files_after"] < 4]))
+    print(json.dumps([done.rows_read, done.rows_written, done.rows_quarantined]))
 try:
     schedule(spark, rows, topic=topic, name_server=name_server, where="price > 3")
 except Exception as error:
@@ -101,16 +98,12 @@ except Exception as error:
 """
 
 
-def test_a_client_schedules_and_compacts(
-    connect_server: str, serve: Callable[..., ServedProcess], tmp_path: Path
+def test_a_client_schedules(
+    connect_server: str, server: ServedProcess, name_server: str, topic: str, tmp_path: Path
 ) -> None:
-    far_table = tmp_path / "far"
-    far_table.mkdir()
-    settings = {"brokerName": "owner", "farTableOwner": "owner", "farTableUrl": far_table}
-    server = serve("owner", settings=settings)
-    server.create_topic("renewals", 2)
-    name_server = f"127.0.0.1:{server.name_port}"
-    lines = printed_by(FAR, tmp_path, connect_server, name_server, "renewals", str(far_table))
-    said = [json.loads(line) for line in lines]
-    assert said == [[30, 9, 1], [30, 9, 1], [60, 4, True], ["ConfigurationError", True]]
-    assert len((tmp_path / "far-aside-1.jsonl").read_text().splitlines()) == 1
+    server.create_topic(topic, 2)
+    lines = printed_by(TIMERS, tmp_path, connect_server, name_server, topic, str(tmp_path / "aside"))
+    assert [json.loads(line) for line in lines] == [[40, 39, 1], [40, 39, 1], ["ConfigurationError", True]]
+    assert len((tmp_path / "aside-1.jsonl").read_text().splitlines()) == 1
+    with connect(name_server) as client:
+        assert client.timers.counts(topic=topic).pending == 60

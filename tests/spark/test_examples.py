@@ -11,12 +11,11 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from server_process import ServedProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
 
@@ -80,26 +79,10 @@ def test_redrive_dead_letters(example: Example) -> None:
     ]
 
 
-@pytest.fixture(scope="module")
-def far_table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A server with a far table, and the table's directory."""
-    folder, table = tmp_path_factory.mktemp("far-server"), tmp_path_factory.mktemp("far-table")
-    server = ServedProcess(folder, settings={"farTableOwner": "broker-a", "farTableUrl": table})
-    yield f"127.0.0.1:{server.name_port}", str(table)
-    server.kill()
-
-
-def test_schedule_a_table(example: Example, far_table: tuple[str, str]) -> None:
-    printed, names = example("schedule_a_table.py", *far_table)
-    assert printed.startswith("20 at the broker, 980 in the far table\nscheduled before\n20 were due: {")
+def test_schedule_a_table(example: Example) -> None:
+    printed, names = example("schedule_a_table.py")
+    assert printed.startswith("1000 scheduled\n1000 scheduled, 980 wait\n20 were due: {")
     assert len(names["found"]) == len(set(names["found"])) == 20
-
-
-def test_compact_the_far_table(example: Example, far_table: tuple[str, str]) -> None:
-    printed, names = example("compact_the_far_table.py", *far_table)
-    assert "1 row was recalled" in printed
-    assert printed.endswith("1499 appointments\n")
-    assert sorted(row["count"] for row in names["days"].collect()) == [299, 300, 300, 300, 300]
 
 
 def test_lateness_report(example: Example) -> None:

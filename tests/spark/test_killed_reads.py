@@ -1,4 +1,4 @@
-"""A stream that was killed ten times has the rows that a batch has, each once and with the same content."""
+"""A stream that was killed again and again has the rows that a batch has, each once and with the same content."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from killed_reads import TOPICS, KilledReads
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KILLS = 10
+KILLS = 6
+"""Two at each moment that makes a restart do something else."""
 
 
 @pytest.mark.timeout(3_000)
-def test_a_stream_that_was_killed_ten_times_equals_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_that_was_killed_equals_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     run = KilledReads(tmp_path, 1)
     try:
-        assert run.kill_often(KILLS) == KILLS
+        assert run.kill_often(KILLS) == KILLS, run.log()[-3000:]
         run.finish()
         stream = spark.read.parquet(str(tmp_path / "rows"))
         batch = spark.read.format("orbitmq").option("nameServer", run.name_server).option("subscribe", ",".join(TOPICS))
@@ -28,8 +29,9 @@ def test_a_stream_that_was_killed_ten_times_equals_a_batch(spark: SparkSession, 
     found = comparable(stream).localCheckpoint()
     assert stored.count() == 2 * 400 * KILLS
     assert (stored.exceptAll(found).count(), found.exceptAll(stored).count()) == (0, 0)
-    lacking = found.where("queueOffset <> 7")  # the comparison finds a row that is missing
-    assert stored.exceptAll(lacking).count() == 2 * 3
+    taken = found.where("queueOffset = 7").count()  # a client sends to the queues in an order of its own: some may be empty
+    lacking = found.where("queueOffset <> 7")
+    assert stored.exceptAll(lacking).count() == taken > 0, "the comparison finds rows that are missing"
 
 
 def comparable(rows: DataFrame) -> DataFrame:

@@ -49,7 +49,7 @@ def test_a_job_whose_python_starts_too_slowly_is_run_again_and_says_so() -> None
     assert told[1] == "the machine is busy: a Python process needed more than ten seconds to start, try 3"
 
 
-def test_patience_ends() -> None:
+def test_retrying_ends() -> None:
     tries = []
 
     def job() -> None:

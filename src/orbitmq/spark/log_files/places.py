@@ -38,6 +38,12 @@ class Place(NamedTuple):
         with _failures(self.path):
             return self.file_system.get_file_info(self.path).type
 
+    def size(self) -> int | None:
+        """Bytes of the file that is there; None when there is none."""
+        with _failures(self.path):
+            info = self.file_system.get_file_info(self.path)
+        return info.size if info.type is fs.FileType.File else None
+
     def files(self) -> list[tuple[str, int]]:
         """Names and sizes of the files in a directory, by name."""
         with _failures(self.path):

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 
 from orbitmq.errors import MessageIllegalError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
-from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, PROPERTIES_ROOM_BYTES
 from orbitmq.spark.writing.encoding import RowReader
 
 VALUE_CHARS_MAX: Final = 200
 """Of a value of a broken row, for people to find it by."""
 
 SYSTEM_PROPERTIES_BYTES: Final = 1_024
-"""Room for the properties that a writer, a broker and the far table add to those that a row gives."""
+"""Room for the properties that a writer and a broker add to those that a row gives."""
 
 
 class Refused(NamedTuple):
@@ -56,7 +56,7 @@ class MessageRules:
         rows = self._reader.read(batch, first)
         if rows.given is None:
             return
-        room = PROPERTIES_BYTES_MAX - SYSTEM_PROPERTIES_BYTES
+        room = PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES - SYSTEM_PROPERTIES_BYTES
         long = np.asarray(pc.binary_length(rows.given)) > room
         if long.any():
             raise MessageIllegalError(

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
-from orbitmq.spark.pipelines import pipeline_named
+from orbitmq.spark.pipelines.names import pipeline_named
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import from_values, settings_of
 
@@ -116,7 +116,7 @@ def _step(step: Mapping[str, Any], defaults: Mapping[str, Any], now_ms: int, use
     if not isinstance(name, str):
         raise ConfigurationError("it does not say which pipeline it is", remedy='write pipeline = "archive"')
     function = pipeline_named(name)
-    settings = settings_of(function)
+    settings = settings_of(function.settings_type)
     known = {setting.name for setting in settings}
     given = {key: value for key, value in step.items() if key != _NAME}
     taken = {key: value for key, value in defaults.items() if key in known and key not in given}

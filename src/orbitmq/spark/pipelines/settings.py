@@ -1,15 +1,23 @@
-"""Settings of pipelines: one declaration, in the signature of the function, for every place where they are given.
+"""Settings of pipelines: one declaration, a struct for each pipeline, for every place where they are given.
 
-    def archive(spark: SparkSession, *, to: Annotated[str, Setting("Directory or URL.", metavar="URL")], ..., run: Run = ALONE)
+    @dataclass(frozen=True, kw_only=True)
+    class ArchiveSettings:
+        to: Annotated[str, Setting("Directory or URL.", metavar="URL")]
+        since_ms: Annotated[int | None, Setting("Since when.", kind=Kind.INSTANT)] = None
 
-Every keyword of the function but `run` is a setting: `since_ms` is `--since` on the command line and `since` in a file of
-pipelines, where a bare word, a unit or a date stands for what the function takes as milliseconds.
+    @pipeline(ArchiveSettings)
+    def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE) -> Summary: ...
+
+    archive(spark, to="/data/archive")
+
+Callers in Python give settings as keywords. `since_ms` is `--since` on the command line and `since` in a file of pipelines, where a bare
+word, a unit or a date stands for what the pipeline takes as milliseconds.
 
 Rules of this file
 1. A setting is a text, a whole number, a number, a truth value, a StrEnum, several texts (`Sequence[str]`) or named texts
    (`Mapping[str, str]`), each also with None for "not given".
 2. What is given is checked here, whoever gives it: an unknown name lists the known ones, and bounds name the setting.
-3. The annotations are read without importing Spark: other types than SparkSession and DataFrame must exist when the module runs.
+3. A struct is read without importing Spark: its types must exist when its module runs.
 """
 
 from __future__ import annotations
@@ -20,15 +28,13 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum, StrEnum
-from typing import Annotated, Any, Final, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.instants import parse_due_ms, parse_instant_ms, parse_span_ms
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from orbitmq.spark.pipelines.run import Summary
 
 
 class Kind(Enum):
@@ -36,16 +42,16 @@ class Kind(Enum):
 
     PLAIN = "plain"
     INSTANT = "instant"
-    """`2024-05-01T12:00:00Z`, milliseconds since the epoch, `now`, or a span: so long ago. The parameter ends in `_ms`."""
+    """`2024-05-01T12:00:00Z`, milliseconds since the epoch, `now`, or a span: so long ago. The field's name ends in `_ms`."""
     DUE = "due"
     """As INSTANT, but a span is from now on."""
     SPAN = "span"
-    """`500ms`, `30s`, `10m`, `2h`, `7d`. The parameter ends in `_ms`."""
+    """`500ms`, `30s`, `10m`, `2h`, `7d`. The field's name ends in `_ms`."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the type of a parameter cannot say. help: one or two sentences, for `--help` and the reference page."""
+    """What the type of a field cannot say. help: one or two sentences, for `--help` and the reference page."""
 
     help: str
     metavar: str = ""
@@ -68,7 +74,7 @@ class Form(Enum):
 
 @dataclass(frozen=True)
 class NamedSetting:
-    """A parameter of a pipeline, as everybody but the function itself sees it."""
+    """A setting as everybody but the pipeline itself sees it."""
 
     parameter: str
     """Name in Python."""
@@ -104,45 +110,75 @@ NameServerSetting = Annotated[
 """The cluster that a pipeline reads from or writes to. The command fills it in from its context."""
 
 
-def settings_of(function: Callable[..., object]) -> tuple[NamedSetting, ...]:
-    """The settings of a pipeline, in the order of its signature. TypeError for a signature that breaks the rules of this file."""
-    hints = get_type_hints(function, localns={"SparkSession": Any, "DataFrame": Any}, include_extras=True)
+class Pipeline(Protocol):
+    """A pipeline as its callers see it: what it works on, then its settings and `run` as keywords."""
+
+    __name__: str
+    settings_type: type
+    """The struct of its settings."""
+
+    def __call__(self, *given: Any, **settings: Any) -> Summary: ...
+
+
+def settings_of(settings_type: type) -> tuple[NamedSetting, ...]:
+    """The settings that a struct declares, in its order. TypeError for one that breaks the rules of this file."""
+    hints = get_type_hints(settings_type, include_extras=True)
     found = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY or parameter.name == "run":
-            continue
-        hint = hints[parameter.name]
+    for field in fields(settings_type):
+        hint, place = hints[field.name], f"{settings_type.__name__}: {field.name}"
         if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], Setting):
-            raise TypeError(f"{function.__name__}: {parameter.name} is not Annotated[..., Setting(...)]")
+            raise TypeError(f"{place} is not Annotated[..., Setting(...)]")
         setting: Setting = hint.__metadata__[0]
-        value_type, form = _shape(hint.__origin__, f"{function.__name__}: {parameter.name}")
-        required = parameter.default is inspect.Parameter.empty
+        value_type, form = _shape(hint.__origin__, place)
+        required = field.default is MISSING
         found.append(
             NamedSetting(
-                parameter=parameter.name,
-                name=_outside_name(parameter.name, setting.kind),
+                parameter=field.name,
+                name=_outside_name(field.name, setting.kind),
                 type=value_type,
                 form=form,
                 required=required,
-                default=None if required else parameter.default,
+                default=None if required else field.default,
                 setting=setting,
             )
         )
     return tuple(found)
 
 
-def pipeline(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with its settings checked before it begins; for callers in Python, whose values are neither text nor TOML."""
+def pipeline(settings_type: type) -> Callable[[Callable[..., Summary]], Pipeline]:
+    """Make a pipeline of a function that takes its settings as the keyword `settings`, a struct of this type.
 
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        settings = {setting.parameter: setting for setting in settings_of(function)}
-        for name, value in kwargs.items():
-            if name in settings and value is not None:
-                kwargs[name] = _checked(settings[name], value, settings[name].parameter)
-        return function(*args, **kwargs)
+    Callers give the fields of the struct as keywords. They are checked before the function begins.
+    """
 
-    return checked
+    def declared(function: Callable[..., Summary]) -> Pipeline:
+        @functools.wraps(function)
+        def called(*given: Any, **keywords: Any) -> Summary:
+            known = {setting.parameter: setting for setting in settings_of(settings_type)}
+            own = {name: keywords.pop(name) for name in known if name in keywords}
+            checked = {
+                name: None if value is None else _checked(known[name], value, name) for name, value in own.items()
+            }
+            return function(*given, settings=settings_type(**checked), **keywords)
+
+        made = cast(Pipeline, called)
+        made.settings_type = settings_type
+        made.__signature__ = _signature(function, settings_type)  # type: ignore[attr-defined]
+        return made
+
+    return declared
+
+
+def _signature(function: Callable[..., Summary], settings_type: type) -> inspect.Signature:
+    """What `help` shows: the fields of the struct in place of `settings`."""
+    of_function = inspect.signature(function)
+    shown: list[inspect.Parameter] = []
+    for parameter in of_function.parameters.values():
+        if parameter.name == "settings":
+            shown += inspect.signature(settings_type).parameters.values()
+        else:
+            shown.append(parameter)
+    return of_function.replace(parameters=shown)
 
 
 def from_texts(settings: Iterable[NamedSetting], given: Mapping[str, Sequence[str]], now_ms: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError, OrbitError
-from orbitmq.spark.pipelines import PIPELINES, pipeline_named
+from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.pipeline_file import Step, read_file
 from orbitmq.spark.pipelines.settings import Form, NamedSetting, from_texts, settings_of
 from orbitmq.spark.pipelines.starting import run_for_command
@@ -37,7 +37,7 @@ def steps_of(arguments: Sequence[str]) -> tuple[Step, ...]:
     """What the words ask for. Leaves the process (SystemExit) after `--help` and for words that are no command."""
     parser = argparse.ArgumentParser(prog="submit.py", description="Pipelines of orbitmq.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="pipeline", metavar="PIPELINE", required=True)
-    settings = {name: settings_of(pipeline_named(name)) for name in PIPELINES}
+    settings = {name: settings_of(pipeline_named(name).settings_type) for name in PIPELINES}
     for name, own in settings.items():
         command = commands.add_parser(name, allow_abbrev=False)
         for setting in own:

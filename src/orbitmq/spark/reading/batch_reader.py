@@ -17,9 +17,9 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.narrowing import Narrowing, narrowing
-from orbitmq.spark.reading.patience import Patience
 from orbitmq.spark.reading.plan import QueueRange, partitions
 from orbitmq.spark.reading.ranges import ranges_of
+from orbitmq.spark.reading.retrying import Retrying
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):
         """What is there now, cut into tasks; none for nothing to read."""
         options = self.options
         doing = f"planning a read of {options.subscribed} (name server {';'.join(options.name_servers)})"
-        found = Patience(options.retry_timeout_ms).run(doing, self._ranges)
+        found = Retrying(options.retry_timeout_ms).run(doing, self._ranges)
         return [
             Ranges(part)
             for part in partitions(found, min_partitions=options.min_partitions, max_rows=options.max_partition_rows)

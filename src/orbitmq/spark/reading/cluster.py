@@ -16,7 +16,7 @@ from typing import Final
 
 from orbitmq.client.addresses import NameServerChoice
 from orbitmq.client.answers import remote_error
-from orbitmq.client.bulk.line import Line
+from orbitmq.client.bulk.wave_connection import WaveConnection
 from orbitmq.client.pulling.pull_request import queue_fields, queue_name
 from orbitmq.client.route import Route, build_route
 from orbitmq.errors import ClientError, ConnectionLostError, RequestTimeoutError, RouteNotFoundError
@@ -26,8 +26,8 @@ from orbitmq.protocol.remoting.bodies import ClusterInfo, MessageQueue, TopicLis
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.spark.reading.offsets import Extent
-from orbitmq.spark.reading.patience import Waiting
 from orbitmq.spark.reading.range_pull import Pace
+from orbitmq.spark.reading.retrying import Waiting
 
 GROUP_TOPIC_MARK: Final = "%"
 """Stands in the names of retry and dead-letter topics, and in no other."""
@@ -53,22 +53,22 @@ class Cluster:
         self._choice = NameServerChoice(name_servers)
         self._timeout_ms = timeout_ms
         self._clock = clock or Waiting()
-        self._lines: dict[str, list[Line]] = {}
+        self._lines: dict[str, list[WaveConnection]] = {}
         self._routes: dict[str, tuple[Route, int]] = {}
         self._topics: tuple[list[str], int] | None = None
 
     # --- connections
 
-    def take_line(self, address: str) -> Line:
+    def take_line(self, address: str) -> WaveConnection:
         """A connection that nobody else uses until it is given back."""
         kept = self._lines.get(address)
         while kept:
             line = kept.pop()
             if not line.closed:
                 return line
-        return Line(address, self._timeout_ms)
+        return WaveConnection(address, self._timeout_ms)
 
-    def give_back(self, line: Line) -> None:
+    def give_back(self, line: WaveConnection) -> None:
         """A connection on which nothing is unanswered."""
         if sum(map(len, self._lines.values())) >= SPARK_LINES_MAX:
             line.close()
@@ -84,7 +84,7 @@ class Cluster:
         except ConnectionLostError:
             if not kept:
                 raise
-            line = Line(address, self._timeout_ms)  # it may have been dead for long
+            line = WaveConnection(address, self._timeout_ms)  # it may have been dead for long
             answers = line.exchange(commands)
         self.give_back(line)
         return answers

@@ -39,16 +39,16 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent, Loss
-from orbitmq.spark.reading.patience import Patience, Waiting
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.range_pull import Ask, RangePull
+from orbitmq.spark.reading.retrying import Retrying, Waiting
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
-    from orbitmq.client.bulk.line import Line
+    from orbitmq.client.bulk.wave_connection import WaveConnection
     from orbitmq.columns.schema import PropertiesAs
 
 log = logging.getLogger("orbitmq.spark")
@@ -123,13 +123,13 @@ def fetch_ranges(
     cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms)
     for found in ranges:
         # the topic was there when the batch was planned: a name server that does not know it has just been started
-        patience = Patience(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
-        yield from _RangeReader(fetch, found, cluster, patience, tell).batches()
+        retrying = Retrying(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
+        yield from _RangeReader(fetch, found, cluster, retrying, tell).batches()
 
 
 class _RangeReader:
     def __init__(
-        self, fetch: Fetch, found: QueueRange, cluster: Cluster, patience: Patience, tell: Tell | None
+        self, fetch: Fetch, found: QueueRange, cluster: Cluster, retrying: Retrying, tell: Tell | None
     ) -> None:
         from orbitmq.columns.schema import PropertiesAs
 
@@ -137,7 +137,7 @@ class _RangeReader:
         self._range = found
         self._queue = found.queue
         self._cluster = cluster
-        self._patience = patience
+        self._retrying = retrying
         self._tell = tell
         self._reported_until = found.begin
         self._filter = TagFilter.parse(fetch.expression)
@@ -163,7 +163,7 @@ class _RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         pull = self._pull
-        line: Line | None = None
+        line: WaveConnection | None = None
         pending: dict[int, Ask] = {}
         try:
             while not pull.finished:
@@ -178,9 +178,9 @@ class _RangeReader:
                         line.close()
                     line, pending = None, {}
                     self._cluster.forget_routes()
-                    self._patience.failed(error, self._doing())
+                    self._retrying.failed(error, self._doing())
                     continue
-                self._patience.succeeded()
+                self._retrying.succeeded()
                 pull.done()
                 if not pull.finished:
                     pending = self._send_ahead(line)
@@ -196,18 +196,18 @@ class _RangeReader:
 
     # --- asking
 
-    def _send(self, line: Line, asks: list[Ask]) -> dict[int, Ask]:
+    def _send(self, line: WaveConnection, asks: list[Ask]) -> dict[int, Ask]:
         opaques = line.send([self._template.pull(ask.begin, ask.messages) for ask in asks])
         return dict(zip(opaques, asks, strict=True))
 
-    def _send_ahead(self, line: Line) -> dict[int, Ask]:
+    def _send_ahead(self, line: WaveConnection) -> dict[int, Ask]:
         """Ask for the next wave before this one is decoded; a broken connection is noticed when its answers are wanted."""
         try:
             return self._send(line, self._pull.wave())
         except ConnectionLostError:
             return {}
 
-    def _collect(self, line: Line, pending: dict[int, Ask]) -> list[Segment]:
+    def _collect(self, line: WaveConnection, pending: dict[int, Ask]) -> list[Segment]:
         """All answers of a wave, in the order of the queue. `pending` is empty on return."""
         segments: list[Segment] = []
         while pending:
@@ -222,7 +222,7 @@ class _RangeReader:
         return segments
 
     def _understand(
-        self, line: Line, ask: Ask, command: Command, at: int, end: int, segments: list[Segment]
+        self, line: WaveConnection, ask: Ask, command: Command, at: int, end: int, segments: list[Segment]
     ) -> Ask | None:
         """What is left to be asked for after this answer."""
         status = _PULL_CODES.get(command.code)
@@ -255,19 +255,19 @@ class _RangeReader:
         if ask.begin >= present.high:
             return self._not_yet(line, ask, present)
         # somebody reset the group's offsets, which concerns consumers only; or the broker just says: again
-        self._patience.wait(self._doing(), remedy="the broker keeps answering without messages; look at its log")
+        self._retrying.wait(self._doing(), remedy="the broker keeps answering without messages; look at its log")
         return ask
 
-    def _not_yet(self, line: Line, ask: Ask, present: Extent) -> Ask | None:
+    def _not_yet(self, line: WaveConnection, ask: Ask, present: Extent) -> Ask | None:
         """The queue ends before an offset that was there when the batch was planned: a slave that lags, or a queue that began anew."""
         try:
-            self._patience.wait(self._doing())
+            self._retrying.wait(self._doing())
         except ClientError:
             self._lost(line, min(ask.begin, max(present.high, self._range.begin)), self._range.end, present)
             return self._pull.answered(ask, ask.end, 0)
         return ask
 
-    def _lost(self, line: Line, begin: int, end: int, present: Extent) -> None:
+    def _lost(self, line: WaveConnection, begin: int, end: int, present: Extent) -> None:
         if end <= self._reported_until:
             return  # the asks of a wave find the same gap
         self._reported_until = end
@@ -283,7 +283,7 @@ class _RangeReader:
 
     # --- decoding
 
-    def _decode(self, line: Line, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
+    def _decode(self, line: WaveConnection, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
         import numpy as np
 
         from orbitmq.columns.records import examine, record_batches
@@ -324,14 +324,14 @@ class _RangeReader:
                 # in order, the rows before it were given out; else none was
                 layout = layout.select(layout.starts > error.position if in_order else layout.starts != error.position)
 
-    def _tell_damaged(self, line: Line, position: int, why: str) -> None:
+    def _tell_damaged(self, line: WaveConnection, position: int, why: str) -> None:
         if self._tell is None:
             raise self._damaged(line, position, why)
         (size,) = _size_at(line.buffer.data, position)
         content = bytes(line.buffer.data[position : position + min(max(size, RECORD_BYTES_MIN), QUARANTINED_BYTES_MAX)])
         self._tell(self._queue, self._offset_at(line, position), why, content)
 
-    def _starts(self, line: Line, segment: Segment) -> array[int]:
+    def _starts(self, line: WaveConnection, segment: Segment) -> array[int]:
         """Where the records of one answer begin that belong to its ask."""
         from orbitmq.columns.records import record_starts
 
@@ -357,10 +357,10 @@ class _RangeReader:
             )
         return found
 
-    def _offset_at(self, line: Line, position: int) -> int:
+    def _offset_at(self, line: WaveConnection, position: int) -> int:
         return int.from_bytes(line.buffer.data[position + _QUEUE_OFFSET_AT : position + _QUEUE_OFFSET_AT + 8], "big")
 
-    def _damaged(self, line: Line, position: int, why: str) -> ClientError:
+    def _damaged(self, line: WaveConnection, position: int, why: str) -> ClientError:
         return ClientError(
             f"{queue_name(self._queue)}: the message at offset {self._offset_at(line, position)} cannot be read: {why}",
             remedy="read the topic in two ranges around it (startingOffsets, endingOffsets), and check the broker's store",

@@ -31,8 +31,8 @@ from orbitmq.spark.reading.batch_reader import Ranges
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges, loss_text, report
 from orbitmq.spark.reading.offsets import Json, Loss, Offsets, advance, check_topics, from_json, losses, to_json
-from orbitmq.spark.reading.patience import Patience, Waiting
 from orbitmq.spark.reading.plan import partitions, ranges
+from orbitmq.spark.reading.retrying import Retrying, Waiting
 from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, known, resolve, topics_of
 
 if TYPE_CHECKING:
@@ -202,6 +202,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
 
         seen = self._newest is not None  # then a name server that knows no such topic has just been started
-        return Patience(options.retry_timeout_ms, self._clock, also=(RouteNotFoundError,) if seen else ()).run(
+        return Retrying(options.retry_timeout_ms, self._clock, also=(RouteNotFoundError,) if seen else ()).run(
             f"{doing} in topic {what} (name server {';'.join(options.name_servers)})", attempt
         )

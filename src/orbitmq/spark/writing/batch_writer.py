@@ -5,8 +5,9 @@ program is another job. With `idempotencyKey` it has a name that outlives it.
 
 Rules of this file
 1. The writer is made once for a job and pickled for every attempt of every task.
-2. Where rows are named by their partition, a task ends its own epoch and the brokers forget its keys. Where they are named by a row
-   key, any task may hold a row, so the epoch ends when all tasks have: in `commit`.
+2. Where rows are named by their partition, a task ends its own epoch and the brokers forget its keys; when all tasks have ended,
+   `commit` lets them keep one record for the whole job. Where rows are named by a row key, any task may hold a row, so the epoch
+   ends in `commit`.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class BatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         rows, marks = run_task(self._options, self._places, self._writer(part), part, iterator)
-        return Sent(rows, marks if self._options.row_key is not None else {})
+        return Sent(rows, marks)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job is done: with row keys the brokers may forget its keys. Everything is stored already."""
+        """The job is done: the brokers may forget its keys, and what they know of its partitions. Everything is stored already."""
         writer = self._writer(0)
-        if self._options.row_key is None or writer is None:
+        if writer is None:
             return
         from orbitmq.spark.writing.tasks import end_job
 

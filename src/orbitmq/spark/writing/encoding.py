@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from orbitmq.errors import MessageIllegalError
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX
-from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
+from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, PROPERTIES_ROOM_BYTES
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import Property, user_property_problem
 from orbitmq.spark.writing.row_columns import ROW_KEY
@@ -342,12 +342,13 @@ def members(rows: Rows, identity: Identity, counts: Ints, unique: tuple[str, int
     lengths = np.full(count, common, np.int64)
     if variable is not None:
         lengths += np.asarray(pc.binary_length(variable))
-        too_long = lengths > PROPERTIES_BYTES_MAX
+        most = PROPERTIES_BYTES_MAX - PROPERTIES_ROOM_BYTES
+        too_long = lengths > most
         if too_long.any():
             row = int(too_long.argmax())
             raise MessageIllegalError(
                 f"row {rows.first + row} of {place} has {lengths[row]} bytes of properties with those of every message, and "
-                f"{PROPERTIES_BYTES_MAX} is the most",
+                f"{most} is the most",
                 remedy="move the data into the body",
             )
     tails = np.empty((count, 2 + common), np.uint8)

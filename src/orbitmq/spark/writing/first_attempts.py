@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from orbitmq.client.bulk.line import Line
+from orbitmq.client.bulk.wave_connection import WaveConnection
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.frame import Command
 
@@ -28,11 +28,11 @@ Request = TypeVar("Request")
 class FirstAttempts(Generic[Request]):
     """Requests of one task by address; `Request` is what the task knows them by. For one thread."""
 
-    def __init__(self, dial: Callable[[str], Line], is_stored: Callable[[int], bool]) -> None:
+    def __init__(self, dial: Callable[[str], WaveConnection], is_stored: Callable[[int], bool]) -> None:
         """dial: a new connection. is_stored: what a response code says."""
         self._dial = dial
         self._is_stored = is_stored
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, WaveConnection] = {}
         self._waiting: dict[str, dict[int, tuple[Request, int]]] = {}
         self.under_way_bytes = 0
         self.under_way_count = 0

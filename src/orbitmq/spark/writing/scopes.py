@@ -82,6 +82,12 @@ def job_writer(job: str, part: int | None, *, brief: bool, step: int = 0) -> Wri
     return Writer(f"{job}/{'rows' if part is None else part}", step, ends=True, brief=brief)
 
 
+def batch_scope(scope: str) -> str:
+    """The scope that stands for all partitions of the batch job that `scope` is one partition of."""
+    job, _, rest = scope.rsplit("/", 2)
+    return f"{job}/*/{rest}"
+
+
 def brokers_of(queue_counts: Mapping[str, int], turn: int) -> BrokerSet:
     """The brokers to write to, of those that have queues of the topic: all, or, where their names would make every message
     long, as many as fit, beginning at number `turn`."""

@@ -25,7 +25,7 @@ from orbitmq.client._async.client import Client
 from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.answers import remote_error
-from orbitmq.client.bulk.line import Line
+from orbitmq.client.bulk.wave_connection import WaveConnection
 from orbitmq.client.sending.outgoing import STORED_CODES, WAITING, Outgoing, request_fields
 from orbitmq.client.sending.send_attempts import may_have_stored, may_help_elsewhere
 from orbitmq.errors import (
@@ -166,7 +166,7 @@ class Sending:
         self._over: set[tuple[str, str]] = set()
         self._error: BaseException | None = None
         self._first: FirstAttempts[Frame] = FirstAttempts(
-            lambda address: Line(address, options.send_timeout_ms), self._is_stored
+            lambda address: WaveConnection(address, options.send_timeout_ms), self._is_stored
         )
         self._addresses: dict[tuple[str, str], str] = {}
         self._timed_addresses: set[str] = set()
@@ -216,6 +216,10 @@ class Sending:
             if needed:
                 raise
             log.warning("broker %s keeps the keys of scope %s until they are old: %s", broker, end.scope, error)
+
+    def ask(self, topic: str, broker: str, code: RequestCode, body: bytes, doing: str) -> bytes:
+        """The body of a broker's answer to a request that may be repeated."""
+        return self._thread.run(self._patiently(topic, lambda: self._ask(topic, broker, code, body, doing)))
 
     # --- first attempts ---------------------------------------------------------------------------------------------
 
@@ -298,6 +302,11 @@ class Sending:
             timeout_ms=self._options.send_timeout_ms,
             doing=f"finishing epoch {end.epoch} of scope {end.scope!r}",
         )
+
+    async def _ask(self, topic: str, broker: str, code: RequestCode, body: bytes, doing: str) -> bytes:
+        address, timeout_ms = self._address(topic, broker), self._options.send_timeout_ms
+        answer = await self._client.network.request(address, code, {}, body, timeout_ms=timeout_ms, doing=doing)
+        return bytes(answer.body)
 
     async def _begin(self, frames: Sequence[Frame]) -> None:
         for frame in frames:

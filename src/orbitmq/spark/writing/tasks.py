@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.spark.reading.patience import Waiting
-from orbitmq.spark.writing.scopes import Writer
+from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.writing.scopes import Writer, batch_scope
 from orbitmq.spark.writing.sending import cluster
 from orbitmq.spark.writing.task_writer import Mark, Marks, TaskWriter, end_epochs
 from orbitmq.spark.writing_options import WriteOptions
@@ -64,8 +64,11 @@ def end_job(options: WriteOptions, writer: Writer, sent: Sequence[Sent]) -> None
     """Tell the brokers that all tasks of a job have ended."""
     marks: Marks = {}
     for message in sent:
-        for key, mark in message.marks.items():
+        for (topic, scope, broker), mark in message.marks.items():
+            key = topic, scope if options.row_key is not None else batch_scope(scope), broker
             marks[key] = marks.get(key, Mark(0, 0)).plus(mark)
+    if not marks:
+        return
     sending = cluster(options.name_servers).sending(options, "the job", may_be_over=True)
     for topic in {topic for topic, _, _ in marks}:
         sending.known(topic, "")  # the addresses of its brokers

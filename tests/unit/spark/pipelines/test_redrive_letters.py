@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
 from orbitmq.client._async.administration.redrive import Redrive  # noqa: E402
-from orbitmq.client.redrive import DeadLetters, RedriveResult, Refusal, once_of  # noqa: E402
+from orbitmq.client.options import ConsumerOptions  # noqa: E402
+from orbitmq.client.redrive import RedriveOrder, RedriveResult, Refusal, once_of  # noqa: E402
 from orbitmq.errors import ClientError  # noqa: E402
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX  # noqa: E402
 from orbitmq.protocol.remoting.bodies import MessageQueue  # noqa: E402
-from orbitmq.spark.pipelines.redriving.letters import Account, Order, letters, settle_batches, together  # noqa: E402
+from orbitmq.spark.pipelines.redriving.letters import Account, letters, settle_batches, together  # noqa: E402
 from orbitmq.testing.blocking import SyncEmbeddedBroker  # noqa: E402
 from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
 
@@ -51,11 +53,7 @@ def broker() -> Any:
 
 
 def settle(broker: SyncEmbeddedBroker, group: str, *batches: Any, **options: Any) -> Account:
-    given: dict[str, Any] = {
-        "selection": DeadLetters(), "to_topic": None, "only_group": False, "rate": None, "max_count": None, "run_id": None,
-        "dry_run": False, **options,
-    }  # fmt: skip
-    [found] = settle_batches(Order((broker.address,), group, **given), batches)
+    [found] = settle_batches((broker.address,), RedriveOrder(group=group, **options), batches)
     return msgspec.json.decode(found["account"][0].as_py(), type=Account)
 
 
@@ -105,6 +103,23 @@ def test_letters_that_cannot_be_sent_are_named(broker: SyncEmbeddedBroker) -> No
     assert [(one.queue_offset, one.message_id) for one in account.result.refusals] == [(3, "U3"), (4, "U4")]
     assert "does not say which topic" in account.result.refusals[0].why
     assert "there is no topic 'gone' any more" in account.result.refusals[1].why
+
+
+def test_the_first_letter_that_comes_back_to_an_orderly_group_is_the_last(broker: SyncEmbeddedBroker) -> None:
+    with (
+        broker.connect() as client,
+        client.consumer("g7", "bills", options=ConsumerOptions(orderly=True)) as consumer,
+    ):
+        client.admin.create_topic("%DLQ%g7", queues_count=1)
+        ends = time.monotonic() + 30
+        while not consumer.queues:
+            assert time.monotonic() < ends, "the consumer has no queue after 30 s"
+            time.sleep(0.01)
+        account = settle(broker, "g7", batch(300), only_group=True)
+    assert account.came_back
+    assert account.places == [(QUEUE, 1)]
+    assert (account.result.redriven, account.result.refused, account.result.looked_at) == (0, 1, 1)
+    assert "consumes in order" in account.result.refusals[0].why
 
 
 def test_a_letter_that_fails_otherwise_ends_the_task(

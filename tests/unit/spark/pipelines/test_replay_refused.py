@@ -13,8 +13,8 @@ import pytest
 from orbitmq.errors import MessageIllegalError
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.pipelines.broken_rows import refused_rows
-from orbitmq.spark.pipelines.far_table.reports import batches_of, report_of
 from orbitmq.spark.pipelines.replaying.refused import RefusedTask, place_of, put_aside
+from orbitmq.spark.pipelines.task_reports import batches_of, report_of
 
 NAMES = ("body", "tags", "properties", "position")
 TASK = RefusedTask(NAMES, {"body": 0, "tags": 1, "properties": 2, "rowKey": 3}, "again", 1_000)
@@ -56,7 +56,7 @@ def test_every_row_that_cannot_be_written_is_found_and_no_other(tmp_path: Path) 
     ] == [
         "has an empty body, which no broker takes",
         "has '||' in tags, which separates tags in filters",
-        "has more than 31743 bytes of properties",
+        "has more than 30719 bytes of properties",
         "has a body of 1001 bytes, and 1000 is the most",
     ]
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 
 from orbitmq.cli.pipelines import SPARK
 from orbitmq.cli.shared_options import cluster_options, output_options
 from orbitmq.errors import ConfigurationError
-from orbitmq.spark.pipelines import PIPELINES, pipeline_named
+from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
+from orbitmq.spark.pipelines.run import Summary
 from orbitmq.spark.pipelines.settings import Kind, Setting, from_texts, from_values, pipeline, settings_of
 
 NOW = 1_700_000_000_000
@@ -25,28 +28,36 @@ class Colour(StrEnum):
     BLUE = "blue"
 
 
-@pipeline
-def paint(
-    spark: object,
-    *,
-    to: Annotated[str, Setting("Where.")],
-    topic: Annotated[Sequence[str], Setting("Which.")] = (),
-    since_ms: Annotated[int | None, Setting("Since when.", kind=Kind.INSTANT)] = None,
-    until_ms: Annotated[int | None, Setting("Until when.", kind=Kind.DUE)] = None,
-    every_ms: Annotated[int, Setting("How often.", kind=Kind.SPAN)] = 60_000,
-    rate: Annotated[float | None, Setting("How fast.", minimum=0.5)] = None,
-    count: Annotated[int, Setting("How many.", minimum=1, maximum=10)] = 1,
-    colour: Annotated[Colour, Setting("Of what colour.")] = Colour.RED,
-    dry: Annotated[bool, Setting("Whether it dries.")] = False,
-    label: Annotated[Mapping[str, str], Setting("What it says.")] = {},
-    run: object = None,
-) -> dict[str, Any]:
-    return dict(locals())
+@dataclass(frozen=True, kw_only=True)
+class PaintSettings:
+    to: Annotated[str, Setting("Where.")]
+    topic: Annotated[Sequence[str], Setting("Which.")] = ()
+    since_ms: Annotated[int | None, Setting("Since when.", kind=Kind.INSTANT)] = None
+    until_ms: Annotated[int | None, Setting("Until when.", kind=Kind.DUE)] = None
+    every_ms: Annotated[int, Setting("How often.", kind=Kind.SPAN)] = 60_000
+    rate: Annotated[float | None, Setting("How fast.", minimum=0.5)] = None
+    count: Annotated[int, Setting("How many.", minimum=1, maximum=10)] = 1
+    colour: Annotated[Colour, Setting("Of what colour.")] = Colour.RED
+    dry: Annotated[bool, Setting("Whether it dries.")] = False
+    label: Annotated[Mapping[str, str] | None, Setting("What it says.")] = None
+
+
+painted: list[tuple[object, PaintSettings, object]] = []
+
+
+@pipeline(PaintSettings)
+def paint(spark: object, *, settings: PaintSettings, run: object = None) -> Summary:
+    """Paint."""
+    painted.append((spark, settings, run))
+    return Summary(pipeline="paint", rows_read=0, rows_written=0, seconds=0)
+
+
+PAINT = settings_of(PaintSettings)
 
 
 def test_words_of_a_command_line() -> None:
     found = from_texts(
-        settings_of(paint),
+        PAINT,
         {
             "to": ["here"],
             "topic": ["a", "b"],
@@ -77,7 +88,7 @@ def test_words_of_a_command_line() -> None:
 
 def test_values_of_a_file() -> None:
     found = from_values(
-        settings_of(paint),
+        PAINT,
         {
             "to": "here",
             "topic": "a",
@@ -112,7 +123,7 @@ def test_values_of_a_file() -> None:
 )
 def test_mistakes_on_a_command_line(given: dict[str, list[str]], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        from_texts(settings_of(paint), given, NOW)
+        from_texts(PAINT, given, NOW)
 
 
 @pytest.mark.parametrize(
@@ -128,44 +139,65 @@ def test_mistakes_on_a_command_line(given: dict[str, list[str]], said: str) -> N
 )
 def test_mistakes_in_a_file(given: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        from_values(settings_of(paint), given, NOW)
+        from_values(PAINT, given, NOW)
 
 
-def test_callers_in_python_are_checked_too() -> None:
-    found = paint(None, to="x", topic="orders", colour="blue")  # type: ignore[arg-type]
-    assert (found["topic"], found["colour"]) == (("orders",), Colour.BLUE)
+def test_callers_in_python_give_settings_as_keywords_and_are_checked_too() -> None:
+    paint("here", to="x", topic="orders", colour="blue", rate=None, run="now")
+    assert painted.pop() == ("here", PaintSettings(to="x", topic=("orders",), colour=Colour.BLUE), "now")
     with pytest.raises(ConfigurationError, match="count is 0; it has to be 1 to 10"):
         paint(None, to="x", count=0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colur'"):
+        paint(None, to="x", colur="red")
+    with pytest.raises(TypeError, match="'to'"):
+        paint(None)
+    assert painted == []
 
 
-def test_a_parameter_without_a_word_is_refused() -> None:
-    def silent(spark: object, *, to: str) -> None: ...
+def test_help_shows_the_settings() -> None:
+    shown = inspect.signature(paint)
+    assert list(shown.parameters) == ["spark", *(setting.parameter for setting in PAINT), "run"]
+    assert shown.parameters["count"].default == 1
+    assert inspect.getdoc(paint) == "Paint."
 
-    with pytest.raises(TypeError, match=r"silent: to is not Annotated"):
-        settings_of(silent)
+
+def test_a_field_without_a_word_is_refused() -> None:
+    @dataclass
+    class Silent:
+        to: str
+
+    with pytest.raises(TypeError, match=r"Silent: to is not Annotated"):
+        settings_of(Silent)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_no_setting_takes_the_name_of_another_option(name: str) -> None:
     taken = {word for option in (*cluster_options(), *output_options()) for word in option.opts}
     taken |= {f"--{word}" for word in SPARK}
-    settings = settings_of(pipeline_named(name))
+    settings = settings_of(pipeline_named(name).settings_type)
     assert {f"--{setting.name}" for setting in settings} & taken <= {"--name-server"}
     assert len({setting.name for setting in settings}) == len(settings)
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_module_of_a_pipeline_does_not_hide_its_function(name: str) -> None:
-    module, _, function = PIPELINES[name].partition(":")
-    assert function == name
-    assert module.removeprefix("orbitmq.spark.pipelines.").split(".")[0] != name
+    assert PIPELINES[name].removeprefix("orbitmq.spark.pipelines.").split(".")[0] != name
 
 
 def test_settings_are_known_without_spark() -> None:
     program = (
-        "import sys; from orbitmq.spark.pipelines import PIPELINES, pipeline_named\n"
+        "import sys; from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named\n"
         "from orbitmq.spark.pipelines.settings import settings_of\n"
-        "for name in PIPELINES: settings_of(pipeline_named(name))\n"
+        "for name in PIPELINES: settings_of(pipeline_named(name).settings_type)\n"
         "assert 'pyspark' not in sys.modules, 'pyspark'"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_every_pipeline_is_a_public_name_that_is_there() -> None:
+    from orbitmq.spark import pipelines
+
+    assert set(PIPELINES) < set(pipelines.__all__)
+    assert all(getattr(pipelines, name) is not None for name in pipelines.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'compact'"):
+        _ = pipelines.compact  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from orbitmq.client import MessageQueue
 from orbitmq.errors import ConnectionLostError, RouteNotFoundError
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent
-from orbitmq.spark.reading.patience import Waiting
+from orbitmq.spark.reading.retrying import Waiting
 from orbitmq.testing import SyncEmbeddedBroker
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

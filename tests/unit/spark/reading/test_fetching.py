@@ -11,8 +11,8 @@ from orbitmq.errors import ClientError, DataLostError, RemoteError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
-from orbitmq.spark.reading.patience import Waiting
 from orbitmq.spark.reading.plan import QueueRange
+from orbitmq.spark.reading.retrying import Waiting
 
 from .scripted_broker import QUEUE, ScriptedBroker, record
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from orbitmq.client import MessageQueue
 from orbitmq.errors import ClientError, ConfigurationError, DataLostError
-from orbitmq.spark.reading.patience import Waiting
+from orbitmq.spark.reading.retrying import Waiting
 from orbitmq.spark.reading.stream_reader import StreamReader
 from orbitmq.sync import Client
 from orbitmq.testing import SyncEmbeddedBroker

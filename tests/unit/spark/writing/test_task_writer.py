@@ -107,6 +107,13 @@ def test_requests_hold_all_rows_in_their_order_and_no_more_than_asked(sink, writ
     ]
 
 
+def test_a_request_holds_no_more_rows_than_the_limit(sink, write, monkeypatch):
+    monkeypatch.setattr("orbitmq.spark.writing.task_writer.SPARK_BATCH_MESSAGES_MAX", 5)
+    brokers = sink()
+    write(brokers, table(body=["x"] * 12), writer=STREAM)
+    assert [frame.row_count for frame in brokers.frames] == [5, 5, 2]
+
+
 def test_requests_take_turns_with_the_queues(sink, write):
     brokers = sink()
     write(brokers, table(body=["x" * 100] * 8), options=options(batchBytes=1))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from datetime import timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
-from orbitmq.client.bulk.line import Line  # noqa: E402
+from orbitmq.client.answers import remote_error  # noqa: E402
+from orbitmq.client.bulk.wave_connection import WaveConnection  # noqa: E402
 from orbitmq.errors import ClientError, ConnectionLostError, SendFailedError, StaleEpochError  # noqa: E402
-from orbitmq.spark.writing import sending  # noqa: E402
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode  # noqa: E402
+from orbitmq.spark.writing import sending, tasks  # noqa: E402
 from orbitmq.spark.writing.scopes import job_writer, stream_writer  # noqa: E402
 from orbitmq.spark.writing.tasks import paced  # noqa: E402
 from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
@@ -146,6 +150,30 @@ def test_the_parts_of_a_work_are_other_rows(rig):
     assert rig.bodies() == {b"same": 2}
 
 
+def test_a_whole_job_leaves_one_record_and_runs_again_without_a_row_twice(rig, monkeypatch):
+    monkeypatch.setattr(tasks, "cluster", lambda name_servers: rig.cluster)
+
+    def run(*parts):
+        sent = []
+        for part, rows in enumerate(parts):
+            writer = job_writer("night", part, brief=False)
+            sent.append(SimpleNamespace(marks=rig.write(table(body=rows), writer=writer, part=part)[1]))
+        tasks.end_job(rig.options, job_writer("night", 0, brief=False), sent)
+
+    def known(prefix):
+        with closing(rig.cluster.sending(rig.options, "the test", may_be_over=True)) as asking:
+            return [(view.scope, view.finished_epoch) for view in asking.known("orders", prefix).scopes]
+
+    run(ROWS[:100], ROWS[100:200], ROWS[200:])
+    record = job_writer("night", 2, brief=False).prefix("orders").replace("/2/", "/*/")
+    assert known("night/") == known(record) == [(f"{record}broker-a:4", 0)], "nothing is left of the partitions"
+    run(ROWS[:100], ROWS[100:200], ROWS[200:])
+    assert rig.bodies() == ONCE_EACH
+    with pytest.raises(StaleEpochError, match="with other rows than the 299 of now"):
+        run(ROWS[:100], ROWS[100:200], ROWS[201:])
+    assert rig.bodies() == ONCE_EACH
+
+
 # --- pace -------------------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +271,7 @@ def test_rows_that_wait_need_no_dedup_to_go_together(rig):
     """One request holds them all, each with a time of its own."""
     now_ms = int(rig.broker.now.timestamp() * 1000)
     due = pa.array([1000 * (now_ms + 10_000 + number) for number in range(300)], pa.timestamp("us", tz="UTC"))
-    with mock.patch.object(Line, "send_one", autospec=True, side_effect=Line.send_one) as sends:
+    with mock.patch.object(WaveConnection, "send_one", autospec=True, side_effect=WaveConnection.send_one) as sends:
         rig.write(table(body=ROWS, deliverTimestamp=due), writer=None, dedup="none")
     assert sends.call_count == 1
     assert not rig.bodies()
@@ -253,9 +281,60 @@ def test_rows_that_wait_need_no_dedup_to_go_together(rig):
 
 def test_a_connection_that_breaks_under_a_request_costs_a_repeat_and_no_row(rig):
     """The first attempt is stored and its answer lost: the repeat is recognised."""
-    with mock.patch.object(Line, "receive", side_effect=ConnectionLostError("cut")):
+    with mock.patch.object(WaveConnection, "receive", side_effect=ConnectionLostError("cut")):
         rig.write(table(body=ROWS[:150]), table(body=ROWS[150:]), writer=stream_writer(QUERY, 3))
     assert rig.bodies() == ONCE_EACH
+
+
+def exchanged(rig, monkeypatch, change=lambda number, answer: answer):
+    """First attempts come to nothing; when the client began its requests, and when they were answered."""
+    noted, network = [], rig.cluster._client.network
+    exchange = network.exchange
+
+    async def noting(address, command, timeout_ms):
+        if command.code != RequestCode.SEND_BATCH_MESSAGE:
+            return await exchange(address, command, timeout_ms)
+        number = sum(what == "begun" for what, _ in noted)
+        noted.append(("begun", number))
+        answer = change(number, await exchange(address, command, timeout_ms))
+        noted.append(("answered", number))
+        return answer
+
+    monkeypatch.setattr(WaveConnection, "receive", mock.Mock(side_effect=ConnectionLostError("cut")))
+    monkeypatch.setattr(network, "exchange", noting)
+    return noted
+
+
+@pytest.mark.parametrize(("dedup", "requests"), [("on", 2), ("none", 1)])
+def test_what_is_stored_and_not_flushed_is_repeated_where_the_repeat_is_recognised(rig, monkeypatch, dedup, requests):
+    def late(number, answer):
+        if number == 0:
+            answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        return answer
+
+    noted = exchanged(rig, monkeypatch, late)
+    rig.write(table(body=ROWS), writer=stream_writer(QUERY, 3) if dedup == "on" else None, dedup=dedup)
+    assert len(noted) == 2 * requests
+    if dedup == "on":
+        assert rig.bodies() == ONCE_EACH
+
+
+def test_rows_that_keep_an_order_have_one_request_under_way(rig, monkeypatch):
+    noted = exchanged(rig, monkeypatch)
+    rig.write(table(body=ROWS[:20], queueId=[1] * 20), writer=stream_writer(QUERY, 3), batchBytes=1)
+    assert noted == [(what, number) for number in range(20) for what in ("begun", "answered")]
+
+
+def test_what_may_have_been_stored_once_stays_in_doubt_to_the_end(rig):
+    errors = iter([ConnectionLostError("cut")])
+
+    async def work():
+        raise next(errors, None) or remote_error(ResponseCode.SYSTEM_BUSY, "busy", "a:1", "sending")
+
+    asking = rig.cluster.sending(rig.options_for(rig.broker.address), "part", may_be_over=False)
+    with closing(asking), pytest.raises(SendFailedError) as failed:
+        rig.cluster.run(lambda client: asking._patiently("orders", work))
+    assert failed.value.maybe_stored
 
 
 def test_requests_beyond_what_may_be_under_way_wait(rig, monkeypatch):

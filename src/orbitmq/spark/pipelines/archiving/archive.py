@@ -1,4 +1,4 @@
-"""The pipeline `archive`: its settings, and one batch after the other.
+"""The pipeline `archive`: one batch after the other.
 
 Rules of this file
 1. A batch is planned, written by tasks, and committed as a whole; between two of them a stop request counts.
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ConfigurationError
-from orbitmq.limits.spark import ARCHIVE_BATCH_TASKS, ARCHIVE_FILE_ROWS
+from orbitmq.spark.pipelines.archiving.settings import ArchivedProperties, ArchiveSettings
 from orbitmq.spark.pipelines.run import ALONE, Run, Stage, Summary
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting, pipeline
+from orbitmq.spark.pipelines.settings import pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,79 +33,8 @@ _TOPIC: Final = "topic"
 """Stands in the names of directories, so it is no column of the files."""
 
 
-class Compression(StrEnum):
-    """Of the files."""
-
-    ZSTD = "zstd"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    GZIP = "gzip"
-    NONE = "none"
-
-
-class ArchivedProperties(StrEnum):
-    """Form of the column `properties`."""
-
-    MAP = "map"
-    JSON = "json"
-    NONE = "none"
-
-
-@pipeline
-def archive(
-    spark: SparkSession,
-    *,
-    to: Annotated[str, Setting("Directory or URL of the archive, which the workers reach as well.", metavar="URL")],
-    name_server: NameServerSetting = None,
-    topic: Annotated[
-        Sequence[str],
-        Setting("Topics to archive. With `store` all topics are taken when none is named.", metavar="NAME"),
-    ] = (),
-    topic_pattern: Annotated[
-        str | None, Setting("Archives every topic whose whole name matches this regular expression.", metavar="REGEX")
-    ] = None,
-    store: Annotated[
-        Sequence[str],
-        Setting(
-            "Store directory of a broker, orbitmq's or RocketMQ's, to read instead of asking a cluster; of several each with the "
-            "name of its broker.",
-            metavar="[NAME=]DIRECTORY",
-            replaces_cluster=True,
-        ),
-    ] = (),
-    since_ms: Annotated[
-        int | None,
-        Setting(
-            "Leaves out what was stored before, where the archive begins with a queue or a log.", kind=Kind.INSTANT
-        ),
-    ] = None,
-    columns: Annotated[
-        Sequence[str],
-        Setting("Columns of the files; all when none is named. The topic is in the directory.", metavar="NAME"),
-    ] = (),
-    properties: Annotated[ArchivedProperties, Setting("Form of the column `properties`.")] = ArchivedProperties.MAP,
-    compression: Annotated[Compression, Setting("Compression of the files.")] = Compression.ZSTD,
-    rows_per_file: Annotated[
-        int, Setting("Most rows of a file.", minimum=1, maximum=ARCHIVE_FILE_ROWS)
-    ] = ARCHIVE_FILE_ROWS,
-    tasks_per_batch: Annotated[
-        int,
-        Setting("Tasks whose files are committed together; a stop request waits for them.", minimum=1, maximum=10_000),
-    ] = ARCHIVE_BATCH_TASKS,
-    follow: Annotated[bool, Setting("Goes on with what is new, until it is asked to stop.")] = False,
-    every_ms: Annotated[
-        int, Setting("How often `follow` looks for something new.", kind=Kind.SPAN, minimum=100)
-    ] = 60_000,
-    fail_on_data_loss: Annotated[
-        bool,
-        Setting("Whether messages that were removed before they were archived end the run; else they are counted."),
-    ] = True,
-    retry_timeout_ms: Annotated[
-        int, Setting("How long a server that is away is tried again.", kind=Kind.SPAN, minimum=0)
-    ] = 60_000,
-    verify_checksums: Annotated[bool, Setting("Whether the checksum of every body is computed; for `store`.")] = True,
-    run: Run = ALONE,
-) -> Summary:
+@pipeline(ArchiveSettings)
+def archive(spark: SparkSession, *, settings: ArchiveSettings, run: Run = ALONE) -> Summary:
     """Topics, or the logs of brokers, into Parquet files by topic and day: every message once.
 
     Takes what is new since the last run into the same directory. Whatever is killed, the next run goes on behind the last batch
@@ -117,60 +45,30 @@ def archive(
     from orbitmq.spark.pipelines.archiving.landing import FileForm
 
     begun_ns = _CLOCK.monotonic_ns()
-    if not store and name_server is None:
-        raise ConfigurationError(
-            "there is nothing to archive from", remedy="give a name-server with topics, or a store"
-        )
-    if store and name_server is not None:
-        raise ConfigurationError("name-server and store are given together", remedy="archive them into two directories")
-    if not store and not topic and topic_pattern is None:
-        raise ConfigurationError("no topic is named", remedy="give topic, or topic-pattern")
-    if topic and topic_pattern is not None:
-        raise ConfigurationError("topic and topic-pattern are given together", remedy="give one of them")
-    names = _columns(columns, with_properties=properties is not ArchivedProperties.NONE)
+    names = _columns(settings.columns, with_properties=settings.properties is not ArchivedProperties.NONE)
     source: ArchiveSource
-    fixed = {"columns": ",".join(names), "properties": properties.value}
-    if store:
+    fixed = {"columns": ",".join(names), "properties": settings.properties.value}
+    if settings.store:
         from orbitmq.spark.pipelines.archiving.logs import Logs
 
-        fixed["topic"], fixed["topic-pattern"] = ",".join(sorted(topic)), topic_pattern or ""
-        source = Logs(
-            stores=store,
-            topics=topic,
-            pattern=topic_pattern,
-            since_ms=since_ms,
-            columns=names,
-            properties=properties.value,
-            verify_checksums=verify_checksums,
-            fail_on_data_loss=fail_on_data_loss,
-        )
+        fixed["topic"], fixed["topic-pattern"] = ",".join(sorted(settings.topic)), settings.topic_pattern or ""
+        source = Logs(settings, names)
     else:
         from orbitmq.spark.pipelines.archiving.topics import Topics
 
-        assert name_server is not None
-        source = Topics(
-            name_server=name_server,
-            topics=topic,
-            pattern=topic_pattern,
-            since_ms=since_ms,
-            columns=names,
-            properties=properties.value,
-            rows_per_file=rows_per_file,
-            retry_timeout_ms=retry_timeout_ms,
-            fail_on_data_loss=fail_on_data_loss,
-        )
-    form = FileForm(columns=names, compression=compression.value, rows_per_file=rows_per_file)
+        source = Topics(settings, names)
+    form = FileForm(columns=names, compression=settings.compression.value, rows_per_file=settings.rows_per_file)
     counts = _Counts()
-    with opened(to, source.source, fixed, owner=uuid.uuid4().hex) as directory:
-        archiving = _Archiving(spark, to, directory, source, form, counts, tasks_per_batch, run)
+    with opened(settings.to, source.source, fixed, owner=uuid.uuid4().hex) as directory:
+        archiving = _Archiving(spark, settings.to, directory, source, form, counts, settings.tasks_per_batch, run)
         while True:
-            archiving.take_new(following=follow)
-            if not follow or run.stop.requested or run.stop.wait(every_ms):
+            archiving.take_new(following=settings.follow)
+            if not settings.follow or run.stop.requested or run.stop.wait(settings.every_ms):
                 break
     return counts.summary(
         seconds=(_CLOCK.monotonic_ns() - begun_ns) / 1e9,
-        stopped=run.stop.requested and (follow or archiving.left > 0),
-        archive=to,
+        stopped=run.stop.requested and (settings.follow or archiving.left > 0),
+        archive=settings.to,
     )
 
 

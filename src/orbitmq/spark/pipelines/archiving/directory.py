@@ -8,13 +8,17 @@
 What is staged does not end in `.parquet`: not every reader passes over directories that begin with `_`.
 
 Rules of this file
-1. The state is replaced first, then its files get their names. What is committed and not named yet is named by the next run.
-2. A run commits only while the state says that it is the run; on a local disk a lock keeps a second one out altogether.
+1. The state is replaced first, then its files get their names, then the state says that they have them. What is committed and not
+   named yet is named by the next run.
+2. A file is there when it has its size, staged before the commit, and under its name after it. Where one was lost in between, as by
+   another run on storage without locks, the commit fails, and the next run takes the batch back and archives its range again.
+3. A run commits only while the state says that it is the run; on a local disk a lock keeps a second one out altogether.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,7 +26,7 @@ from typing import Final
 
 import pyarrow.fs as fs
 
-from orbitmq.errors import StoreDamagedError, StoreLockedError
+from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
 from orbitmq.spark.log_files.places import Place, place_at
 from orbitmq.spark.pipelines.archiving.state import EMPTY, ArchiveState, Landed, Source, check_same, decode, encode
 from orbitmq.spark.pipelines.durable import (
@@ -33,6 +37,8 @@ from orbitmq.spark.pipelines.durable import (
     write_failures,
 )
 from orbitmq.spark.reading.offsets import Offsets
+
+log = logging.getLogger("orbitmq.spark")
 
 OWN: Final = "_archive"
 STAGED: Final = f"{OWN}/staged"
@@ -62,24 +68,37 @@ class ArchiveDirectory:
     ) -> None:
         """One more batch is in the archive on return, whatever happens next.
 
-        Raises StoreLockedError when another run took over, StoreDamagedError when a file of the batch is not where it was written.
+        Raises StoreLockedError when another run took over, StoreDamagedError when a file of the batch is not what was written; then the
+        archive can be run again, and nothing is missing from it.
         """
         state = self.state.after(files, queues, positions, since)
-        said = _stored(self._place)
-        if said is None or said.owner != state.owner:
-            raise StoreLockedError(
-                f"another run archives into {self._place.path}", remedy="let one run at a time write an archive"
-            )
+        self._check_owned()
         for file in files:
-            if self._place.under(file.staged).kind() is not fs.FileType.File:
+            if not _is_there(self._place.under(file.staged), file):
                 raise StoreDamagedError(
-                    f"{self._place.under(file.staged).path} is gone, which a task of this run wrote: nothing of the batch was committed",
+                    f"{self._place.under(file.staged).path} is gone, or not the {file.size_bytes} bytes that a task of this run wrote: "
+                    "nothing of the batch was committed",
                     remedy="the workers may write to another place under the same name: give a directory or URL that all machines "
                     "share; else look for who removes files there, and run the archive again",
                 )
         replace_content(self._place.under(STATE), encode(state))
-        self.state = state
-        give_names(self._place, files)
+        lost = give_names(self._place, files)
+        if lost:
+            raise StoreDamagedError(
+                f"{self._place.under(lost[0].path).path} and {len(lost) - 1} others of the batch were lost while they got their names",
+                remedy="look for who removes files there, and let one run at a time write an archive; run it again: it takes the batch "
+                "back and archives its messages once more",
+            )
+        self._check_owned()
+        self.state = state.named()
+        replace_content(self._place.under(STATE), encode(self.state))
+
+    def _check_owned(self) -> None:
+        said = _stored(self._place)
+        if said is None or said.owner != self.state.owner:
+            raise StoreLockedError(
+                f"another run archives into {self._place.path}", remedy="let one run at a time write an archive"
+            )
 
 
 @contextmanager
@@ -95,28 +114,57 @@ def opened(text: str, source: Source, fixed: Mapping[str, str], *, owner: str) -
         if state is None or not state.batch:  # nothing is in it that another choice would not go with
             state = ArchiveState(source=source, owner=owner, fixed=dict(fixed))
         check_same(state, source, fixed, place.path)
-        give_names(place, state.files)
+        if state.files and (lost := give_names(place, state.files)):
+            state = _taken_back(place, state, lost)
         _remove(place.under(STAGED))
-        state = state.owned_by(owner)
+        state = state.named().owned_by(owner)
         replace_content(place.under(STATE), encode(state))
         directory = ArchiveDirectory(place, state)
         yield directory
         _remove(place.under(directory.staged))  # no more: where nothing locks, another run may have begun
 
 
-def give_names(place: Place, files: Sequence[Landed]) -> None:
-    """The final names for the files of a batch that is committed; again is as good as once."""
-    directories = set()
+def give_names(place: Place, files: Sequence[Landed]) -> list[Landed]:
+    """The final names for the files of a batch that is committed; again is as good as once. Those that are lost: neither staged nor
+    under their names are they as they were written."""
+    directories, lost = set(), []
     for file in files:
         staged, final = place.under(file.staged), place.under(file.path)
-        if staged.kind() is not fs.FileType.File:
-            continue  # it has its name already
-        make_directory(final.above)
-        with write_failures(final.path):
-            place.file_system.move(staged.path, final.path)
-        directories.add(final.above.path)
+        if _is_there(staged, file):
+            make_directory(final.above)
+            try:
+                with write_failures(final.path):
+                    place.file_system.move(staged.path, final.path)
+            except StoreError:
+                if not _is_there(final, file):  # else somebody else gave it its name
+                    raise
+            directories.add(final.above.path)
+        elif not _is_there(final, file):
+            lost.append(file)
     for path in sorted(directories):
         sync(place._replace(path=path))
+    return lost
+
+
+def _is_there(place: Place, file: Landed) -> bool:
+    """Whether the file, staged or under its name, lies there as it was written."""
+    return place.size() == file.size_bytes
+
+
+def _taken_back(place: Place, state: ArchiveState, lost: Sequence[Landed]) -> ArchiveState:
+    """The archive without its last batch, whose files go. An earlier version does not say where that began, and passed over
+    files that somebody had merged: there the batch stays."""
+    names = ", ".join(file.path for file in lost[:3]) + (f" and {len(lost) - 3} others" if lost[3:] else "")
+    if state.before is None:
+        log.warning("%s: %s of the last batch are not there; they were moved, or are lost", place.path, names)
+        return state
+    log.warning("%s: %s of the last batch were lost; it is taken back and archived again", place.path, names)
+    for file in state.files:
+        final = place.under(file.path)
+        if _is_there(final, file):
+            with write_failures(final.path):
+                place.file_system.delete_file(final.path)
+    return state.without_last()
 
 
 def _stored(place: Place) -> ArchiveState | None:

@@ -22,6 +22,7 @@ from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules
 from orbitmq.spark.log_files.selection import Selection
 from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
+from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
 from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
 from orbitmq.spark.pipelines.archiving.tasks import LogWork
 
@@ -35,35 +36,26 @@ class Logs:
 
     source: Final = Source.LOGS
 
-    def __init__(
-        self,
-        *,
-        stores: Sequence[str],
-        topics: Sequence[str],
-        pattern: str | None,
-        since_ms: int | None,
-        columns: tuple[str, ...],
-        properties: str,
-        verify_checksums: bool,
-        fail_on_data_loss: bool,
-    ) -> None:
-        self._stores = named_stores(stores)
-        for topic in topics:
+    def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
+        """columns: of the files. Raises ConfigurationError."""
+        self._stores = named_stores(settings.store)
+        for topic in settings.topic:
             problem = topic_name_problem(topic)
             if problem is not None:
                 raise ConfigurationError(f"topic: {problem}")
+        pattern = settings.topic_pattern
         if pattern is not None:
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise ConfigurationError(f"topic-pattern: {pattern!r} is no regular expression: {error}") from error
-        self._topics = frozenset(topics)
+        self._topics = frozenset(settings.topic)
         self._pattern = pattern
-        self._since_ms = since_ms
+        self._since_ms = settings.since_ms
         self._names = tuple(dict.fromkeys((*columns, "topic", "storeTimestamp", "commitLogOffset")))
-        self._properties = PropertiesAs(properties)
-        self._verify_checksums = verify_checksums
-        self._fail_on_data_loss = fail_on_data_loss
+        self._properties = PropertiesAs(settings.properties.value)
+        self._verify_checksums = settings.verify_checksums
+        self._fail_on_data_loss = settings.fail_on_data_loss
 
     def plan(self, state: ArchiveState) -> Plan:
         """What is there now and not in the archive."""

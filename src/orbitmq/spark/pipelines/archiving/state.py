@@ -36,6 +36,15 @@ class Landed(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an archive was before its last batch."""
+
+    batch: int
+    offsets: Json
+    positions: dict[str, int]
+    since: dict[str, int]
+
+
 class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the file."""
 
@@ -55,7 +64,9 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     """Of logs: what was stored before is left out, in ms since 1970 by broker name, where the run that began with the log said so. A
     later run may find much of that log still before it."""
     files: list[Landed] = []
-    """Of the last batch: they have their final names, or get them when the next run begins."""
+    """Of the last batch, until all of them have their final names: by this run, or when the next one begins."""
+    before: Reached | None = None
+    """While `files` are named: where a run begins again when one of them is lost. None in what earlier versions wrote."""
 
     def queues(self) -> Offsets:
         return from_json(self.offsets)
@@ -74,6 +85,25 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
             offsets=to_json({**self.queues(), **queues}),
             positions={**self.positions, **positions},
             since={**self.since, **since},
+            before=Reached(batch=self.batch, offsets=self.offsets, positions=self.positions, since=self.since),
+        )
+
+    def named(self) -> ArchiveState:
+        """All files of the last batch have their final names; what becomes of them is nobody's business from now on."""
+        return msgspec.structs.replace(self, files=[], before=None)
+
+    def without_last(self) -> ArchiveState:
+        """As before the last batch, of which a file was lost; `before` says how that was."""
+        before = self.before
+        assert before is not None
+        return msgspec.structs.replace(
+            self,
+            batch=before.batch,
+            offsets=before.offsets,
+            positions=before.positions,
+            since=before.since,
+            files=[],
+            before=None,
         )
 
 

@@ -8,20 +8,19 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.errors import DataLostError
-from orbitmq.limits.spark import ARCHIVE_FILE_ROWS
 from orbitmq.spark.options import ReadOptions, read_options
 from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
+from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
 from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
 from orbitmq.spark.reading.offsets import Offsets, losses
-from orbitmq.spark.reading.patience import Patience
 from orbitmq.spark.reading.plan import QueueRange, partitions
+from orbitmq.spark.reading.retrying import Retrying
 from orbitmq.spark.reading.starting import extents_of, resolve, topics_of
 
 
@@ -30,50 +29,39 @@ class Topics:
 
     source: Final = Source.TOPICS
 
-    def __init__(
-        self,
-        *,
-        name_server: str,
-        topics: Sequence[str],
-        pattern: str | None,
-        since_ms: int | None,
-        columns: tuple[str, ...],
-        properties: str,
-        rows_per_file: int,
-        retry_timeout_ms: int,
-        fail_on_data_loss: bool,
-    ) -> None:
+    def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
+        """columns: of the files. Raises ConfigurationError."""
         given = {
-            "nameserver": name_server,
-            "retrytimeoutms": str(retry_timeout_ms),
-            "failondataloss": str(fail_on_data_loss).lower(),
+            "nameserver": settings.name_server or "",
+            "retrytimeoutms": str(settings.retry_timeout_ms),
+            "failondataloss": str(settings.fail_on_data_loss).lower(),
             "groupidprefix": "orbitmq-archive",
         }
-        if topics:
-            given["subscribe"] = ",".join(topics)
-        if pattern is not None:
-            given["subscribepattern"] = pattern
-        if since_ms is not None:
-            given.update(startingtimestamp=str(since_ms), startingoffsetsbytimestampstrategy="latest")
+        if settings.topic:
+            given["subscribe"] = ",".join(settings.topic)
+        if settings.topic_pattern is not None:
+            given["subscribepattern"] = settings.topic_pattern
+        if settings.since_ms is not None:
+            given.update(startingtimestamp=str(settings.since_ms), startingoffsetsbytimestampstrategy="latest")
         self._options: ReadOptions = read_options(given, streaming=False)
-        self._rows = min(rows_per_file, ARCHIVE_FILE_ROWS)
+        self._rows = settings.rows_per_file
         self._fetch = Fetch(
             name_servers=self._options.name_servers,
             group=self._options.group,
             names=tuple(dict.fromkeys((*columns, "storeTimestamp", "queueOffset"))),
-            properties=properties,
+            properties=settings.properties.value,
             expression=self._options.expression,
             pull_count=self._options.pull_count,
             pull_timeout_ms=self._options.pull_timeout_ms,
-            retry_timeout_ms=retry_timeout_ms,
-            fail_on_data_loss=fail_on_data_loss,
+            retry_timeout_ms=settings.retry_timeout_ms,
+            fail_on_data_loss=settings.fail_on_data_loss,
         )
 
     def plan(self, state: ArchiveState) -> Plan:
         """What is there now and not in the archive."""
         options = self._options
         doing = f"planning an archive of {options.subscribed} (name server {';'.join(options.name_servers)})"
-        found, lost, behind = Patience(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
+        found, lost, behind = Retrying(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
         pieces = [
             Piece(QueueWork(fetch=self._fetch, ranges=part), {piece.queue: piece.end for piece in part}, {})
             for part in partitions(found, max_rows=self._rows)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,7 +19,7 @@ from orbitmq.client._async.administration.redrive import Redrive
 from orbitmq.client._async.client import Client
 from orbitmq.client._async.sending.producer import Producer
 from orbitmq.client.options import ProducerOptions
-from orbitmq.client.redrive import PROGRESS_GROUP, DeadLetters, RedriveResult
+from orbitmq.client.redrive import PROGRESS_GROUP, RedriveOrder, RedriveResult
 from orbitmq.client.stored import StoredMessage
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX
 from orbitmq.limits.spark import REDRIVE_IN_FLIGHT_MAX
@@ -40,56 +39,29 @@ LETTER_SCHEMA: Final = (
 ACCOUNT_SCHEMA: Final = "account binary"
 
 
-@dataclass(frozen=True)
-class Order:
-    """What every task is told. name_servers: of the cluster. run_id: with `again`, the name of the run."""
-
-    name_servers: tuple[str, ...]
-    group: str
-    selection: DeadLetters
-    to_topic: str | None
-    only_group: bool
-    rate: float | None
-    max_count: int | None
-    run_id: str | None
-    dry_run: bool
-
-    def redrive(self, client: Client) -> Redrive:
-        return Redrive(
-            client,
-            client.admin,
-            self.group,
-            self.selection,
-            self.to_topic,
-            only_group=self.only_group,
-            rate=self.rate,
-            max_count=self.max_count,
-            again=self.run_id is not None,
-            dry_run=self.dry_run,
-            on_progress=None,
-            run_id=self.run_id,
-        )
-
-
 class Account(msgspec.Struct):
-    """What a task, or several of them, did. places: by queue, the letter behind the last one that was settled."""
+    """What a task, or several of them, did. places: by queue, the letter behind the last one that was settled. came_back: whether the
+    task ended early, because its letters become dead letters again."""
 
     result: RedriveResult
     places: list[tuple[MessageQueue, int]] = msgspec.field(default_factory=list)
+    came_back: bool = False
 
 
-def settle_batches(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def settle_batches(
+    name_servers: tuple[str, ...], order: RedriveOrder, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Settle all letters of a task; one row with its account."""
     import pyarrow as pa
 
     from orbitmq.spark.writing.sending import cluster
 
-    account = cluster(order.name_servers).run(lambda client: _settle(order, client, batches))
+    account = cluster(name_servers).run(lambda client: _settle(order, client, batches))
     yield pa.RecordBatch.from_pydict({"account": pa.array([msgspec.json.encode(account)], pa.binary())})
 
 
-async def _settle(order: Order, client: Client, batches: Iterable[pa.RecordBatch]) -> Account:
-    part = order.redrive(client)
+async def _settle(order: RedriveOrder, client: Client, batches: Iterable[pa.RecordBatch]) -> Account:
+    part = Redrive(client, client.admin, order)
     places: dict[MessageQueue, int] = {}
     width = 1 if order.rate is not None or order.max_count is not None else REDRIVE_IN_FLIGHT_MAX
     async with Producer(client, PROGRESS_GROUP, ProducerOptions(retries_count=3, send_timeout_ms=10_000)) as producer:
@@ -99,11 +71,13 @@ async def _settle(order: Order, client: Client, batches: Iterable[pa.RecordBatch
                 if part.has_enough:
                     break
                 await going.settle(letter)
+                if order.only_group and not places:
+                    await going.end()  # whether the first one comes back tells of the others
                 places[letter.queue] = letter.queue_offset + 1
         await going.end()
         if part.result.redriven and not order.dry_run:
             await part.pause()  # the first letter of the next task keeps the rate as well
-    return Account(part.result, sorted(places.items()))
+    return Account(part.result, sorted(places.items()), part.came_back)
 
 
 class _Going:

@@ -13,23 +13,17 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from orbitmq.client._async.administration.redrive import Redrive
 from orbitmq.client._async.client import Client
 from orbitmq.client.addresses import parse_addresses
-from orbitmq.client.redrive import DeadLetters, RedriveResult, Span
+from orbitmq.client.redrive import RedriveOrder, RedriveResult, Span
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError
-from orbitmq.limits.spark import (
-    REDRIVE_SLICE_LETTERS,
-    REDRIVE_TASKS,
-    REPLAY_SLICE_MS,
-    SPARK_TASK_ROWS_PER_SECOND_MAX,
-    SPARK_TASK_ROWS_PER_SECOND_MIN,
-)
+from orbitmq.limits.spark import REDRIVE_SLICE_LETTERS, REDRIVE_TASKS, REPLAY_SLICE_MS
 from orbitmq.protocol.properties import Property
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges, slices_of
@@ -37,12 +31,12 @@ from orbitmq.spark.pipelines.redriving.letters import (
     ACCOUNT_SCHEMA,
     LETTER_SCHEMA,
     Account,
-    Order,
     settle_batches,
     together,
 )
+from orbitmq.spark.pipelines.redriving.settings import RedriveSettings
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting, pipeline
+from orbitmq.spark.pipelines.settings import pipeline
 from orbitmq.spark.reading.plan import QueueRange
 
 if TYPE_CHECKING:
@@ -52,34 +46,8 @@ REFUSALS_TOLD: Final = 10
 """Letters that a summary names; the others are counted."""
 
 
-@pipeline
-def redrive(
-    spark: SparkSession,
-    *,
-    group: Annotated[str, Setting("The consumer group whose dead letters are meant.", metavar="GROUP")],
-    name_server: NameServerSetting = None,
-    to: Annotated[str | None, Setting("Topic for all of them; each one's own if not given.", metavar="TOPIC")] = None,
-    only_group: Annotated[bool, Setting("To this group alone, through its retry topic; not to other groups.")] = False,
-    topic: Annotated[str | None, Setting("Only those that came from this topic.", metavar="TOPIC")] = None,
-    key: Annotated[Sequence[str], Setting("Only with one of these keys.", metavar="KEY")] = (),
-    tag: Annotated[Sequence[str], Setting("Only with one of these tags.", metavar="TAG")] = (),
-    property_: Annotated[Mapping[str, str] | None, Setting("Only with these properties.", metavar="NAME=VALUE")] = None,
-    since_ms: Annotated[int | None, Setting("Only dead since this time.", kind=Kind.INSTANT)] = None,
-    until_ms: Annotated[int | None, Setting("Only dead before this time.", kind=Kind.INSTANT)] = None,
-    reason: Annotated[str | None, Setting("Only with this text in the value of a property.", metavar="TEXT")] = None,
-    rate: Annotated[
-        float | None,
-        Setting(
-            "At most so many a second; one task then sends them one after the other.",
-            minimum=SPARK_TASK_ROWS_PER_SECOND_MIN,
-            maximum=SPARK_TASK_ROWS_PER_SECOND_MAX,
-        ),
-    ] = None,
-    count: Annotated[int | None, Setting("End after so many were sent.", minimum=1)] = None,
-    again: Annotated[bool, Setting("From the oldest on, also those that were redriven before.")] = False,
-    dry_run: Annotated[bool, Setting("Count what would be sent, and send nothing.")] = False,
-    run: Run = ALONE,
-) -> Summary:
+@pipeline(RedriveSettings)
+def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE) -> Summary:
     """Send the dead letters of a group again, as new messages to the topics they came from.
 
     All groups of these topics get them, unless `only_group` is given. A run goes on where the last one with the same filter and target
@@ -90,40 +58,39 @@ def redrive(
 
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    if name_server is None:
-        raise ConfigurationError("nothing says which cluster is meant", remedy="give its name servers: name_server")
-    selection = DeadLetters(
-        keys=frozenset(key), tags=frozenset(tag), properties=dict(property_ or {}), since_ms=since_ms, until_ms=until_ms,
-        topic=topic, reason=reason,
-    )  # fmt: skip
-    order = Order(
-        parse_addresses(name_server), group, selection, to, only_group, rate, count,
-        str(clock.now_ms()) if again else None, dry_run,
-    )  # fmt: skip
-    brokers = cluster(order.name_servers)
+    name_servers = parse_addresses(settings.name_server or "")
+    order = settings.order(clock.now_ms())
+    brokers = cluster(name_servers)
     spans = brokers.run(lambda client: _spans(order, client))
-    result = RedriveResult(group=group, dry_run=dry_run, total=sum(span.end - span.begin for span in spans))
+    result = RedriveResult(
+        group=settings.group, dry_run=settings.dry_run, total=sum(span.end - span.begin for span in spans)
+    )
     stopped = False
-    with run.progress.stage(f"dead letters of {group}", result.total) as stage:
-        for piece in slices_of([QueueRange(span.queue, span.begin, span.end) for span in spans], _slice_letters(rate)):
-            left = None if count is None else count - result.redriven
+    with run.progress.stage(f"dead letters of {settings.group}", result.total) as stage:
+        for piece in slices_of(
+            [QueueRange(span.queue, span.begin, span.end) for span in spans], _slice_letters(settings.rate)
+        ):
+            left = None if settings.count is None else settings.count - result.redriven
             if left == 0:
                 break
             if run.stop.requested:
                 stopped = True
                 break
             before = result.looked_at
-            with job_errors(f"redriving dead letters of group {group!r}"):
-                parts = _settled(spark, replace(order, max_count=left), name_server, piece)
+            with job_errors(f"redriving dead letters of group {settings.group!r}"):
+                parts = _settled(spark, replace(order, max_count=left), name_servers, piece)
             places = together(result, parts)
-            ends = places if count is not None else {one.queue: one.end for one in piece}
+            came_back = any(part.came_back for part in parts)
+            ends = places if settings.count is not None or came_back else {one.queue: one.end for one in piece}
             brokers.run(lambda client, ends=ends: _commit(order, client, ends))  # type: ignore[misc]
             stage.advance(result.looked_at - before)
+            if came_back:
+                break
     return Summary(
         pipeline="redrive",
         rows_read=result.looked_at,
-        rows_written=0 if dry_run else result.redriven,
-        rows_skipped=result.looked_at - (0 if dry_run else result.redriven),
+        rows_written=0 if settings.dry_run else result.redriven,
+        rows_skipped=result.looked_at - (0 if settings.dry_run else result.redriven),
         seconds=(clock.monotonic_ns() - began_ns) / 1e9,
         stopped=stopped,
         failed=bool(result.refused),
@@ -131,12 +98,12 @@ def redrive(
     )
 
 
-async def _spans(order: Order, client: Client) -> list[Span]:
-    return await order.redrive(client).spans()
+async def _spans(order: RedriveOrder, client: Client) -> list[Span]:
+    return await Redrive(client, client.admin, order).spans()
 
 
-async def _commit(order: Order, client: Client, places: Mapping[Any, int]) -> None:
-    whole = order.redrive(client)
+async def _commit(order: RedriveOrder, client: Client, places: Mapping[Any, int]) -> None:
+    whole = Redrive(client, client.admin, order)
     for queue, place in places.items():
         await whole.commit(queue, place)
 
@@ -148,12 +115,15 @@ def _slice_letters(rate: float | None) -> int:
     return max(1, min(REDRIVE_SLICE_LETTERS, int(rate * REPLAY_SLICE_MS / 1_000)))
 
 
-def _settled(spark: SparkSession, order: Order, name_server: str, piece: Sequence[QueueRange]) -> list[Account]:
+def _settled(
+    spark: SparkSession, order: RedriveOrder, name_servers: tuple[str, ...], piece: Sequence[QueueRange]
+) -> list[Account]:
     def settle(batches: Iterator[Any]) -> Iterator[Any]:
-        return settle_batches(order, batches)
+        return settle_batches(name_servers, order, batches)
 
-    rows = read_ranges(spark, piece, {"nameServer": name_server, "failOnDataLoss": "false"}, LETTER_SCHEMA)
-    divided = _divided(rows, 1 if order.rate is not None or order.max_count is not None else REDRIVE_TASKS)
+    rows = read_ranges(spark, piece, {"nameServer": ";".join(name_servers), "failOnDataLoss": "false"}, LETTER_SCHEMA)
+    is_one = order.rate is not None or order.max_count is not None or order.only_group
+    divided = _divided(rows, 1 if is_one else REDRIVE_TASKS)
     found = divided.mapInArrow(settle, ACCOUNT_SCHEMA).collect()
     return [msgspec.json.decode(row["account"], type=Account) for row in found]
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.pipelines.broken_rows import MessageRules, refused_rows, too_many, values_of
-from orbitmq.spark.pipelines.far_table.reports import BrokenRow, Line, batches_of, broken_line
 from orbitmq.spark.pipelines.replaying.rows import POSITION
+from orbitmq.spark.pipelines.task_reports import BrokenRow, Line, batches_of, broken_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,24 +14,19 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from orbitmq.clock import SystemClock
-from orbitmq.errors import ConfigurationError, MessageIllegalError, SparkJobError
-from orbitmq.limits.spark import (
-    SPARK_BROKEN_ROWS_MAX,
-    SPARK_TASK_ROWS_PER_SECOND_MAX,
-    SPARK_TASK_ROWS_PER_SECOND_MIN,
-)
+from orbitmq.errors import MessageIllegalError, SparkJobError
+from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.failed_jobs import job_errors, was_caused_by
-from orbitmq.spark.pipelines.far_table.reports import REPORT_COLUMNS, BrokenRow, report_of
 from orbitmq.spark.pipelines.replaying.folder import Done, ReplayFolder
 from orbitmq.spark.pipelines.replaying.plan import (
     ReplayPlan,
@@ -42,11 +37,13 @@ from orbitmq.spark.pipelines.replaying.plan import (
     tasks_for,
 )
 from orbitmq.spark.pipelines.replaying.refused import RefusedTask, put_aside
-from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, DueTimes, Queues, messages, selected
+from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, Queues, messages, selected
+from orbitmq.spark.pipelines.replaying.settings import ReplaySettings
 from orbitmq.spark.pipelines.replaying.source import ArchiveSource, Source, TopicSource, writable_queues
 from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting, pipeline
+from orbitmq.spark.pipelines.settings import pipeline
+from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, BrokenRow, report_of
 from orbitmq.spark.row_schema import whole_schema
 from orbitmq.spark.writing.row_columns import row_columns
 from orbitmq.spark.writing_options import write_options
@@ -62,70 +59,8 @@ QUARANTINE: Final = "quarantine"
 """Below the folder of a replay."""
 
 
-@pipeline
-def replay(
-    spark: SparkSession,
-    *,
-    to: Annotated[str, Setting("The topic to write to; it has to be there.", metavar="TOPIC")],
-    name_server: NameServerSetting = None,
-    archive: Annotated[
-        str | None,
-        Setting(
-            "Archive to read: directory or URL as the pipeline `archive` writes it. Without one, topics are read.",
-            metavar="URL",
-        ),
-    ] = None,
-    topic: Annotated[
-        Sequence[str], Setting("Topics to read; of an archive all if none is given.", metavar="TOPIC")
-    ] = (),
-    from_name_server: Annotated[
-        str | None,
-        Setting("Name servers of the cluster to read topics from, if it is another one.", metavar="HOST:PORT"),
-    ] = None,
-    checkpoint: Annotated[
-        str | None,
-        Setting(
-            "Directory or URL that keeps how far the replay is. A run with the same one goes on where the last ended; without one a "
-            "run that was killed cannot be gone on with.",
-            metavar="URL",
-        ),
-    ] = None,
-    expression: Annotated[str, Setting("Only messages with these tags: `red || blue`.", metavar="TAGS")] = "*",
-    key: Annotated[Sequence[str], Setting("Only messages with one of these keys.", metavar="KEY")] = (),
-    where: Annotated[
-        str | None, Setting("Only messages for which this is true: SQL over the columns of a read.", metavar="SQL")
-    ] = None,
-    since_ms: Annotated[int | None, Setting("Only messages stored at or after this time.", kind=Kind.INSTANT)] = None,
-    until_ms: Annotated[int | None, Setting("Only messages stored before this time.", kind=Kind.INSTANT)] = None,
-    rate: Annotated[
-        float | None,
-        Setting(
-            "At most so many messages a second, all tasks together.",
-            minimum=SPARK_TASK_ROWS_PER_SECOND_MIN,
-            maximum=SPARK_TASK_ROWS_PER_SECOND_MAX,
-        ),
-    ] = None,
-    due_times: Annotated[
-        DueTimes,
-        Setting("Whether a message with a due time keeps it. One that lies in the past delays nothing."),
-    ] = DueTimes.KEEP,
-    shift_due_ms: Annotated[int, Setting("Move due times later by so much.", kind=Kind.SPAN, minimum=0)] = 0,
-    queues: Annotated[
-        Queues,
-        Setting(
-            "`keep`: to the queue of the same number and, if it is there, the same broker, in the order of the queue it came from."
-        ),
-    ] = Queues.NEW,
-    quarantine: Annotated[
-        str | None,
-        Setting(
-            "Directory or URL for messages that cannot be written again; below the checkpoint if it is not given. Without either such a "
-            "message ends the run.",
-            metavar="URL",
-        ),
-    ] = None,
-    run: Run = ALONE,
-) -> Summary:
+@pipeline(ReplaySettings)
+def replay(spark: SparkSession, *, settings: ReplaySettings, run: Run = ALONE) -> Summary:
     """Write messages of an archive or of topics to a topic again, each once.
 
     What is replayed is fixed at the start: later messages do not count. `rows_skipped` counts what was read and filtered out. Messages
@@ -134,67 +69,20 @@ def replay(
     """
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    if name_server is None:
-        raise ConfigurationError("nothing says which cluster to write to", remedy="give its name servers: name_server")
-    if archive is None and not topic:
-        raise ConfigurationError("nothing says what to replay", remedy="give archive, or topic, or both")
-    if archive is not None and from_name_server is not None:
-        raise ConfigurationError("archive and from_name_server name two places to read from", remedy="give one of them")
-    if due_times is DueTimes.DROP and shift_due_ms:
-        raise ConfigurationError(
-            "due times cannot be dropped and shifted", remedy="give one of due_times and shift_due_ms"
-        )
-    source: Source = (
-        ArchiveSource(spark, archive, topic)
-        if archive is not None
-        else TopicSource(spark, from_name_server or name_server, topic, expression)
-    )
-    settings = {
-        "to": to, "archive": archive or "", "topic": ",".join(sorted(topic)), "expression": expression, "key": " ".join(sorted(key)),
-        "where": where or "", "due_times": due_times.value, "shift_due_ms": str(shift_due_ms), "queues": queues.value,
-        "name_server": name_server, "from_name_server": from_name_server or "",
-    }  # fmt: skip
-    queue_counts = writable_queues(name_server, to)
-    chosen = Choice(expression=expression, keys=tuple(key), where=where)
-    selected(
-        spark.createDataFrame([], whole_schema(PropertiesForm.MAP)), chosen
-    )  # a mistake in it is found before anything begins
-
-    def begun() -> ReplayPlan:
-        stretches = tuple(source.stretches(since_ms, until_ms))
-        return ReplayPlan(
-            work=f"replay.{uuid4().hex}",
-            settings=settings,
-            since_ms=since_ms,
-            until_ms=until_ms,
-            slice_rows=slice_rows_for(rate),
-            brokers=brokers_for(stretches, queue_counts, to) if queues is Queues.KEEP else {},
-            stretches=stretches,
-        )
-
-    folder = None if checkpoint is None else ReplayFolder(checkpoint)
-    plan = None if folder is None else folder.plan()
-    if plan is None:
-        plan = begun()
-        if folder is not None:
-            folder.begin(plan)
-    else:
-        check_same(plan, settings, str(checkpoint))
-    chosen = replace(chosen, since_ms=plan.since_ms, until_ms=plan.until_ms)
-    tasks = None if rate is None else tasks_for(rate)
-    options = {
-        "nameServer": name_server, "topic": to, "rowKey": POSITION, "idempotencyKey": plan.work,
-        **({} if rate is None or tasks is None else {"taskRowsPerSecond": str(rate / tasks)}),
-    }  # fmt: skip
-    aside = None
-    if quarantine is not None:
-        aside = place_at(quarantine).under(plan.work)  # other replays may put theirs there
-    elif folder is not None:
-        aside = folder.place.under(QUARANTINE)
+    folder = None if settings.checkpoint is None else ReplayFolder(settings.checkpoint)
+    source = _source(spark, settings)
+    chosen = Choice(expression=settings.expression, keys=tuple(settings.key), where=settings.where)
+    # A mistake in it is found before anything begins.
+    selected(spark.createDataFrame([], whole_schema(PropertiesForm.MAP)), chosen)
+    plan = _plan(settings, source, folder)
     writing = _Writing(
-        spark=spark, source=source, chosen=chosen, plan=plan, to=to, tasks=tasks, options=options, due_times=due_times,
-        shift_due_ms=shift_due_ms, aside=aside,
-    )  # fmt: skip
+        spark=spark,
+        settings=settings,
+        source=source,
+        chosen=replace(chosen, since_ms=plan.since_ms, until_ms=plan.until_ms),
+        plan=plan,
+        aside=_aside(settings, plan, folder),
+    )
     before = done = Done() if folder is None else folder.done()
     stopped = False
     with run.progress.stage("replay", plan.offsets) as stage:
@@ -211,9 +99,9 @@ def replay(
             stage.advance(piece.offsets)
     rows_read, rows_written = done.rows_read - before.rows_read, done.rows_written - before.rows_written
     rows_quarantined = done.rows_quarantined - before.rows_quarantined
-    details: dict[str, int | float | str | bool] = {"topic": to, "rows_written_by_all_runs": done.rows_written}
-    if aside is not None and done.rows_quarantined:
-        details["quarantine"] = aside.path
+    details: dict[str, int | float | str | bool] = {"topic": settings.to, "rows_written_by_all_runs": done.rows_written}
+    if writing.aside is not None and done.rows_quarantined:
+        details["quarantine"] = writing.aside.path
     return Summary(
         pipeline="replay",
         rows_read=rows_read,
@@ -227,20 +115,71 @@ def replay(
     )
 
 
+def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
+    if settings.archive is not None:
+        return ArchiveSource(spark, settings.archive, settings.topic)
+    name_server = settings.from_name_server or settings.name_server or ""
+    return TopicSource(spark, name_server, settings.topic, settings.expression)
+
+
+def _plan(settings: ReplaySettings, source: Source, folder: ReplayFolder | None) -> ReplayPlan:
+    """That of the run before, or a new one. ConfigurationError for settings that differ from those of the run before."""
+    queue_counts = writable_queues(settings.name_server or "", settings.to)
+    plan = None if folder is None else folder.plan()
+    if plan is not None:
+        check_same(plan, settings.fixed, str(settings.checkpoint))
+        return plan
+    stretches = tuple(source.stretches(settings.since_ms, settings.until_ms))
+    plan = ReplayPlan(
+        work=f"replay.{uuid4().hex}",
+        settings=settings.fixed,
+        since_ms=settings.since_ms,
+        until_ms=settings.until_ms,
+        slice_rows=slice_rows_for(settings.rate),
+        brokers=brokers_for(stretches, queue_counts, settings.to) if settings.queues is Queues.KEEP else {},
+        stretches=stretches,
+    )
+    if folder is not None:
+        folder.begin(plan)
+    return plan
+
+
+def _aside(settings: ReplaySettings, plan: ReplayPlan, folder: ReplayFolder | None) -> Place | None:
+    """Where refused rows are put."""
+    if settings.quarantine is not None:
+        return place_at(settings.quarantine).under(plan.work)  # other replays may put theirs there
+    return None if folder is None else folder.place.under(QUARANTINE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Writing:
-    """How slices are written. options: those of a write. aside: where refused rows are put."""
+    """How slices are written. aside: where refused rows are put."""
 
     spark: SparkSession
+    settings: ReplaySettings
     source: Source
     chosen: Choice
     plan: ReplayPlan
-    to: str
-    tasks: int | None
-    options: Mapping[str, str]
-    due_times: DueTimes
-    shift_due_ms: int
     aside: Place | None
+
+    @property
+    def tasks(self) -> int | None:
+        """How many share the rate."""
+        return None if self.settings.rate is None else tasks_for(self.settings.rate)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of a write."""
+        settings, tasks = self.settings, self.tasks
+        options = {
+            "nameServer": settings.name_server or "",
+            "topic": settings.to,
+            "rowKey": POSITION,
+            "idempotencyKey": self.plan.work,
+        }
+        if settings.rate is not None and tasks is not None:
+            options["taskRowsPerSecond"] = str(settings.rate / tasks)
+        return options
 
     def write(self, piece: Slice) -> Done:
         """Write a slice, without the rows that cannot be; they are in their file on return. What was done."""
@@ -280,7 +219,7 @@ class _Writing:
         task = RefusedTask(
             names=tuple(name for name, _ in fields),
             places=row_columns(fields, POSITION, topic_needed=False),
-            topic=self.to,
+            topic=self.settings.to,
             max_message_bytes=write_options(self.options, streaming=False).max_message_bytes,
         )
         with self._errors(piece):
@@ -291,7 +230,10 @@ class _Writing:
 
     def _messages(self, rows: DataFrame) -> DataFrame:
         rows = self.source.ordered(selected(rows, self.chosen), self.tasks)
-        return messages(rows, due_times=self.due_times, shift_due_ms=self.shift_due_ms, brokers=self.plan.brokers)
+        settings = self.settings
+        return messages(
+            rows, due_times=settings.due_times, shift_due_ms=settings.shift_due_ms, brokers=self.plan.brokers
+        )
 
     def _errors(self, piece: Slice) -> AbstractContextManager[None]:
-        return job_errors(f"slice {piece.number} of the replay to topic {self.to!r}")
+        return job_errors(f"slice {piece.number} of the replay to topic {self.settings.to!r}")

@@ -19,8 +19,8 @@ from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges
 from orbitmq.spark.pipelines.replaying.plan import Slice, Stretch
 from orbitmq.spark.pipelines.replaying.rows import Choice, in_order, of_slice, selected
-from orbitmq.spark.reading.patience import Patience
 from orbitmq.spark.reading.plan import QueueRange
+from orbitmq.spark.reading.retrying import Retrying
 from orbitmq.spark.row_schema import whole_schema
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class TopicSource:
         if until_ms is not None:
             options["endingTimestamp"] = str(until_ms)
         wanted = read_options(options, streaming=False)
-        found = Patience(PATIENCE_MS).run(f"looking up topics {self._topics}", lambda: ranges_of(wanted))
+        found = Retrying(PATIENCE_MS).run(f"looking up topics {self._topics}", lambda: ranges_of(wanted))
         return sorted(
             Stretch("", piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
             for piece in found
@@ -125,7 +125,7 @@ def writable_queues(name_server: str, topic: str) -> dict[str, int]:
     from orbitmq.spark.reading.cluster import cluster_of
 
     cluster = cluster_of(parse_addresses(name_server), TIMEOUT_MS)
-    route = Patience(PATIENCE_MS).run(f"looking up topic {topic!r}", lambda: cluster.route(topic, fresh=True))
+    route = Retrying(PATIENCE_MS).run(f"looking up topic {topic!r}", lambda: cluster.route(topic, fresh=True))
     counts = Counter(queue.broker_name for queue in route.publish_queues)
     if not counts:
         raise ConfigurationError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.pipelines.archived_columns import FILES, archived_columns
+from orbitmq.spark.pipelines.reporting.settings import ReportSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,43 +28,36 @@ _TYPES = {
 }
 
 
-def messages_of(
-    spark: SparkSession,
-    *,
-    archive: str | None,
-    store: Sequence[str],
-    name_server: str | None,
-    topic: Sequence[str],
-    since_ms: int | None,
-    until_ms: int | None,
-    sizes: bool,
-) -> tuple[DataFrame, str]:
+def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFrame, str]:
     """The messages, with columns that `cells_of` takes, and in words where they come from. Nothing is read yet."""
-    names = [name for name in _TYPES if name != "body" or sizes]
+    names = [name for name in _TYPES if name != "body" or settings.sizes]
     schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
-    if archive is not None:
-        frame, words = _archived(spark, archive, names), f"The archive {archive}"
-    elif store:
+    if settings.archive is not None:
+        frame, words = _archived(spark, settings.archive, names), f"The archive {settings.archive}"
+    elif settings.store:
         frames = []
-        for path in store:
+        for path in settings.store:
             reader = spark.read.format("orbitmq-log").schema(schema).option("path", path)
-            frames.append(_narrowed(reader, topic, since_ms, until_ms).load())
-        frame, words = functools.reduce(lambda one, other: one.unionAll(other), frames), f"Stored in {', '.join(store)}"
-    elif name_server is not None:
-        reader = spark.read.format("orbitmq").schema(schema).option("nameServer", name_server)
-        if not topic:
+            frames.append(_narrowed(reader, settings.topic, settings.since_ms, settings.until_ms).load())
+        frame, words = (
+            functools.reduce(lambda one, other: one.unionAll(other), frames),
+            f"Stored in {', '.join(settings.store)}",
+        )
+    elif settings.name_server is not None:
+        reader = spark.read.format("orbitmq").schema(schema).option("nameServer", settings.name_server)
+        if not settings.topic:
             reader = reader.option("subscribePattern", ".+")
-        begin = {} if since_ms is None else {"startingOffsetsByTimestampStrategy": "latest"}
-        frame = _narrowed(reader, topic, since_ms, until_ms, **begin).load()
-        words = f"The cluster of {name_server}"
+        begin = {} if settings.since_ms is None else {"startingOffsetsByTimestampStrategy": "latest"}
+        frame = _narrowed(reader, settings.topic, settings.since_ms, settings.until_ms, **begin).load()
+        words = f"The cluster of {settings.name_server}"
     else:
         raise ConfigurationError(
             "a report of nothing", remedy="name an archive, a store directory, or the name servers of a cluster"
         )
-    if topic:
-        frame = frame.where(frame["topic"].isin(*topic))
-        words += f", {'topic' if len(topic) == 1 else 'topics'} {', '.join(topic)}"
-    for wanted_ms, comparison in ((since_ms, ">="), (until_ms, "<")):
+    if settings.topic:
+        frame = frame.where(frame["topic"].isin(*settings.topic))
+        words += f", {'topic' if len(settings.topic) == 1 else 'topics'} {', '.join(settings.topic)}"
+    for wanted_ms, comparison in ((settings.since_ms, ">="), (settings.until_ms, "<")):
         if wanted_ms is not None:
             frame = frame.where(f"storeTimestamp {comparison} timestamp_millis({wanted_ms})")
     return frame, words

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.spark.pipelines.scheduling.settings import ScheduleSettings
 from orbitmq.spark.writing.row_columns import ROW_COLUMNS, ROW_KEY, row_columns
 
 if TYPE_CHECKING:
@@ -42,20 +43,13 @@ class DueRows:
         return tuple(self.frame.columns)
 
 
-def due_rows(
-    frame: DataFrame,
-    *,
-    due_column: str,
-    columns: Mapping[str, str],
-    body_json: bool,
-    row_key: str | None,
-    topic: str | None,
-) -> DueRows:
-    """columns: which column of the data frame is which of a message. body_json: the body is the whole row as JSON. ConfigurationError."""
+def due_rows(frame: DataFrame, settings: ScheduleSettings) -> DueRows:
+    """Raises ConfigurationError for columns that do not make messages."""
     from pyspark.sql import functions
 
+    due_column, row_key, body_json = settings.due_column, settings.row_key, settings.body_json
     types = {field.name.lower(): (field.name, field.dataType.simpleString()) for field in frame.schema.fields}
-    chosen = _chosen(types, due_column, columns, body_json, row_key)
+    chosen = _chosen(types, settings)
     due_name, due_type = types[due_column.lower()]
     fields = [("body", "string")] if body_json else []
     fields += [(name, types[source.lower()][1]) for name, source in chosen.items()]
@@ -64,8 +58,8 @@ def due_rows(
         key_name = next((name for name, source in chosen.items() if source.lower() == row_key.lower()), ROW_KEY)
         if key_name == ROW_KEY:
             fields.append((ROW_KEY, types[row_key.lower()][1]))
-    places = row_columns(fields, key_name, topic_needed=topic is None)
-    if topic is not None and "topic" in chosen:
+    places = row_columns(fields, key_name, topic_needed=settings.topic is None)
+    if settings.topic is not None and "topic" in chosen:
         raise ConfigurationError(
             "there is both a setting topic and a column topic", remedy="drop the column, or leave the setting out"
         )
@@ -85,21 +79,16 @@ def due_rows(
     return DueRows(frame.select(*selected), places, due, due_text)
 
 
-def _chosen(
-    types: Mapping[str, tuple[str, str]],
-    due_column: str,
-    columns: Mapping[str, str],
-    body_json: bool,
-    row_key: str | None,
-) -> dict[str, str]:
+def _chosen(types: Mapping[str, tuple[str, str]], settings: ScheduleSettings) -> dict[str, str]:
     """Column of a message -> column of the data frame."""
+    due_column, row_key, body_json = settings.due_column, settings.row_key, settings.body_json
     known = {column.name.lower(): column.name for column in ROW_COLUMNS}
     names = ", ".join(name for name, _ in types.values())
     for what, name in (("due_column", due_column), ("row_key", row_key)):
         if name is not None and name.lower() not in types:
             raise ConfigurationError(f"{what} names {name!r}, and the rows have no such column: they have {names}")
     chosen: dict[str, str] = {}
-    for given, source in columns.items():
+    for given, source in (settings.column or {}).items():
         name = known.get(given.lower(), "")
         if not name or name == DUE or name in _OTHER_TIMES:
             possible = [column.name for column in ROW_COLUMNS if column.name != DUE and column.name not in _OTHER_TIMES]

@@ -1,38 +1,53 @@
-"""A task that writes far rows: Arrow batches in, sorted files of the far table out.
+"""A task that writes far rows: Arrow batches in, sorted files in the far tier of one broker out.
 
 Rows are gathered until they make a file, sorted by due time, and written; no row becomes a Python object.
 
 Rules of this file
-1. Rows due before the split are counted and left to the brokers: they are in no file.
-2. A task holds the rows of one file and their sorted copy, whatever the size of its part.
+1. Rows due before the split are counted and left to be sent: they are in no file.
+2. A file has a name that nobody has used: a task that is repeated writes others, and only what is reported counts.
+3. A file is whole and durable, as far as the writer's machine can have it so, before it is reported.
+4. A task reads the broker's probe first: a machine that does not see the tier's storage fails, and writes nothing elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import socket
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orbitmq.errors import MessageIllegalError
-from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX, SPARK_TOPICS_MAX
+from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.protocol.ids import UniqueIds
+from orbitmq.protocol.javahash import java_hash
 from orbitmq.spark.pipelines.broken_rows import too_many
-from orbitmq.spark.pipelines.far_table.file_writing import FileWriter
-from orbitmq.spark.pipelines.far_table.reports import Kind, Line, batches_of, broken_line
 from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
-from orbitmq.timing.far_table.rows import SCHEMA, sorted_rows
+from orbitmq.spark.pipelines.scheduling.tier_rows import MESSAGE_SCHEMA, Host, loaded_bytes, loaded_table
+from orbitmq.spark.pipelines.task_reports import Kind, Line, batches_of, broken_line
+from orbitmq.timing.far.storage import Storage
+from orbitmq.timing.far.tier import FarTierError
 
 _DIGITS: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
 
 
 class FarTask(NamedTuple):
-    """What every task of a job is given. Times are milliseconds since 1970."""
+    """What every task of a job is given. Times are milliseconds since 1970.
+
+    url: where the tier lies. stem: what names of files begin with. probe: a file, and its text. host: what the broker gives every
+    message. queues: how many each topic has there. file_bytes: of the records of a file.
+    """
 
     url: str
-    prefix: str
+    stem: str
+    probe: tuple[str, str]
+    host: Host
+    queues: Mapping[str, int]
     layout: Layout
     split_ms: int
     now_ms: int
@@ -48,14 +63,47 @@ class FarTask(NamedTuple):
         part = 0 if context is None else context.partitionId()
         yield from batches_of(write_far_rows(self, batches, part, UniqueIds(SystemClock(), local_ip())))
 
+    def look(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task that only says what keeps its machine from writing, if anything does."""
+        for _ in batches:
+            pass
+        problem = storage_problem(self.url, *self.probe)
+        yield from batches_of([Line(Kind.READ, 0, problem)])
+
+
+def storage_problem(url: str, name: str, text: str) -> str:
+    """Why the storage of a tier cannot be used from here; empty when it can."""
+    where = f"{socket.gethostname()} does not see the far tier at {url}"
+    try:
+        content = Storage.at(url).read(name)
+    except FarTierError as error:
+        return f"{where}: {error}"
+    if content is None:
+        return f"{where}: what the broker wrote there is not there (timerFarUrl says where brokers keep it)"
+    return "" if content == text.encode() else f"{where}: what the broker wrote there is another text"
+
 
 def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, ids: UniqueIds) -> Iterator[Line]:
-    """Write the rows of one part. MessageIllegalError when too many of them are broken."""
-    checks = RowChecks(task.layout, part)
-    files = FileWriter(task.url, task.prefix, part)
-    read = near = broken_count = size_bytes = 0
-    topics: dict[str, int] = {}
+    """Write the rows of one part. ClientError where the tier's storage is not there, MessageIllegalError when too many are broken."""
+    if problem := storage_problem(task.url, *task.probe):
+        raise ClientError(
+            problem, remedy="have every machine of Spark mount it, or start the job without files (bulk=False)"
+        )
+    checks, storage = RowChecks(task.layout, part), Storage.at(task.url)
+    stem = f"{task.stem}-{part:05d}-{uuid4().hex[:12]}"
+    read = near = broken_count = file_count = size_bytes = 0
     gathered: list[pa.Table] = []
+
+    def written() -> Iterator[Line]:
+        nonlocal file_count, size_bytes
+        table = loaded_table(pa.concat_tables(gathered), task.host, task.now_ms)
+        content = loaded_bytes(table)
+        name = f"{stem}-{file_count:04d}.parquet"
+        storage.write(name, content)
+        file_count, size_bytes = file_count + 1, 0
+        gathered.clear()
+        yield Line(Kind.FILE, part, json.dumps([name, content.size, crc32(content)]), table.num_rows)
+
     for batch in batches:
         good, broken = checks.divide(batch, read)
         read += batch.num_rows
@@ -67,68 +115,83 @@ def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, 
         near += good.num_rows - far.num_rows
         if not far.num_rows:
             continue
-        _count_topics(topics, far, task.layout)
-        gathered.append(table_of_batch(far, task.layout, ids, task.now_ms))
-        size_bytes += far.nbytes
+        gathered.append(messages_of(far, task, ids))
+        size_bytes += far.nbytes + RECORD_BYTES * far.num_rows
         if size_bytes >= task.file_bytes:
-            yield from files.write(sorted_rows(pa.concat_tables(gathered)))
-            gathered, size_bytes = [], 0
+            yield from written()
     if gathered:
-        yield from files.write(sorted_rows(pa.concat_tables(gathered)))
+        yield from written()
     yield Line(Kind.READ, part, rows=read)
     yield Line(Kind.NEAR, part, rows=near)
-    yield from (Line(Kind.TOPIC, part, topic, count) for topic, count in topics.items())
 
 
-def _count_topics(topics: dict[str, int], batch: pa.RecordBatch, layout: Layout) -> None:
-    if layout.topic is not None:
-        topics[layout.topic] = topics.get(layout.topic, 0) + batch.num_rows
-        return
-    for entry in pc.value_counts(batch.column(layout.places["topic"])).to_pylist():
-        topics[entry["values"]] = topics.get(entry["values"], 0) + entry["counts"]
-    if len(topics) > SPARK_TOPICS_MAX:
-        raise MessageIllegalError(
-            f"the rows go to more than {SPARK_TOPICS_MAX} topics", remedy="schedule them in several jobs"
-        )
+RECORD_BYTES: Final = 350
+"""What a record has beside what its row gives, about: its head, and the properties of writer and broker."""
 
 
-def table_of_batch(batch: pa.RecordBatch, layout: Layout, ids: UniqueIds, now_ms: int) -> pa.Table:
-    """Checked rows in the form of the far table, each with a unique key of its own."""
-    count = batch.num_rows
+def messages_of(batch: pa.RecordBatch, task: FarTask, ids: UniqueIds) -> pa.Table:
+    """Checked rows as messages, each with a unique key of its own and a queue."""
+    count, layout = batch.num_rows, task.layout
 
     def column(name: str) -> pa.Array | None:
         place = layout.places.get(name)
         return None if place is None else batch.column(place)
 
-    def repeated(value: Any, kind: pa.DataType) -> pa.Array:
-        return pa.array([value], kind).take(pa.array(np.zeros(count, np.int32)))
-
     sharding = column("shardingKey")
+    sharding = column("messageGroup") if sharding is None else sharding
+    topics = repeated(layout.topic, pa.string(), count) if layout.topic is not None else column("topic")
     given = {
         "deliverTimestamp": batch.column(layout.due),
-        "topic": repeated(layout.topic, pa.string()) if layout.topic is not None else column("topic"),
-        "shardingKey": column("messageGroup") if sharding is None else sharding,
+        "topic": topics,
+        "queueId": _queues(column("queueId"), sharding, topics, task.queues, count),
+        "shardingKey": sharding,
         "msgId": message_ids(*ids.several(count), count),
-        "bornTimestamp": repeated(now_ms, pa.int64()),
-        **{name: column(name) for name in ("queueId", "body", "tags", "keys", "properties", "flag")},
+        "bornTimestamp": repeated(task.now_ms, pa.int64(), count),
+        **{name: column(name) for name in ("body", "tags", "keys", "properties", "flag")},
     }
     arrays = []
-    for field in SCHEMA:
+    for field in MESSAGE_SCHEMA:
         values = given[field.name]
         if values is None:
-            absent = {"properties": [], "flag": 0}.get(field.name)
-            values = repeated(absent, field.type)
-        elif field.name in ("properties", "flag") and values.null_count:
-            values = _filled(values, field)
+            values = repeated({"properties": [], "flag": 0}.get(field.name), field.type, count)
+        elif field.name == "properties" and values.null_count:
+            values = pc.if_else(pc.is_valid(values), values, pa.scalar([], values.type))
+        elif field.name == "flag":
+            values = pc.fill_null(values, 0)
         arrays.append(values if values.type == field.type else values.cast(field.type))
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+    return pa.Table.from_arrays(arrays, schema=MESSAGE_SCHEMA)
 
 
-def _filled(values: pa.Array, field: pa.Field) -> pa.Array:
-    """What an ordinary message has, where a row says nothing."""
-    if field.name == "flag":
-        return pc.fill_null(values, 0)
-    return pc.if_else(pc.is_valid(values), values, pa.scalar([], values.type))
+def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.array([value], kind).take(pa.array(np.zeros(count, np.int32)))
+
+
+def _queues(
+    asked: pa.Array | None, sharding: pa.Array | None, topics: pa.Array, counts: Mapping[str, int], count: int
+) -> pa.Array:
+    """The queue of each row: the one that it asks for, the one of its sharding key as a Java producer chooses among the broker's
+    queues, or each in turn. MessageIllegalError for one that there is not."""
+    if len(counts) == 1:
+        room = np.full(count, next(iter(counts.values())), np.int64)
+    else:
+        coded = topics.dictionary_encode()
+        room = np.array([counts[topic] for topic in coded.dictionary.to_pylist()], np.int64)[np.asarray(coded.indices)]
+    queues = np.arange(count, dtype=np.int64) % room
+    if sharding is not None and sharding.null_count < count:
+        coded = pc.fill_null(sharding, "").dictionary_encode()
+        hashes = np.array([abs(java_hash(key)) if key else -1 for key in coded.dictionary.to_pylist()], np.int64)
+        hashed = hashes[np.asarray(coded.indices)]
+        queues = np.where(hashed >= 0, hashed % room, queues)
+    if asked is not None:
+        wanted = np.asarray(pc.fill_null(asked.cast(pa.int64()), -1))
+        if (wanted >= room).any():
+            row = int((wanted >= room).argmax())
+            raise MessageIllegalError(
+                f"a row asks for queue {wanted[row]} of topic {topics[row].as_py()!r}, which has {room[row]} on the job's broker",
+                remedy="leave queueId out, or start the job without files (bulk=False)",
+            )
+        queues = np.where(wanted >= 0, wanted, queues)
+    return pa.array(queues, pa.int32())
 
 
 def message_ids(prefix: str, number: int, count: int) -> pa.Array:

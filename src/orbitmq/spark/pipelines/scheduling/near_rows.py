@@ -1,11 +1,11 @@
-"""A task that sends near rows to the brokers: the existing writer of messages, with the parts of a job as its partitions.
+"""A task that sends rows to the brokers: the existing writer of messages, with the parts of a job as its partitions.
 
 A row is in the part that its row key decides, or, without one, what it says. So a job that is started again divides its rows in the
 same way, whatever its plan, and each part is recognised by the brokers as the one that they know.
 
 Rules of this file
 1. Part number and job name are the scope: they have to be the same in every run of a job.
-2. Broken rows are left out here; they are reported only where nobody looked at the rows before.
+2. Broken rows are left out and reported.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pyarrow as pa
 from orbitmq.errors import MessageIllegalError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.pipelines.broken_rows import too_many
-from orbitmq.spark.pipelines.far_table.reports import BrokenRow, Kind, Line, batches_of, broken_line
 from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
 from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
+from orbitmq.spark.pipelines.task_reports import BrokenRow, Kind, Line, batches_of, broken_line
 from orbitmq.spark.writing.scopes import job_writer
 from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing.tasks import end_job, run_task
@@ -41,7 +41,6 @@ class NearTask(NamedTuple):
     brief: bool
     fails: bool
     """The first broken row ends the task, before it is sent; otherwise broken rows are reported."""
-    reports_broken: bool
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -74,8 +73,7 @@ def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int)
     rows, marks = run_task(task.options, places, writer, part, messages())
     if task.options.row_key is not None and marks:
         end_job(task.options, writer, [Sent(rows, marks)])
-    if task.reports_broken:
-        yield from (broken_line(row) for row in broken)
+    yield from (broken_line(row) for row in broken)
     yield Line(Kind.READ, part, rows=read)
     yield Line(Kind.SENT, part, rows=rows)
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from orbitmq.instants import instant
 from orbitmq.spark.pipelines.broken_rows import VALUE_CHARS_MAX, MessageRules, refused_rows, values_of
-from orbitmq.spark.pipelines.far_table.reports import BrokenRow
+from orbitmq.spark.pipelines.task_reports import BrokenRow
 
 EARLIEST_MS: Final = 946_684_800_000
 LATEST_MS: Final = 253_402_300_799_999

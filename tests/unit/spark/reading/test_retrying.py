@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, RemoteError
-from orbitmq.spark.reading.patience import Patience, Waiting
+from orbitmq.spark.reading.retrying import Retrying, Waiting
 
 
 class Shown(Waiting):
@@ -38,22 +38,22 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
 
 def test_a_server_that_comes_back_is_waited_for_with_growing_pauses() -> None:
     clock = Shown()
-    assert Patience(60_000, clock).run("reading", failing(4, ConnectionLostError("gone"))) == "there"
+    assert Retrying(60_000, clock).run("reading", failing(4, ConnectionLostError("gone"))) == "there"
     assert clock.sleeps == [50, 100, 200, 400]
 
 
 def test_a_server_that_stays_away_is_an_error_that_says_what_and_how_long() -> None:
     clock = Shown()
     with pytest.raises(ClientError, match=r"gave up reading topic 'orders' after 1\.0 s: no connection to a:1"):
-        Patience(1_000, clock).run("reading topic 'orders'", failing(99, ConnectionLostError("no connection to a:1")))
+        Retrying(1_000, clock).run("reading topic 'orders'", failing(99, ConnectionLostError("no connection to a:1")))
     assert sum(clock.sleeps) == 1_000
 
 
 def test_success_ends_a_bad_spell() -> None:
     clock = Shown()
-    patience = Patience(400, clock)
+    retrying = Retrying(400, clock)
     for _ in range(5):
-        patience.run("reading", failing(2, ConnectionLostError("gone")))
+        retrying.run("reading", failing(2, ConnectionLostError("gone")))
     assert clock.sleeps == [50, 100] * 5
 
 
@@ -61,9 +61,9 @@ def test_success_ends_a_bad_spell() -> None:
 def test_what_cannot_pass_is_raised_at_once(error: Exception) -> None:
     clock = Shown()
     with pytest.raises(type(error)):
-        Patience(60_000, clock).run("reading", failing(1, error))
+        Retrying(60_000, clock).run("reading", failing(1, error))
     assert clock.sleeps == []
 
 
 def test_a_busy_broker_passes() -> None:
-    assert Patience(60_000, Shown()).run("reading", failing(1, RemoteError(2, "busy"))) == "there"
+    assert Retrying(60_000, Shown()).run("reading", failing(1, RemoteError(2, "busy"))) == "there"

@@ -15,11 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from orbitmq.protocol.far_table import TableFile
-
-REPORT_COLUMNS: Final = (
-    "kind string, part bigint, text string, rows bigint, size_bytes bigint, min_due_ms bigint, max_due_ms bigint"
-)
+REPORT_COLUMNS: Final = "kind string, part bigint, text string, rows bigint"
 """The schema, as Spark takes it."""
 
 _SCHEMA: Final = pa.schema(
@@ -28,26 +24,19 @@ _SCHEMA: Final = pa.schema(
         ("part", pa.int64()),
         ("text", pa.string()),
         ("rows", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("min_due_ms", pa.int64()),
-        ("max_due_ms", pa.int64()),
     ]
 )
 
 
 class Kind(StrEnum):
-    FILE = "file"
-    """A file was written. text: its name."""
     READ = "read"
     """rows: that many rows came in."""
     NEAR = "near"
     """rows: that many are due too soon for a file."""
+    FILE = "file"
+    """A file was written. text: its name, size and checksum, as JSON. rows: how many it has."""
     SENT = "sent"
     """rows: that many are stored by a broker."""
-    DROPPED = "dropped"
-    """rows: that many were recalled."""
-    TOPIC = "topic"
-    """text: a topic of some rows. rows: how many."""
     BROKEN = "broken"
     """text: why row number `rows` of the part cannot be scheduled, and what it holds, as `BrokenRow`."""
 
@@ -57,9 +46,6 @@ class Line(NamedTuple):
     part: int
     text: str = ""
     rows: int = 0
-    size_bytes: int = 0
-    min_due_ms: int = 0
-    max_due_ms: int = 0
 
 
 class BrokenRow(NamedTuple):
@@ -75,10 +61,10 @@ class BrokenRow(NamedTuple):
 class Report:
     """Everything that the tasks of a job told."""
 
-    files: list[TableFile] = field(default_factory=list)
     counts: dict[Kind, int] = field(default_factory=dict)
-    topics: dict[str, int] = field(default_factory=dict)
     broken: list[BrokenRow] = field(default_factory=list)
+    files: list[tuple[str, int]] = field(default_factory=list)
+    """Text and rows of each."""
 
     def count(self, kind: Kind) -> int:
         return self.counts.get(kind, 0)
@@ -100,18 +86,14 @@ def report_of(rows: Iterable[Any]) -> Report:
     """From the rows that Spark collected."""
     report = Report()
     for row in rows:
-        match kind := Kind(row["kind"]):
-            case Kind.FILE:
-                report.files.append(
-                    TableFile(row["text"], row["rows"], row["size_bytes"], row["min_due_ms"], row["max_due_ms"])
-                )
-            case Kind.TOPIC:
-                report.topics[row["text"]] = report.topics.get(row["text"], 0) + row["rows"]
-            case Kind.BROKEN:
-                reason, values = json.loads(row["text"])
-                report.broken.append(BrokenRow(row["part"], row["rows"], reason, values))
-            case _:
-                report.counts[kind] = report.counts.get(kind, 0) + row["rows"]
-    report.files.sort(key=lambda file: file.name)
+        kind = Kind(row["kind"])
+        if kind is Kind.BROKEN:
+            reason, values = json.loads(row["text"])
+            report.broken.append(BrokenRow(row["part"], row["rows"], reason, values))
+        elif kind is Kind.FILE:
+            report.files.append((row["text"], row["rows"]))
+        else:
+            report.counts[kind] = report.counts.get(kind, 0) + row["rows"]
+    report.files.sort()
     report.broken.sort(key=lambda broken: broken[:2])
     return report

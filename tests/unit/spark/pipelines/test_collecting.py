@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orbitmq.spark.pipelines.far_table import collecting
-from orbitmq.spark.pipelines.far_table.collecting import collected
+from orbitmq.spark.pipelines import collecting
+from orbitmq.spark.pipelines.collecting import collected
 from orbitmq.spark.pipelines.run import StopRequest
 
 WAIT_S = 30.0

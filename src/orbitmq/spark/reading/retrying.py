@@ -63,7 +63,7 @@ def may_pass(error: OrbitError) -> bool:
     return isinstance(error, ConnectionLostError | RequestTimeoutError | FrameError)
 
 
-class Patience:
+class Retrying:
     """One bad spell after the other. `limit_ms` bounds a single one; errors of the classes `also` may pass as well."""
 
     def __init__(self, limit_ms: int, clock: Waiting | None = None, *, also: tuple[type[OrbitError], ...] = ()) -> None:

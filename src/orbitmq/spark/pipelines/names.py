@@ -1,0 +1,33 @@
+"""Which pipelines there are, by the names that commands and files know them by.
+
+Rules of this file
+1. A pipeline is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from orbitmq.spark.pipelines.settings import Pipeline
+
+PIPELINES: Final[dict[str, str]] = {
+    "archive": "orbitmq.spark.pipelines.archiving.archive",
+    "redrive": "orbitmq.spark.pipelines.redriving.redrive",
+    "replay": "orbitmq.spark.pipelines.replaying.replay",
+    "report": "orbitmq.spark.pipelines.reporting.report",
+    "schedule": "orbitmq.spark.pipelines.scheduling.job",
+}
+"""The module of each pipeline, whose function has its name."""
+
+
+def pipeline_named(name: str) -> Pipeline:
+    """The function of a pipeline. ConfigurationError for a name that there is not."""
+    module = PIPELINES.get(name)
+    if module is None:
+        raise ConfigurationError(f"there is no pipeline {name!r}", remedy=f"the pipelines are {', '.join(PIPELINES)}")
+    found: Pipeline = getattr(importlib.import_module(module), name)
+    return found
