@@ -11,15 +11,21 @@ PAGE ?= .cache/demo
 FUZZ_COUNT ?= 1000000
 CRASH_COUNT ?= 500
 RUNS ?= 9
+ROUNDS ?= 10
 SEEDS ?= 1000
+KILLS ?= 100
 SEED ?= 0
 SOAK_SECONDS ?= 3600
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
+NIGHT_SECONDS ?= 28800
+EXPLORE_SECONDS ?= 60
+OTHER_PYTHON ?= python3.13
+OTHER_VENV := .venv-other
 GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign timers-campaign far-campaign campaign overload soak chaos leaf clean format
+.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign edges timers-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,14 +88,17 @@ crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=..
 	@for flush in ASYNC_FLUSH SYNC_FLUSH; do for mode in kill power; do \
 	  $(BIN)/python -m tests.crash.campaign --mode $$mode --flush $$flush --count $(CRASH_COUNT) || exit 1; done; done
 
+edges: $(STAMP) ## One server with what runs out and what fails, every message accounted for (ROUNDS=..., SEED=the first, PLANT=a bug)
+	@$(BIN)/python -m tests.edges.campaign --rounds $(ROUNDS) --seed $(SEED) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
+
 campaign: $(STAMP) ## Spark writes while drivers, workers and brokers are killed, 324 times (RUNS=..., SEED=the first, PLANT=a bug)
 	@$(BIN)/python tests/spark/killed_writes.py --runs $(RUNS) --seed $(SEED) $(if $(PLANT),--plant $(PLANT))
 
+bulk-campaign: $(STAMP) ## Jobs that load files while drivers, workers and brokers are killed (KILLS=..., SEED=..., PLANT=1)
+	@$(BIN)/python tests/spark/killed_loads.py --seed $(SEED) --kills $(KILLS) $(if $(PLANT),--plant)
+
 timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and clocks that are set (SEEDS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.timers_campaign --seeds $(SEEDS) --seed $(SEED)
-
-far-campaign: $(STAMP) ## Many lives of a simulated cluster with a far table (SEEDS=..., SEED=the first, PLANT=a bug to catch, or all)
-	@$(BIN)/python -m tests.simulation.far_table_campaign --seeds $(SEEDS) --seed $(SEED) $(if $(PLANT),--plant $(PLANT))
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times
@@ -101,12 +110,30 @@ chaos: $(STAMP) ## Clients behind a bad network for five minutes (CHAOS_SECONDS=
 	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) CHAOS_FROZEN=1 $(BIN)/python -m pytest -q tests/chaos/test_bad_network.py \
 	  tests/chaos/test_leaving.py
 
+night: $(STAMP) ## Every campaign, property test and fuzzer with fresh seeds for NIGHT_SECONDS=..., eight hours; keeps the seeds of what it finds
+	@$(BIN)/python -m tests.exploring.explore --seconds $(NIGHT_SECONDS) --keep $(if $(filter-out 0,$(SEED)),--seed $(SEED)) $(ARGS)
+
+explore: $(STAMP) ## The quick ones of these for EXPLORE_SECONDS=..., as continuous integration does
+	@$(BIN)/python -m tests.exploring.explore --quick --seconds $(EXPLORE_SECONDS) $(ARGS)
+
+$(OTHER_VENV)/.ready: pyproject.toml
+	@$(OTHER_PYTHON) -m venv $(OTHER_VENV)
+	@$(OTHER_VENV)/bin/python -m pip install -q --disable-pip-version-check -e '.[test-core]'
+	@touch $@
+
+test-other: $(OTHER_VENV)/.ready ## The tests that need no Spark and no other program, on another Python: OTHER_PYTHON=python3.13
+	@$(OTHER_VENV)/bin/python -m pytest $(or $(ARGS),tests/unit tests/property tests/script -k 'not planted' \
+	  --ignore=tests/unit/spark --ignore=tests/unit/examples --ignore=tests/unit/docs)
+
+prepare: $(STAMP) $(OTHER_VENV)/.ready ## Fetch and build what the suites need; they do it themselves when they find it missing
+	@$(BIN)/python -m tests.prepare
+
 leaf: $(STAMP) ## Compile the innermost loops in place (needs a C compiler); ORBITMQ_LEAF=off leaves them unused
 	@rm -f src/orbitmq/leaf/*.so  # a library that is written over in place ends every process that runs it
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
 	@ORBITMQ_LEAF=required $(BIN)/python -c 'import orbitmq.leaf; print("leaf:", orbitmq.leaf.DESCRIPTION)'
 
 clean: ## Remove the environment and everything that was built
-	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/orbitmq/leaf/*.so
+	rm -rf $(VENV) $(OTHER_VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/orbitmq/leaf/*.so
 
 include make/interop.mk

@@ -50,7 +50,7 @@ that serves both roles, `listenPort` is the broker's and `nameserverPort` the na
 
 ## What becomes of a key
 
-* A key that is in no table is an error that names the nearest known key.
+* A key that is in no table is an error that names the nearest known key. The tables hold every key of RocketMQ 5.3, 5.4 and 5.5.
 * A *used* key does what it does in RocketMQ. A value out of bounds is an error; nothing is clamped.
 * A key *without effect* is known and has no meaning here: one warning at the start.
 * A key whose *promise is not kept yet* stops the start unless it is set to one of the harmless values listed. Every key

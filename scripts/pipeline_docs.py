@@ -14,7 +14,7 @@ from typing import Final
 from generated_pages import write_or_compare
 
 from orbitmq.instants import span
-from orbitmq.spark.pipelines import PIPELINES, pipeline_named
+from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.settings import Form, Kind, NamedSetting, settings_of
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "pipelines.md"
@@ -74,7 +74,7 @@ def _pipeline(name: str) -> Iterator[str]:
     yield (inspect.getdoc(function) or "") + "\n"
     yield "| setting | value | default | meaning |"
     yield "| --- | --- | --- | --- |"
-    for setting in settings_of(function):
+    for setting in settings_of(function.settings_type):
         cells = (f"`{setting.name}`", _form(setting), _default(setting), setting.setting.help)
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""

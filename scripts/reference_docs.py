@@ -70,8 +70,8 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli", "columns",
-    "spark", "testing",
+    "wire", "clock", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli",
+    "columns", "spark", "testing",
 )  # fmt: skip
 
 

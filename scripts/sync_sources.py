@@ -66,7 +66,7 @@ ATTRIBUTES: Final = {
 }
 """Attributes for programs, which never change."""
 
-KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring"), ("Client", "far_table")}
+KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring")}
 """Properties whose object stays the same, so that its twin does."""
 
 RESCUED: Final = {("Consumer", "__anext__"), ("LiteConsumer", "__anext__"), ("LiteConsumer", "poll")}

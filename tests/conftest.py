@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", settings.default, deadline=None)  # the machine may be busy
+settings.load_profile("untimed")
 
 REQUIRE_ALL = os.environ.get("ORBITMQ_REQUIRE_ALL") == "1"
 
@@ -39,9 +43,17 @@ def pytest_runtest_makereport(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `-n 2` the suites share the machine by the rules of `lanes`."""
+    """With `-n 2` the suites share the machine by the rules of `lanes`; a test that hangs is ended by `watchdog`."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    if sys.platform == "linux":
+        from costs import Costs
+
+        config.pluginmanager.register(Costs())
+    if config.pluginmanager.has_plugin("timeout"):
+        from watchdog import Watchdog
+
+        config.pluginmanager.register(Watchdog(config))
     if hasattr(config, "workerinput") or getattr(config.option, "numprocesses", None):
-        sys.path.insert(0, str(Path(__file__).resolve().parent))
         from lanes import Lanes
 
         config.pluginmanager.register(Lanes(config))

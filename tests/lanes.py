@@ -1,23 +1,25 @@
-"""`pytest -n 2`: two lanes on a machine with two cores, without disturbing what measures the machine.
+"""`pytest -n 4`: lanes on a machine with two cores, without disturbing what measures the machine.
 
-Most tests of servers wait most of the time, and most others keep one core busy: side by side they take little longer than the
-slower of them. Tests marked `alone` measure rates, lateness or idleness; nothing runs beside those.
+Most tests keep one core busy, so two lanes compute. Some wait for due times, retries and other programs most of the time; those are
+for the other lanes, which add little to what the machine has to do. Tests marked `alone` measure rates, lateness or
+idleness; nothing runs beside those, and they come last, when the lanes have nothing else.
 
 Rules of this file
-1. Without `-n` nothing here does anything.
-2. A test that runs alone waits for the other lane's present test, and the other lane waits for it. Waiting comes before a test's
+1. Without `-n` nothing here does anything; with `-n 2` the second lane begins with what waits and computes after that.
+2. A test that runs alone waits for the other lanes' present tests, and they wait for it. Waiting comes before a test's
    time limit begins.
-3. Suites whose tests share servers, a broker or a Spark session stay on one lane, but for files that share nothing. Everything
-   else goes file by file.
+3. Tests that share a broker or a Spark session stay on one lane, but for files that share nothing. Everything
+   else goes file by file, the longest first, so that the lanes end together.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,14 +30,37 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 TESTS: Final = Path(__file__).resolve().parent
-SHARING: Final = frozenset({"chaos", "interop", "spark", "system"})
-APART: Final = frozenset(
-    {"tests/spark/test_declarative.py", "tests/spark/test_killed_reads.py", "tests/spark/test_killed_writes.py"}
-)
-"""Files of these suites that start everything themselves, and take long."""
 
-ORDER: Final = {"interop": 0, "crash": 1, "property": 2, "system": 4, "spark": 5, "chaos": 6}
-"""What waits beside what computes, and the longest first, so that the lanes end together. Suites that are not named come third."""
+COMPUTING_MAX: Final = 2
+"""Lanes that compute: one for each core."""
+
+SHARING: Final = frozenset({"interop", "spark"})
+"""Suites whose files share a broker, ours or RocketMQ's, or a Spark session."""
+
+APART: Final = frozenset({
+    "tests/interop/test_java_archive.py", "tests/interop/test_java_far_timers.py", "tests/interop/test_java_pending_timers.py",
+    "tests/interop/test_java_store_judge.py", "tests/interop/test_java_timer_files.py",
+    "tests/interop/test_nameserver_interop.py", "tests/interop/test_readme_program.py",
+    "tests/spark/test_declarative.py", "tests/spark/test_killed_reads.py", "tests/spark/test_killed_writes.py",
+})  # fmt: skip
+"""Files of these suites that start everything themselves."""
+
+ALONE: Final = frozenset({
+    "tests/chaos/test_soak.py", "tests/interop/test_lateness_meter.py", "tests/interop/test_timed_link.py",
+    "tests/system/test_ceilings.py", "tests/system/test_idle.py", "tests/system/test_overload.py",
+})  # fmt: skip
+"""Files with the marker `alone`."""
+
+WAITING: Final = frozenset(
+    {"tests/chaos", "tests/interop", "tests/system/test_demo.py", "tests/unit/docs/test_console_pages.py"}
+)
+"""Suites and files that wait most of the time: they use less than a third of a core."""
+
+ORDER: Final = {"spark": 0, "interop": 1, "crash": 2, "property": 3, "system": 4}
+"""The longest first. Suites that are not named come after these; what runs alone comes last."""
+
+
+COMPUTES, WAITS, IS_ALONE = range(3)
 
 
 def suite_of(path: Path) -> str:
@@ -43,13 +68,69 @@ def suite_of(path: Path) -> str:
     return path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
 
 
+def rank(scope: str) -> int:
+    """Of a suite or file that is given out."""
+    if scope in ALONE:
+        return IS_ALONE
+    return WAITS if scope in WAITING or scope.rpartition("/")[0] in WAITING else COMPUTES
+
+
 class Scheduler(LoadScopeScheduling):
-    """Gives out suites that share something whole, and all others by file."""
+    """Gives out suites that share something whole, and all others by file.
+
+    A lane may die of its test, as of one that hangs: the test has failed and is not given out again; what is left of the lane's work
+    goes to the one that takes its place, once that has said what it collected. If it collects something else, the run is over.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         suite = suite_of(self.config.rootpath / file)
-        return suite if suite in SHARING and file not in APART else file
+        if suite not in SHARING or file in APART | ALONE:
+            return file
+        return f"tests/{suite}/java" if "java" in re.split(r"[][-]", nodeid) else f"tests/{suite}"
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        super().add_node_collection(node, collection)
+        if self.collection is not None and node not in self.registered_collections:
+            reason = f"{node.gateway.id} finds other tests than the lanes before it: files were changed during the run"
+            self.config.pluginmanager.getplugin("dsession").shouldstop = reason
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        work = self.assigned_work[node]
+        died_of = next((test for unit in work.values() for test, is_over in unit.items() if not is_over), None)
+        left = {
+            scope: {test: False for test, is_over in unit.items() if not is_over and test != died_of}
+            for scope, unit in work.items()
+        }
+        del self.assigned_work[node]
+        self.workqueue.update({scope: unit for scope, unit in left.items() if unit})
+        for other in self.nodes if self.workqueue else ():
+            self._reschedule(other)
+        return died_of
+
+    def _next_scope(self, node: WorkerController) -> str | None:
+        """What a lane is given next. The last lane, or with more than three all but two, begins with what waits; only two compute."""
+        place = self.nodes.index(node)
+        ranks = {scope: rank(scope) for scope in self.workqueue}
+        if place >= COMPUTING_MAX:
+            return next((scope for scope in ranks if ranks[scope] == WAITS), None)
+        order = (WAITS, COMPUTES, IS_ALONE) if 0 < place == self.numnodes - 1 else (COMPUTES, WAITS, IS_ALONE)
+        return min(ranks, key=lambda scope: order.index(ranks[scope]), default=None)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        scope = self._next_scope(node)
+        if scope is None:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """A lane begins a test when it knows the next one: small units are given out until it does."""
+        before = -1
+        while node in self.registered_collections and len(self.workqueue) != before:
+            before = len(self.workqueue)
+            super()._reschedule(node)
 
 
 class Lanes:
@@ -78,7 +159,7 @@ class Lanes:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: ORDER.get(suite_of(item.path), 3))
+        items.sort(key=lambda item: ORDER.get(suite_of(item.path), len(ORDER)))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -18,7 +18,7 @@ import json
 import sys
 import time
 
-from traffic import body_of, number_of
+from bodies import body_of, number_of
 
 import orbitmq
 

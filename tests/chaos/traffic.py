@@ -1,38 +1,19 @@
 """Producers and consumers that keep an account of what they do.
 
 Rules of this file
-1. A message's body is its number and a checksum of it, so that a damaged body is no valid number.
-2. Sends that fail are entered by what the error says and not repeated: the client's own retries are what is judged.
+1. Sends that fail are entered by what the error says and not repeated: the client's own retries are what is judged.
 """
 
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Callable
 from itertools import count
 
 from account import Account, Fate, Place
+from bodies import body_of, number_of
 
 import orbitmq
-
-
-def body_of(number: int, size: int = 0) -> bytes:
-    head = f"{number}:{zlib.crc32(str(number).encode()):08x}:".encode()
-    return head.ljust(size, b".")
-
-
-def number_of(body: bytes) -> int | None:
-    """The number of a message, None when the body is none of ours or was damaged."""
-    number, _, rest = body.partition(b":")
-    check, _, padding = rest.partition(b":")
-    try:
-        value = int(number)
-    except ValueError:
-        return None
-    if check != f"{zlib.crc32(str(value).encode()):08x}".encode() or padding.strip(b"."):
-        return None
-    return value
 
 
 class Producing:

@@ -6,7 +6,7 @@ Ends
     both    the process dies, another one lives on the same machine, then the machine dies
 
 Rules of this file
-1. A seed repeats a run in every detail.
+1. A seed repeats a run in every detail. In odd ones saves take many turns.
 2. With asynchronous flush a power failure may take what was not yet synced; nothing else may be missing.
 """
 
@@ -16,20 +16,24 @@ import enum
 import gc
 import logging
 import random
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 from tests.crash.workload import START_MS, Life, Promises, examine
+from tests.worlds.faults import Call, Killed, Plan, RecordingFiles
 
 from orbitmq.clock import ManualClock
+from orbitmq.store import saving, unit_writing
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.faults import Call, Killed, Plan, RecordingFiles
 
 CALLS_MAX = 1_000
 """A life of `TURNS` turns makes about this many calls."""
@@ -59,6 +63,23 @@ def kill_at(number: int) -> Plan:
     return plan
 
 
+Site = tuple[str, str, int]
+"""Kind of call, kind of file, and the how many-eth such call it is."""
+
+
+def sites_of(calls: Iterable[Call], root: Path) -> dict[Site, Call]:
+    """The first, second, fourth, eighth ... call of each kind to each kind of file: queues are alike, and so are files of a sequence."""
+    chosen: dict[Site, Call] = {}
+    times: Counter[tuple[str, str]] = Counter()
+    for call in calls:
+        file = re.sub(r"(?<=^consumequeue/).+|\d+", "#", str(call.path.relative_to(root)))
+        times[call.kind, file] += 1
+        nth = times[call.kind, file]
+        if nth & (nth - 1) == 0:
+            chosen[call.kind, file, nth] = call
+    return chosen
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A directory in memory where there is one: the tests judge calls, not the disk."""
@@ -80,6 +101,16 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextmanager
+def in_small_parts() -> Iterator[None]:
+    """Units of queues are written and synced a queue at a time, with pauses, as those of thousands of queues are."""
+    with (
+        mock.patch.object(unit_writing, "WRITTEN_QUEUES_MAX", 1),
+        mock.patch.object(saving, "SYNCED_QUEUES_MAX", 1),
+    ):
+        yield
 
 
 KINDS = ("create", "write", "truncate", "allocate", "sync", "sync_dir", "rename", "remove", "mkdir", "punch")
@@ -185,7 +216,7 @@ def judge(
     recovered: Callable[[Crashed], None] | None = None,
 ) -> Verdict:
     """Run one seed. An exception of any kind, in the life or after it, is the problem of the verdict."""
-    with scratch() as base, quiet():
+    with scratch() as base, quiet(), in_small_parts() if seed % 2 else nullcontext():
         calls = acknowledged = 0
         where = ""
         problem: Exception | None = None

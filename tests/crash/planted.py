@@ -7,24 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from queue import Full
 from typing import Any
 from unittest import mock
 
-from orbitmq.broker.once import idempotence
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.memory import OnceMemory
+from tests.worlds.little_store import SteppedWorker
+
+from orbitmq.broker.idempotence import idempotence
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.memory import KeyMemory
+from orbitmq.broker.offsets import OffsetTable
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.records import check_record
 from orbitmq.store import recovery
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import UNIT, ConsumeQueue
-from orbitmq.store.dispatch import Derived
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.flushing import Flushing, Synced
 from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.saving import Saving
+from orbitmq.store.reserve import Reserve
 from orbitmq.store.segments import SegmentSequence
 from orbitmq.store.store import MessageStore
+from orbitmq.store.unit_writing import UnitsWritten, UnitWriting
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.timer_files.log import TimerLog
 from orbitmq.timing.timers import ledger
@@ -35,24 +40,44 @@ from orbitmq.timing.timers.recovery import TimerRecovery
 
 @contextmanager
 def progress_saved_before_fdatasync() -> Iterator[None]:
-    """The durable mark and the delay offsets are written first, the log is synced afterwards."""
-    correct = Saving.synced_job
+    """A durable save does not wait for the sync of the log."""
 
-    def synced_job(
-        self: Saving, derived: Sequence[Derived], log: CommitLog, confirmed: int
-    ) -> Callable[[], None] | None:
-        job = correct(self, derived, log, confirmed)
-        if job is None:
-            return None
+    def when_synced(self: Flushing, told: Synced) -> None:
+        told(True)
 
-        def early() -> None:
-            with mock.patch.object(CommitLog, "datasync"):
-                job()
-            log.datasync()
+    with mock.patch.object(Flushing, "when_synced", when_synced):
+        yield
 
-        return early
 
-    with mock.patch.object(Saving, "synced_job", synced_job):
+@contextmanager
+def worker_flags_left_set() -> Iterator[None]:
+    """A worker without a place raises, behind the notes of those who have just written down that their job runs."""
+    correct = SteppedWorker.submit
+
+    def submit(self: SteppedWorker, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        if self.is_full:
+            raise Full
+        correct(self, job, done)
+
+    with mock.patch.object(SteppedWorker, "submit", submit):
+        yield
+
+
+@contextmanager
+def nothing_set_aside() -> Iterator[None]:
+    """What has to be written on a full disk finds no room either."""
+    with mock.patch.object(Reserve, "spend"):
+        yield
+
+
+@contextmanager
+def torn_write_not_undone() -> Iterator[None]:
+    """What a failed write left behind the end stays there."""
+
+    def mend(self: CommitLog) -> None:
+        self._torn.clear()
+
+    with mock.patch.object(CommitLog, "mend", mend):
         yield
 
 
@@ -131,11 +156,12 @@ def consume_queue_gap_closed_up() -> Iterator[None]:
     """
     correct = ConsumeQueue.put
 
-    def datasync(self: ConsumeQueues) -> None:
+    def datasync_some(self: ConsumeQueues, queues_max: int) -> bool:
         syncing, self._syncing = self._syncing, {}
         for queue in syncing:
             if queue.topic == TIMER_TOPIC:
                 queue.datasync()
+        return True
 
     def put(self: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         if queue_offset > self.max_offset:
@@ -148,7 +174,7 @@ def consume_queue_gap_closed_up() -> Iterator[None]:
 
     with (
         mock.patch.object(ConsumeQueue, "put", put),
-        mock.patch.object(ConsumeQueues, "datasync", datasync),
+        mock.patch.object(ConsumeQueues, "datasync_some", datasync_some),
         mock.patch.object(ConsumeQueues, "state", return_value=None),
     ):
         yield
@@ -157,7 +183,22 @@ def consume_queue_gap_closed_up() -> Iterator[None]:
 @contextmanager
 def consume_queues_not_synced() -> Iterator[None]:
     """The mark speaks of units that were never synced."""
-    with mock.patch.object(ConsumeQueues, "datasync"):
+    with mock.patch.object(ConsumeQueues, "datasync_some", return_value=True):
+        yield
+
+
+@contextmanager
+def units_noted_before_they_are_written() -> Iterator[None]:
+    """A mark is noted although units of records below its position are in memory. The count of units, which would notice, is out of
+    the way."""
+
+    def below(self: UnitWriting, position: int, told: UnitsWritten) -> None:
+        told(None)
+
+    with (
+        mock.patch.object(UnitWriting, "below", below),
+        mock.patch.object(ConsumeQueues, "state", return_value=None),
+    ):
         yield
 
 
@@ -208,15 +249,35 @@ def keys_not_collected_from_the_log() -> Iterator[None]:
 @contextmanager
 def keys_lost_with_a_shorter_journal() -> Iterator[None]:
     """Making the journal shorter keeps the current epochs only."""
-    correct = OnceMemory.live_epochs
+    correct = KeyMemory.live_epochs
 
-    def live_epochs(self: OnceMemory) -> frozenset[tuple[str, int]]:
+    def live_epochs(self: KeyMemory) -> frozenset[tuple[str, int]]:
         newest: dict[str, int] = {}
         for scope, epoch in correct(self):
             newest[scope] = max(epoch, newest.get(scope, 0))
         return frozenset(newest.items())
 
-    with mock.patch.object(OnceMemory, "live_epochs", live_epochs):
+    with mock.patch.object(KeyMemory, "live_epochs", live_epochs):
+        yield
+
+
+@contextmanager
+def offsets_not_cut() -> Iterator[None]:
+    """Saved consumer offsets are believed, whatever became of the log."""
+    with mock.patch.object(OffsetTable, "cut", return_value=[]):
+        yield
+
+
+@contextmanager
+def offsets_of_a_deleted_topic_kept() -> Iterator[None]:
+    """A deletion leaves the saved offsets to the next save."""
+    correct = OffsetTable.drop_topic
+
+    def drop_topic(self: OffsetTable, topic: str) -> None:
+        correct(self, topic)
+        self.dirty = False
+
+    with mock.patch.object(OffsetTable, "drop_topic", drop_topic):
         yield
 
 
@@ -265,18 +326,24 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__: bug
     for bug in (
         progress_saved_before_fdatasync,
+        worker_flags_left_set,
+        nothing_set_aside,
+        torn_write_not_undone,
         acknowledged_before_written,
         delivered_marked_at_taking,
         torn_record_accepted,
         queue_offset_kept_after_a_failed_write,
         consume_queue_gap_closed_up,
         consume_queues_not_synced,
+        units_noted_before_they_are_written,
         torn_end_not_zeroed,
         sources_forgotten,
         unsynced_files_trusted,
         keys_believed_without_their_log,
         keys_not_collected_from_the_log,
         keys_lost_with_a_shorter_journal,
+        offsets_not_cut,
+        offsets_of_a_deleted_topic_kept,
         timer_log_not_synced,
         timers_linked_twice,
         finished_timers_forgotten,

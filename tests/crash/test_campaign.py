@@ -1,31 +1,59 @@
-"""A budgeted part of the campaign, and proof that it sees: bugs planted on purpose must be caught within a few seeds."""
+"""A budgeted part of the campaign, and proof that it sees: the same crashes catch bugs that were planted on purpose."""
 
 from __future__ import annotations
 
 import pytest
 from tests.crash.campaign import describe, main
-from tests.crash.harness import End, judge
+from tests.crash.harness import End, Verdict, judge
 from tests.crash.planted import PLANTED, planted
 from tests.crash.test_errors import errors_of_a_life
 
 from orbitmq.store.settings import FlushDiskType
 
-SEEDS = 25
+Way = tuple[End, FlushDiskType, float | None]
+"""How it ends, how it is flushed, and the chance of an unsynced page to survive a power failure; None draws that for each seed."""
 
 
-@pytest.mark.parametrize("flush", FlushDiskType)
-@pytest.mark.parametrize("end", End)
-def test_every_promise_is_kept_after_random_crashes(end: End, flush: FlushDiskType) -> None:
-    count = SEEDS // 2 if end is End.BOTH else SEEDS
-    broken = [verdict for seed in range(count) if (verdict := judge(end, flush, seed)).problem is not None]
+def judged(way: Way, seed: int) -> Verdict:
+    end, flush, keep = way
+    return judge(end, flush, seed, keep=keep)
+
+
+def name_of(way: Way) -> str:
+    end, flush, keep = way
+    return f"{end.value}-{flush.name}" + ("" if keep is None else f"-{keep}")
+
+
+NEARLY_ALL = 0.98
+"""A queue that lost its end is found out by the count of its units, and made again: what must show is one lost in the middle."""
+
+MOST = 0.8
+"""Now and then a whole file survives whose log does not."""
+
+KILL, POWER, BOTH = End
+ASYNC, SYNC = FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH
+
+SEEDS: dict[Way, tuple[int, ...]] = {
+    (KILL, ASYNC, None): (67, 25, 51, 36, 19, 48, *range(11)),
+    (KILL, SYNC, None): tuple(range(16)),
+    (POWER, ASYNC, None): (46, 24, 32, 29, *range(8)),
+    (POWER, ASYNC, MOST): (9, 16, 20, 27),
+    (POWER, ASYNC, 0.0): (8, 14, 15, 0, 1, 2),
+    (POWER, SYNC, None): tuple(range(16)),
+    (POWER, SYNC, 0.0): tuple(range(100, 106)),
+    (POWER, SYNC, NEARLY_ALL): (1, 4, 8, 100, 101, 102),
+    (BOTH, ASYNC, None): tuple(range(8)),
+    (BOTH, SYNC, None): (6, 17, 20, *range(5)),
+}
+"""The crashes that this suite judges, with planted bugs as without. In front are those that show the rarer bugs: when the machine dies
+between two neighbouring calls, or keeps just the wrong pages. Any change of the workload moves them; then `python -m
+tests.crash.campaign --mode ... --flush ... --plant BUG --count 200` prints where they went."""
+
+
+@pytest.mark.parametrize("way", SEEDS, ids=name_of)
+def test_every_promise_is_kept_after_random_crashes(way: Way) -> None:
+    broken = [verdict for seed in SEEDS[way] if (verdict := judged(way, seed)).problem is not None]
     assert not broken, [(verdict.seed, verdict.ended_in, describe(verdict.problem)) for verdict in broken]
-
-
-@pytest.mark.parametrize("keep", [0.0, 1.0])
-def test_a_power_failure_that_takes_all_or_nothing(keep: float) -> None:
-    for seed in range(100, 112):
-        verdict = judge(End.POWER, FlushDiskType.SYNC_FLUSH, seed, keep=keep)
-        assert verdict.problem is None, (seed, verdict.ended_in, describe(verdict.problem))
 
 
 def test_a_seed_repeats_a_run() -> None:
@@ -34,51 +62,36 @@ def test_a_seed_repeats_a_run() -> None:
     assert first.acknowledged > 100
 
 
-NEARLY_ALL = 0.98
-"""A queue that lost its end is found out by the count of its units, and made again: what must show is one lost in the middle."""
-
-CAUGHT_BY = [
-    ("progress_saved_before_fdatasync", End.POWER, FlushDiskType.ASYNC_FLUSH, 0.0),
-    ("acknowledged_before_written", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("delivered_marked_at_taking", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("torn_record_accepted", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("consume_queue_gap_closed_up", End.POWER, FlushDiskType.SYNC_FLUSH, None),
-    ("consume_queues_not_synced", End.POWER, FlushDiskType.SYNC_FLUSH, NEARLY_ALL),
-    ("torn_end_not_zeroed", End.POWER, FlushDiskType.ASYNC_FLUSH, None),
-    ("sources_forgotten", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("unsynced_files_trusted", End.BOTH, FlushDiskType.SYNC_FLUSH, None),
-    ("keys_believed_without_their_log", End.POWER, FlushDiskType.ASYNC_FLUSH, None),
-    ("keys_not_collected_from_the_log", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("keys_lost_with_a_shorter_journal", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("timer_log_not_synced", End.POWER, FlushDiskType.ASYNC_FLUSH, None),
-    ("timers_linked_twice", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("finished_timers_forgotten", End.KILL, FlushDiskType.ASYNC_FLUSH, None),
-    ("units_of_lost_records_kept", End.POWER, FlushDiskType.ASYNC_FLUSH, None),
-    ("timers_believed_without_their_log", End.POWER, FlushDiskType.ASYNC_FLUSH, None),
-]
-
-
-FIRST_SEEDS = {
-    "progress_saved_before_fdatasync": 105,
-    "keys_believed_without_their_log": 35,
-    "torn_record_accepted": 48,
-    "units_of_lost_records_kept": 40,
+CAUGHT_BY: dict[str, Way] = {
+    "progress_saved_before_fdatasync": (POWER, ASYNC, 0.0),
+    "acknowledged_before_written": (KILL, ASYNC, None),
+    "delivered_marked_at_taking": (KILL, ASYNC, None),
+    "torn_record_accepted": (KILL, ASYNC, None),
+    "consume_queue_gap_closed_up": (POWER, SYNC, None),
+    "consume_queues_not_synced": (POWER, SYNC, NEARLY_ALL),
+    "units_noted_before_they_are_written": (KILL, ASYNC, None),
+    "torn_end_not_zeroed": (POWER, ASYNC, None),
+    "sources_forgotten": (KILL, ASYNC, None),
+    "unsynced_files_trusted": (BOTH, SYNC, None),
+    "keys_believed_without_their_log": (POWER, ASYNC, None),
+    "keys_not_collected_from_the_log": (KILL, ASYNC, None),
+    "keys_lost_with_a_shorter_journal": (KILL, ASYNC, None),
+    "offsets_not_cut": (POWER, ASYNC, None),
+    "offsets_of_a_deleted_topic_kept": (KILL, ASYNC, None),
+    "timer_log_not_synced": (POWER, ASYNC, None),
+    "timers_linked_twice": (KILL, ASYNC, None),
+    "finished_timers_forgotten": (KILL, ASYNC, None),
+    "units_of_lost_records_kept": (POWER, ASYNC, MOST),
+    "timers_believed_without_their_log": (POWER, ASYNC, None),
 }
-"""Show only when the machine dies between two neighbouring calls, or keeps just the wrong pages: begin near one that does."""
 
 
-@pytest.mark.parametrize(("bug", "end", "flush", "keep"), CAUGHT_BY, ids=[row[0] for row in CAUGHT_BY])
-def test_a_planted_bug_is_caught(bug: str, end: End, flush: FlushDiskType, keep: float | None) -> None:
-    """Within 60 seeds; the seed that catches it finds nothing without the bug."""
-    first = FIRST_SEEDS.get(bug, 0)
-    for seed in range(first, first + 60):
-        with planted(bug):
-            verdict = judge(end, flush, seed, keep=keep)
-        if verdict.problem is not None:
-            correct = judge(end, flush, seed, keep=keep)
-            assert correct.problem is None, describe(correct.problem)
-            return
-    pytest.fail(f"{bug} was not caught by 60 crashes")
+@pytest.mark.parametrize("bug", CAUGHT_BY)
+def test_a_planted_bug_is_caught(bug: str) -> None:
+    """By the very crashes that find nothing without it."""
+    way = CAUGHT_BY[bug]
+    with planted(bug):
+        assert any(judged(way, seed).problem is not None for seed in SEEDS[way]), f"no crash shows {bug}"
 
 
 def test_the_planted_loss_of_queue_offsets_is_caught_by_write_errors() -> None:
@@ -88,7 +101,10 @@ def test_the_planted_loss_of_queue_offsets_is_caught_by_write_errors() -> None:
 
 
 def test_every_planted_bug_has_its_test() -> None:
-    assert {row[0] for row in CAUGHT_BY} | {"queue_offset_kept_after_a_failed_write"} == set(PLANTED)
+    elsewhere = {
+        "queue_offset_kept_after_a_failed_write", "worker_flags_left_set", "nothing_set_aside", "torn_write_not_undone",
+    }  # fmt: skip
+    assert set(CAUGHT_BY) | elsewhere == set(PLANTED)
 
 
 def test_the_command_prints_figures_and_answers_with_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,5 +112,5 @@ def test_the_command_prints_figures_and_answers_with_its_exit_code(capsys: pytes
     printed = capsys.readouterr().out
     assert "power, SYNC_FLUSH: 2 crashes, 0 broken" in printed
     assert "died in: " in printed
-    assert main(["--mode", "kill", "--count", "3", "--plant", "sources_forgotten"]) == 1
+    assert main(["--mode", "kill", "--seed", "8", "--count", "3", "--plant", "sources_forgotten"]) == 1
     assert "was delivered as" in capsys.readouterr().out

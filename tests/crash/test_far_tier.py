@@ -19,14 +19,14 @@ import pytest
 pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
 
 from tests.crash.harness import kill_at, quiet, scratch
+from tests.worlds.faults import Call, Killed, Plan, RecordingFiles
+from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import OrbitError
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.faults import Call, Killed, Plan, RecordingFiles
-from orbitmq.testing.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.timing.far import keeper, plan
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import recall_message
@@ -169,7 +169,7 @@ def test_a_state_file_that_leads_the_log_is_caught(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(FarState, "saved", ahead)
 
     def lives() -> None:
-        for seed in range(60):
+        for seed in SEEDS:
             run(seed, power=True)
 
     with pytest.raises((AssertionError, OrbitError)):
@@ -252,7 +252,7 @@ def test_a_change_that_a_full_disk_refuses_leaves_the_message_pending(tmp_path: 
     assert found is not None
     disk.is_full = True
     told: list[PutStatus] = []
-    far.far.change(found.record, [recall_message(found.record)], wait=True, told=told.append)
+    far.far.change(found.record, [recall_message(found.record)], wait=True, on_done=told.append)
     far.store.commit()
     for _ in range(20):
         far.step()

@@ -6,12 +6,12 @@ import random
 
 import pytest
 from tests.crash.harness import quiet, scratch
+from tests.worlds.faults import RecordingFiles
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import RecordingFiles
-from orbitmq.testing.little_store import LittleStore
 
 PAGES = {"max_hash_slot_num": 2_000}
 """Header and slots of the index lie on other pages than its entries."""

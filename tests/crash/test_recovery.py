@@ -7,21 +7,24 @@ import random
 import shutil
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from tests.crash.harness import Crashed, End, crash, kill_at, quiet, scratch
+from tests.crash.harness import Crashed, End, Site, crash, kill_at, quiet, scratch, sites_of
 from tests.crash.workload import START_MS, Life, Promises, Running, examine, read_everything
+from tests.worlds.faults import Killed, Plan, RecordingFiles
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.store.files import OsFiles
+from orbitmq.store.known_queues import QUEUES_FILE
 from orbitmq.store.mark import MARK_FILE
 from orbitmq.store.message import NewMessage
 from orbitmq.store.recovery import Origin
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.faults import Killed, RecordingFiles
 
 ASYNC = FlushDiskType.ASYNC_FLUSH
 BODY_AT = 88
@@ -30,7 +33,7 @@ BODY_AT = 88
 
 def contents(root: Path) -> dict[str, bytes]:
     """Every file but those that every opening writes."""
-    names = (path for path in root.rglob("*") if path.is_file() and path.name not in (MARK_FILE, "lock"))
+    names = (path for path in root.rglob("*") if path.is_file() and path.name not in (MARK_FILE, QUEUES_FILE, "lock"))
     return {str(path.relative_to(root)): path.read_bytes() for path in names}
 
 
@@ -48,33 +51,39 @@ def test_a_second_recovery_changes_nothing(seed: int) -> None:
         assert contents(crashed.root) == first
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_recovery_may_die_at_every_call(seed: int) -> None:
-    with scratch() as base, quiet():
-        crashed = crash(base, End.POWER if seed % 2 else End.KILL, ASYNC, seed)
-        number = 0
-        while True:
-            number += 1
-            root = base / f"again{number}"
-            shutil.copytree(crashed.root, root)
-            files = RecordingFiles(OsFiles(), root, boot=crashed.boot, plan=kill_at(number))
-            running: Running | None = None
-            try:
-                running = Running(root, files, crashed.clock, ASYNC)
-                running.run_due()
-                running.worker.close()
-            except Killed:
-                pass
-            if running is not None:
-                running.die()
-            running = None
-            gc.collect()
-            clock = ManualClock(crashed.clock.now_ms())
-            examine(root, RecordingFiles(OsFiles(), root, boot=crashed.boot), crashed.promises, clock, ASYNC)
-            shutil.rmtree(root)
-            if not files.killed:
-                break
-        assert number > 5
+def recover(crashed: Crashed, root: Path, plan: Plan | None = None) -> RecordingFiles:
+    """Open a copy of what is left and begin to work, until the plan ends the process."""
+    shutil.copytree(crashed.root, root)
+    files = RecordingFiles(OsFiles(), root, boot=crashed.boot, plan=plan)
+    running: Running | None = None
+    with suppress(Killed):
+        running = Running(root, files, crashed.clock, ASYNC)
+        running.run_due()
+        running.worker.close()
+    if running is not None:
+        running.die()
+    running = None
+    gc.collect()
+    return files
+
+
+def test_recovery_may_die_at_every_kind_of_call() -> None:
+    """At each site once, in the first of the recoveries that comes there."""
+    seen: set[Site] = set()
+    for seed in range(6):
+        with scratch() as base, quiet():
+            crashed = crash(base, End.POWER if seed % 2 else End.KILL, ASYNC, seed)
+            whole = base / "whole"
+            sites = sites_of(recover(crashed, whole).calls, whole)
+            for call in [call for site, call in sites.items() if site not in seen]:
+                root = base / f"again{call.number}"
+                assert recover(crashed, root, kill_at(call.number)).killed
+                clock = ManualClock(crashed.clock.now_ms())
+                promises = deepcopy(crashed.promises)  # more is sent and promised after each
+                examine(root, RecordingFiles(OsFiles(), root, boot=crashed.boot), promises, clock, ASYNC)
+                shutil.rmtree(root)
+            seen |= set(sites)
+    assert len(seen) > 50
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -128,33 +137,37 @@ def killed_store(root: Path, *, batch: bool) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("batch", [False, True])
-def test_an_end_torn_at_every_byte_is_cut_and_reported(tmp_path: Path, batch: bool) -> None:
-    original = tmp_path / "original"
-    begin, end, count = killed_store(original, batch=batch)
-    log_name = "commitlog/00000000000000000000"
-    log = (original / log_name).read_bytes()
-    assert not any(log[end:])
-    ends = [begin + (end - begin) // 3 * n for n in range(4)] if batch else [begin, end]
-    for torn_at in range(begin, end):
-        root = tmp_path / "torn"
-        shutil.copytree(original, root)
-        (root / log_name).write_bytes(log[:torn_at] + bytes(len(log) - torn_at))
-        with quiet():
+def test_an_end_torn_at_every_byte_is_cut_and_reported(batch: bool) -> None:
+    """At every byte of one record; of a batch, whose records are alike, at every seventh and around their ends."""
+    with scratch() as base, quiet():
+        original = base / "original"
+        begin, end, count = killed_store(original, batch=batch)
+        log_name = "commitlog/00000000000000000000"
+        log = (original / log_name).read_bytes()
+        assert not any(log[end:])
+        ends = [begin + (end - begin) // 3 * n for n in range(4)] if batch else [begin, end]
+        around = {at for one in ends for at in range(one - 2, one + 3) if begin <= at < end}
+        for torn_at in sorted(around | set(range(begin, end, 7))) if batch else range(begin, end):
+            root = base / "torn"
+            shutil.copytree(original, root)
+            (root / log_name).write_bytes(log[:torn_at] + bytes(len(log) - torn_at))
             running = Running(root, RecordingFiles(OsFiles(), root), ManualClock(START_MS), ASYNC)
-        whole = max(at for at in ends if at <= torn_at)
-        report = running.store.report
-        assert report.log_end == whole
-        assert (
-            report.torn_bytes == len(log[:torn_at].rstrip(b"\0")) - whole if torn_at > whole else not report.torn_bytes
-        )
-        kept = count - (len(ends) - 1) + ends.index(whole)
-        keys = [key for key, _, _ in read_everything(running)["Topic", 0]]
-        assert keys == [f"key{number}" for number in range(kept)]
-        placed = running.store.append(message(9))
-        assert (placed.physical_offset, placed.queue_offset) == (whole, kept)
-        running.store.close()
-        assert not any((root / log_name).read_bytes()[placed.end_offset :])
-        shutil.rmtree(root)
+            whole = max(at for at in ends if at <= torn_at)
+            report = running.store.report
+            assert report.log_end == whole
+            assert (
+                report.torn_bytes == len(log[:torn_at].rstrip(b"\0")) - whole
+                if torn_at > whole
+                else not report.torn_bytes
+            )
+            kept = count - (len(ends) - 1) + ends.index(whole)
+            keys = [key for key, _, _ in read_everything(running)["Topic", 0]]
+            assert keys == [f"key{number}" for number in range(kept)]
+            placed = running.store.append(message(9))
+            assert (placed.physical_offset, placed.queue_offset) == (whole, kept)
+            running.store.close()
+            assert not any((root / log_name).read_bytes()[placed.end_offset :])
+            shutil.rmtree(root)
 
 
 def test_garbage_behind_the_end_is_cut_and_reported(tmp_path: Path) -> None:

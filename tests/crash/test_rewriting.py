@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.crash.harness import End, kill_at, quiet, scratch
+from tests.worlds.faults import Killed, RecordingFiles
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.records import Record
@@ -23,8 +25,6 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
-from orbitmq.testing.faults import Killed, RecordingFiles
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing import rewriting as rewriting_module
 from orbitmq.timing.rewriting import Rewriting
 

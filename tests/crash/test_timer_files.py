@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from tests.crash.harness import kill_at, scratch
+from tests.worlds.faults import Killed, RecordingFiles
 
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import Killed, RecordingFiles
 from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
 from orbitmq.timing.timer_files.link import Link, link, recover, settle
 from orbitmq.timing.timer_files.log import ChainEnd, TimerLog
@@ -30,6 +30,7 @@ FILE_BYTES = 97 * UNIT_BYTES + 16
 """A little more than a page, so that units lie across pages."""
 
 TURNS = 40
+SEEDS = range(60)
 Settle = Callable[[TimerWheel, TimerLog, Callable[[], None]], int]
 """Brings everything linked so far to the disk and calls its last argument, which links more, in the middle."""
 
@@ -146,7 +147,7 @@ def crash(seed: int, *, power: bool, keep: float | None = None, settle: Settle =
 
 @pytest.mark.parametrize("power", [False, True])
 def test_everything_settled_is_there_after_a_crash(power: bool) -> None:
-    problems = [problem for seed in range(60) if (problem := crash(seed, power=power))]
+    problems = [problem for seed in SEEDS if (problem := crash(seed, power=power))]
     assert problems == []
 
 
@@ -180,10 +181,8 @@ def units_not_synced(wheel: TimerWheel, log: TimerLog, meanwhile: Callable[[], N
 
 @pytest.mark.parametrize("planted", [slots_first, newest_slots, units_not_synced])
 def test_a_wrong_order_towards_the_disk_is_caught(planted: Settle) -> None:
-    problems = [problem for seed in range(60) if (problem := crash(seed, power=True, keep=0.3, settle=planted))]
-    assert problems
-    seed = int(problems[0].split()[1].rstrip(":"))
-    assert crash(seed, power=True, keep=0.3) == ""
+    """By the very crashes that find nothing without it."""
+    assert any(crash(seed, power=True, settle=planted) for seed in SEEDS)
 
 
 def test_a_full_disk_at_any_call_loses_nothing() -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+INPUTS = ("--count", "4000", "--seed", "20240229")
+"""With planted bugs as without."""
+
 
 @pytest.mark.parametrize("fuzzer", ["fuzz_records.py", "fuzz_properties.py"])
 def test_fuzzer(fuzzer: str) -> None:
-    command = [sys.executable, str(Path(__file__).with_name(fuzzer)), "--count", "4000", "--seed", "20240229"]
+    command = [sys.executable, str(Path(__file__).with_name(fuzzer)), *INPUTS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "4000 inputs" in done.stdout
@@ -55,7 +58,7 @@ def test_the_fuzzers_catch_planted_bugs(bug: str) -> None:
         PLANTED[bug]
         + "import sys\nsys.exit(fuzzer.run('planted', fuzzer.corpus(), fuzzer.parse, fuzzer.TOKENS, refusals=()))\n"
     )
-    command = [sys.executable, "-c", program, "--count", "4000", "--seed", "5"]
+    command = [sys.executable, "-c", program, *INPUTS]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode != 0
     assert "broke the parser" in done.stderr

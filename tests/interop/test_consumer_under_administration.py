@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rig.brokers import BROKER_NAME, BrokerUnderTest
+from rig.dispatched import create_topic
 from rig.mqadmin import MqAdmin
 from rig.toolchain import BROKER_VERSION, java_build
 
@@ -44,7 +45,7 @@ async def test_what_a_consumer_does_can_be_seen_and_steered(
     options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, orderly=orderly)
     quick = orbitmq.ClientOptions(offset_persist_ms=500)
     async with orbitmq.connect(broker.name_server, options=quick) as mq:
-        await mq.admin.create_topic(name, queues_count=2)
+        await create_topic(mq, name, queues_count=2)
         receipts = [await mq.send(name, b"%d" % number, tag="a") for number in range(10)]
         seen: Counter[bytes] = Counter()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rig.brokers import BrokerUnderTest
+from rig.dispatched import create_topic
 from rig.drivers import Driver, dialogue_driver
 from rig.mqadmin import MqAdmin
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
@@ -56,7 +57,7 @@ async def command(java: Driver, line: str, **arguments: object) -> list[dict[str
 
 async def test_java_asks_and_we_answer(broker: BrokerUnderTest, java: Driver, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         async with mq.consumer(name, name, options=FIRST) as consumer:
 
             async def answer(message: orbitmq.ReceivedMessage) -> None:
@@ -74,7 +75,7 @@ async def test_java_asks_and_we_answer(broker: BrokerUnderTest, java: Driver, na
 @pytest.mark.parametrize("size", [0, 60_000])
 async def test_we_ask_and_java_answers(broker: BrokerUnderTest, java: Driver, name: str, size: int) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         await command(java, "answer", topic=name, group=name, size=size)
         replies = await asyncio.gather(*(mq.request(name, b"%d" % number, timeout_ms=30_000) for number in range(3)))
     assert [reply.body.rstrip(b".") for reply in replies] == [b"re:%d" % number for number in range(3)]
@@ -84,7 +85,7 @@ async def test_we_ask_and_java_answers(broker: BrokerUnderTest, java: Driver, na
 
 async def test_java_hears_that_nobody_waits_for_its_reply(broker: BrokerUnderTest, java: Driver, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         with pytest.raises(orbitmq.RequestTimeoutError):
             await mq.request(name, b"?", timeout_ms=500)
     await command(java, "answer", topic=name, group=name)
@@ -99,7 +100,7 @@ async def test_java_hears_that_nobody_waits_for_its_reply(broker: BrokerUnderTes
 
 async def test_we_read_what_java_tells(broker: BrokerUnderTest, java: Driver, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=2)
+        await create_topic(mq, name, queues_count=2)
         await command(java, "traced", topic=name, group=f"{name}-c")
         events = await command(java, "trace", topic=name, group=f"{name}-p", count=3)
         for number, event in enumerate(event for event in events if event["event"] == "sent"):

@@ -9,6 +9,7 @@ import asyncio
 import time
 
 from rig.brokers import BrokerUnderTest
+from rig.dispatched import create_topic
 
 import orbitmq
 
@@ -19,7 +20,7 @@ async def test_a_group_is_seen_closely_and_copied(broker: BrokerUnderTest) -> No
     name = f"views-{time.time_ns() // 1_000_000}"
     async with asyncio.timeout(120), orbitmq.connect(broker.name_server) as mq:
         admin = mq.admin
-        await admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         receipts = [await mq.send(name, b"%d" % number, tag="ab"[number % 2]) for number in range(10)]
         queue = receipts[0].queue
         async with mq.lite_consumer(name, FIRST) as consumer:

@@ -64,10 +64,11 @@ def test_a_java_broker_stores_repeats_and_ours_knows_them_afterwards(
     with brokers(Kind.JAVA, "java", data=data) as broker, broker.wire() as wire:
         copy = send(wire, 1, "ours")
         assert copy.queue_offset == ours.queue_offset + 1, "RocketMQ does not know the properties"
-        theirs = send(wire, 1, "theirs")
         send(wire, 1, "theirs")
+        theirs = send(wire, 1, "theirs")
     with brokers(Kind.ORBITMQ, "again", data=data) as broker, broker.wire() as wire:
-        assert place(send(wire, 1, "ours")) == place(ours)
+        # Where a log has several, the last one counts: ours stores a second one only when the first counts no more.
+        assert place(send(wire, 1, "ours")) == place(copy)
         assert place(send(wire, 1, "theirs")) == place(theirs)
         assert wire.max_offset("Once", 0) == 4
         send(wire, 2, "x")

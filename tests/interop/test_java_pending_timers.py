@@ -7,13 +7,15 @@ happens. Some are due beyond the roll window. Some were recalled, and some moved
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind
+from rig.brokers import KINDS_UNDER_TEST, BrokerUnderTest, Kind, orbitmq_command
 from rig.ledger import SMALL_FILES
 from rig.toolchain import BROKER_VERSION, java_build
 from rig.wire import Wire, encode_properties, send_fields
@@ -154,15 +156,52 @@ def test_killed_java_to_orbitmq(brokers: Brokers, tmp_path: Path) -> None:
     account.judge(brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start())
 
 
-def test_killed_orbitmq_to_java_loses_nothing(brokers: Brokers, tmp_path: Path) -> None:
+def hand_over(data: Path) -> dict[str, Any]:
+    """What the command says, in JSON."""
+    sets = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    command = [*orbitmq_command(), "store", "hand-over", data, *sets, "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def assert_refused(java: BrokerUnderTest) -> None:
+    """RocketMQ ends while it starts, because of the wheel, and leaves it as it was."""
+    wheel = java.data / "timerwheel"
+    size = wheel.stat().st_size
+    with pytest.raises(AssertionError, match="ended while starting"):
+        java.start()
+    java.kill()
+    (log,) = java.folder.glob("broker/logs/**/broker.log")
+    assert f"Timer wheel length:{size} != expected:{size - 1}" in log.read_text()
+    assert wheel.stat().st_size == size
+
+
+def test_killed_orbitmq_is_refused_by_java_until_it_is_handed_over(brokers: Brokers, tmp_path: Path) -> None:
     account = Account()
-    ours = brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start()
-    account.fill(ours, until_ms=30_000, moves=True)
+    data = tmp_path / "data"
+    ours = brokers(Kind.ORBITMQ, "ours", data=data, settings=SETTINGS).start()
+    account.fill(ours, until_ms=45_000, moves=True)
     time.sleep(6.4)
     ours.kill()
-    killed_ms = time.time_ns() // 1_000_000
-    java = brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start()
-    account.judge(java, killed_ms=killed_ms)
+    assert_refused(brokers(Kind.JAVA, "refused", data=data, settings=SETTINGS))
+    found = hand_over(data)
+    assert found["is_exact"]
+    assert not found["was_exact"]
+    assert found["pending_count"] > 0
+    account.judge(brokers(Kind.JAVA, "java", data=data, settings=SETTINGS).start())
+
+
+def test_orbitmq_goes_on_after_a_kill_and_a_refused_start_of_java(brokers: Brokers, tmp_path: Path) -> None:
+    account = Account()
+    data = tmp_path / "data"
+    ours = brokers(Kind.ORBITMQ, "ours", data=data, settings=SETTINGS).start()
+    account.fill(ours, until_ms=25_000, moves=True)
+    time.sleep(6.4)
+    ours.kill()
+    assert_refused(brokers(Kind.JAVA, "refused", data=data, settings=SETTINGS))
+    account.judge(brokers(Kind.ORBITMQ, "again", data=data, settings=SETTINGS).start())
 
 
 @pytest.mark.parametrize("java_until_s", [14, 33], ids=["before the hop", "after the hop"])

@@ -16,6 +16,7 @@ from rig.toolchain import BROKER_VERSION, java_build
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
+from orbitmq.timing.due_time import roll_window, slot_to_link
 from orbitmq.timing.timer_files.check import check_timers
 from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
 from orbitmq.timing.timer_files.link import Link, link, settle
@@ -23,7 +24,6 @@ from orbitmq.timing.timer_files.log import TimerLog
 from orbitmq.timing.timer_files.stat import stat_timers
 from orbitmq.timing.timer_files.unit import DEFAULT, ROLL
 from orbitmq.timing.timer_files.wheel import TimerWheel
-from orbitmq.timing.timer_times import roll_window, slot_to_link
 
 pytestmark = pytest.mark.java
 

@@ -99,3 +99,10 @@ def test_unanswered_message_may_be_there() -> None:
     events = copy.deepcopy(SOUND)
     foreign(events)
     check(events, unanswered={"key3"})
+
+
+def test_delivery_while_a_queue_is_read_is_read_again() -> None:
+    said_too_little = copy.deepcopy(SOUND)
+    said_too_little[0]["max"] = 2
+    assert Content(said_too_little).torn() == {("JudgeA", 0): ([0, 1, 2], [0, 1])}
+    assert not Content(SOUND).torn()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rig.brokers import BrokerUnderTest
+from rig.dispatched import create_topic
 from rig.drivers import Driver, java_driver
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
@@ -58,6 +59,19 @@ def own(consumer: orbitmq.Consumer, topic: str) -> int:
     return sum(queue.topic == topic for queue in consumer.queues)
 
 
+async def until_java_owns(mq: orbitmq.Client, name: str, count: int) -> None:
+    """Wait until the other member says that it reads so many queues of the topic."""
+    ends = time.monotonic() + WAIT_S
+    while True:
+        members = await mq.admin.members(name)
+        (java,) = (info for client_id, info in members.items() if client_id != mq.client_id)
+        owned = [] if java is None else [queue for queue in java.mq_table if queue.topic == name]
+        if len(owned) == count:
+            return
+        assert time.monotonic() < ends, f"not within {WAIT_S} s: {members}"
+        await asyncio.sleep(0.1)
+
+
 @pytest.mark.parametrize("version", [BROKER_VERSION, OLD_CLIENT_VERSION])
 async def test_both_share_the_queues_and_finish(
     broker: BrokerUnderTest, name: str, java: Callable[[str], Driver], version: str
@@ -72,7 +86,7 @@ async def test_both_share_the_queues_and_finish(
         return set(ours) | set(theirs()) >= {b"%d" % number for number in range(count)}
 
     async with orbitmq.connect(broker.name_server, options=QUICK) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         await mq.admin.create_group(name)
         await asyncio.to_thread(driver.command, "consume", group=name, topic=name)
 
@@ -85,7 +99,7 @@ async def test_both_share_the_queues_and_finish(
             work = asyncio.ensure_future(consume(consumer))
             await until(lambda: own(consumer, name) == 2, lambda: consumer.queues)
             # The Java client notices the change with its own rebalance, which may be a moment later.
-            await asyncio.sleep(3)
+            await until_java_owns(mq, name, 2)
             for number in range(200):
                 await mq.send(name, b"%d" % number)
             await until(lambda: all_of(200), lambda: (len(ours), len(theirs())))
@@ -118,7 +132,7 @@ async def test_retries_and_dead_letters_are_those_of_the_java_client(
     async with orbitmq.connect(broker.name_server, options=QUICK) as mq:
         topics = {who: f"{name}-{who}" for who in ("ours", "java")}
         for topic in topics.values():
-            await mq.admin.create_topic(topic, queues_count=1)
+            await create_topic(mq, topic, queues_count=1)
             await mq.admin.create_group(topic)
             await mq.send(topic, b"poison", tag="t", key="k", properties={"shop": "3"})
         java_group = topics["java"]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from rig.brokers import BrokerUnderTest, Kind
+from rig.dispatched import create_topic
 
 import orbitmq
 from orbitmq import TimerVerdict
@@ -54,7 +55,7 @@ async def enable_recall(mq: orbitmq.Client) -> None:
 
 async def test_timed_messages_come_at_their_time_and_not_before(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         began_ms = time.time_ns() // 1_000_000
         at = datetime.now(UTC) + timedelta(seconds=3)
         await mq.send(name, b"at", at=at, key="k", tag="a", properties={"p": "q"})
@@ -69,7 +70,7 @@ async def test_timed_messages_come_at_their_time_and_not_before(broker: BrokerUn
 
 async def test_a_recalled_message_does_not_come(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         await enable_recall(mq)
         receipt = await mq.send(name, b"recalled", after=8)
         other = await mq.send(name, b"by handle", after=8)
@@ -86,7 +87,7 @@ async def test_a_recalled_message_does_not_come(broker: BrokerUnderTest, name: s
 
 async def test_what_only_our_broker_can_is_said_with_the_brokers_name(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         receipt = await mq.send(name, b"x", after=30, key="k")
         if broker.kind is Kind.ORBITMQ:
             assert (await receipt.reschedule(after=60)).verdict is TimerVerdict.RESCHEDULED
@@ -115,7 +116,7 @@ async def test_what_only_our_broker_can_is_said_with_the_brokers_name(broker: Br
 async def test_a_retry_after_any_time_comes_then_and_counts(broker: BrokerUnderTest, name: str) -> None:
     options = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_retries_count=1)
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         await mq.send(name, b"x", after=1)
         async with asyncio.timeout(RECEIVE_S), mq.consumer(f"{name}-group", name, options=options) as consumer:
             first = await anext(consumer)

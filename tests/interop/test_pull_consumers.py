@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from rig.brokers import BrokerUnderTest
+from rig.dispatched import create_topic, until_dispatched
 from rig.drivers import Driver, lite_driver
 from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 
@@ -63,10 +64,11 @@ async def until(condition: Callable[[], object], what: Callable[[], object]) -> 
 
 async def test_a_topic_is_read_queue_by_queue(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=2)
+        await create_topic(mq, name, queues_count=2)
         began_ms = int(time.time() * 1000)
         receipts = await send(mq, name, 40)
         large = await mq.send(name, b"x" * 100_000, tag="b")
+        await until_dispatched(mq, name, 41)
         async with mq.pull_consumer(name) as reader:
             queues = await reader.queues(name)
             assert queues == tuple(sorted({receipt.queue for receipt in receipts}))
@@ -97,8 +99,9 @@ async def test_a_topic_is_read_queue_by_queue(broker: BrokerUnderTest, name: str
 
 async def test_a_pull_says_when_there_is_nothing(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         await send(mq, name, 3)
+        await until_dispatched(mq, name, 3)
         async with mq.pull_consumer(name) as reader:
             (queue,) = await reader.queues(name)
             end = await reader.pull(queue, 3)
@@ -116,8 +119,9 @@ async def test_a_pull_says_when_there_is_nothing(broker: BrokerUnderTest, name: 
 
 async def test_records_are_read_in_bulk_as_bytes(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         receipts = await mq.send_batch(name, [orbitmq.Message(b"%d" % number) for number in range(100)])
+        await until_dispatched(mq, name, 100)
         async with mq.pull_consumer(name) as reader:
             (queue,) = await reader.queues(name)
             offset, bodies = 0, []
@@ -136,7 +140,7 @@ async def test_records_are_read_in_bulk_as_bytes(broker: BrokerUnderTest, name: 
 
 async def test_a_lite_consumer_goes_on_where_its_group_stopped(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         await send(mq, name, 40)
         async with mq.lite_consumer(name, FIRST) as consumer:
             await consumer.subscribe(name)
@@ -159,7 +163,7 @@ async def test_a_lite_consumer_goes_on_where_its_group_stopped(broker: BrokerUnd
 
 async def test_what_is_in_hand_at_the_end_comes_again(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         await send(mq, name, 10)
         async with mq.lite_consumer(name, FIRST) as consumer:
             await consumer.subscribe(name)
@@ -173,7 +177,7 @@ async def test_what_is_in_hand_at_the_end_comes_again(broker: BrokerUnderTest, n
 
 async def test_assigned_queues_are_read_sought_and_paused(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=2)
+        await create_topic(mq, name, queues_count=2)
         await send(mq, name, 40)
         async with mq.lite_consumer(name, FIRST) as consumer:
             one, other = await consumer.fetch_queues(name)
@@ -198,7 +202,7 @@ async def test_assigned_queues_are_read_sought_and_paused(broker: BrokerUnderTes
 
 async def test_an_offset_beyond_the_end_is_corrected(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=1)
+        await create_topic(mq, name, queues_count=1)
         await send(mq, name, 5)
         async with mq.pull_consumer(name) as reader:
             (queue,) = await reader.queues(name)
@@ -213,7 +217,7 @@ async def test_an_offset_beyond_the_end_is_corrected(broker: BrokerUnderTest, na
 
 async def test_an_administrator_moves_the_group_back(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=2)
+        await create_topic(mq, name, queues_count=2)
         await send(mq, name, 20)
         async with mq.lite_consumer(name, FIRST) as consumer:
             await consumer.subscribe(name)
@@ -229,7 +233,7 @@ async def test_an_administrator_moves_the_group_back(broker: BrokerUnderTest, na
 
 async def test_two_members_share_the_queues_and_one_takes_over(broker: BrokerUnderTest, name: str) -> None:
     async with client(broker) as mq, client(broker) as other:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         async with mq.lite_consumer(name, FIRST) as first:
             await first.subscribe(name)
             async with other.lite_consumer(name, FIRST) as second:
@@ -283,7 +287,7 @@ async def test_a_java_member_and_ours_share_a_group(
         return Counter(int(event["body"]) for event in driver.events("received"))
 
     async with client(broker) as mq:
-        await mq.admin.create_topic(name, queues_count=4)
+        await create_topic(mq, name, queues_count=4)
         async with mq.lite_consumer(name, FIRST) as consumer:
             await consumer.subscribe(name)
             polling = asyncio.create_task(poll(consumer))

@@ -1,5 +1,4 @@
-"""The ways through admission against each other: where the short one places a message, the general one places it alike, and a
-batch of one message is that message."""
+"""Admission against its reference, which reads everything into dictionaries; and a batch of one message is that message."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property.admission_reference import admitted, alike
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
@@ -143,16 +143,25 @@ ORIGIN = Origin(pack_host("10.0.0.9", 5), 479)
 ORIGINS = st.sampled_from([Origin(pack_host("10.0.0.9", 5), 479), Origin(pack_host("::1", 5), 479)])
 
 
-@settings(max_examples=400, deadline=None)
+def judged(admission: Admission, sending: Sending, origin: Origin, now_ms: int) -> Placement | Refusal:
+    try:
+        return admission._admit(sending, origin, now_ms, 0)
+    except Refusal as refusal:
+        return refusal
+
+
+def reference(admission: Admission, sending: Sending, origin: Origin, now_ms: int) -> Placement | Refusal:
+    try:
+        return admitted(admission, sending, origin, now_ms)
+    except Refusal as refusal:
+        return refusal
+
+
+@settings(max_examples=600)
 @given(SENDINGS, ORIGINS)
-def test_short_and_general_way_agree(sending, origin):
-    short = ADMISSION._plain.admit(sending, origin, 1_000)
-    if short is None:
-        return
-    general = ADMISSION._admit(sending, origin, 1_000, 0)
-    assert decode_properties(short.message.properties) == decode_properties(general.message.properties)
-    short.message.properties = general.message.properties
-    assert short == general
+def test_every_message_is_placed_as_by_the_reference(sending, origin):
+    found = judged(ADMISSION, sending, origin, 1_000)
+    assert alike(found, reference(ADMISSION, sending, origin, 1_000)), found
 
 
 @settings(max_examples=400, deadline=None)
@@ -187,74 +196,52 @@ def test_a_time_is_kept_to_the_millisecond_by_every_way(ms, name):
     text = f"UNIQ_KEY\x01{'A' * 32}\x02{name}\x01{ms}\x02"
     sending, origin = Sending("plain", 1, b"x", text), Origin(pack_host("10.0.0.9", 5), 479)
     due_ms = ms + 1_001 if name == Property.TIMER_DELAY_MS else ms
-    short = ADMISSION._plain.admit(sending, origin, 1_000)
-    judged = ADMISSION.admit(sending, origin, 1_000, 0)
+    placed = ADMISSION.admit(sending, origin, 1_000, 0)
     if due_ms > 601_000 + (name == Property.TIMER_DELAY_MS):
-        assert short is None
-        assert isinstance(judged, Refusal)
+        assert isinstance(placed, Refusal)
         return
-    assert short is not None
-    values = decode_properties(short.message.properties)
+    assert isinstance(placed, Placement)
+    values = decode_properties(placed.message.properties)
     if due_ms <= 1_000 or (name == Property.TIMER_DELAY_MS and not ms):
-        assert (short.message.topic, short.handle) == ("plain", None)
+        assert (placed.message.topic, placed.handle) == ("plain", None)
     else:
-        assert short.message.topic == (FAR_TIMER_TOPIC if due_ms > 61_000 else TIMER_TOPIC)
+        assert placed.message.topic == (FAR_TIMER_TOPIC if due_ms > 61_000 else TIMER_TOPIC)
         is_stated = name == Property.TIMER_DELIVER_MS and due_ms <= 61_000
         assert values.get(Property.DUE_MS) == (None if is_stated else str(due_ms))
         assert not is_stated or values[name] == str(due_ms)
         slot_ms = int(values[Property.TIMER_OUT_MS])
         assert slot_ms < due_ms <= slot_ms + 1_000
-        assert decode_handle(short.handle or "").timestamp_ms == slot_ms + 1
-
-
-def test_the_short_way_is_taken_by_what_clients_send():
-    text = "KEYS\x01k\x02UNIQ_KEY\x01" + "A" * 32 + "\x02WAIT\x01true\x02TAGS\x01a\x02"
-    origin = Origin(pack_host("10.0.0.9", 5), 479)
-    for properties in (text, text[:-1]):
-        sending = Sending("plain", 1, b"x", properties)
-        assert ADMISSION._plain.admit(sending, origin, 1_000) is not None
-    delayed = ADMISSION._plain.admit(Sending("plain", 1, b"x", text + "DELAY\x011\x02"), origin, 1_000)
-    assert delayed is not None
-    assert delayed.message.tags_code == 2_001
-    assert ADMISSION._plain.admit(Sending("plain", 1, b"x", text + "DELAY\x0199\x02"), origin, 1_000) is None
+        assert decode_handle(placed.handle or "").timestamp_ms == slot_ms + 1
 
 
 def test_what_was_remembered_of_a_topic_goes_with_a_change():
     own = admission()
-    origin = Origin(pack_host("10.0.0.9", 5), 479)
     sending = Sending("plain", 1, b"x", "UNIQ_KEY\x01k\x02")
-    assert own._plain.admit(sending, origin, 1_000) is not None
+    assert isinstance(own.admit(sending, ORIGIN, 1_000, 0), Placement)
     own._topics.put(TopicConfig(topic_name="plain", read_queue_nums=1, write_queue_nums=1), {})
-    assert own._plain.admit(sending, origin, 1_000) is None
-    own._topics.delete("plain")
-    assert own._plain.admit(Sending("plain", 0, b"x", "UNIQ_KEY\x01k\x02"), origin, 1_000) is None
+    refusal = own.admit(sending, ORIGIN, 1_000, 0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == ResponseCode.INVALID_PARAMETER
 
 
 NOW = 1_795_000_000_000
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=600)
 @given(SENDINGS, st.integers(-2, 120_000), st.sampled_from(["", "0", "+", "٣"]), st.booleans())
-def test_a_stated_time_takes_the_same_way_without_a_limit(sending, after_ms, digit, is_last):
-    """The shortest way of all: a time of thirteen digits and nothing else to think about."""
+def test_a_stated_time_is_placed_as_by_the_reference(sending, after_ms, digit, is_last):
+    """A time of thirteen digits and nothing else to think about is read without the rules of time."""
     stated = f"TIMER_DELIVER_MS\x01{digit}{str(NOW + after_ms)[len(digit) :]}\x02"
     text = f"{sending.properties}{stated}" if is_last else f"{stated}{sending.properties}"
-    sending, origin = msgspec.structs.replace(sending, topic="plain", body=b"x", properties=text), ORIGIN
-    short = UNLIMITED._plain.admit(sending, origin, NOW)
-    if short is None:
-        return
-    general = UNLIMITED._admit(sending, origin, NOW, 0)
-    assert decode_properties(short.message.properties) == decode_properties(general.message.properties)
-    short.message.properties = general.message.properties
-    assert short == general
+    sending = msgspec.structs.replace(sending, topic="plain", body=b"x", properties=text)
+    found = judged(UNLIMITED, sending, ORIGIN, NOW)
+    assert alike(found, reference(UNLIMITED, sending, ORIGIN, NOW)), found
 
 
 @pytest.mark.parametrize(("after_ms", "topic"), [(1, TIMER_TOPIC), (60_000, TIMER_TOPIC), (60_001, FAR_TIMER_TOPIC)])
-def test_the_usual_timer_message_takes_the_short_way(after_ms, topic):
+def test_where_the_usual_timer_message_waits(after_ms, topic):
     text = f"UNIQ_KEY\x01{'A' * 32}\x02TIMER_DELIVER_MS\x01{NOW + after_ms}\x02WAIT\x01true\x02TAGS\x01t\x02"
-    short = UNLIMITED._plain.admit(Sending("plain", 1, b"x", text), ORIGIN, NOW)
-    assert short is not None
-    assert short.message.topic == topic
-    general = UNLIMITED._admit(Sending("plain", 1, b"x", text), ORIGIN, NOW, 0)
-    assert short == msgspec.structs.replace(general, message=short.message)
-    assert decode_properties(short.message.properties) == decode_properties(general.message.properties)
+    placed = UNLIMITED.admit(Sending("plain", 1, b"x", text), ORIGIN, NOW, 0)
+    assert isinstance(placed, Placement)
+    assert placed.message.topic == topic
+    assert alike(placed, admitted(UNLIMITED, Sending("plain", 1, b"x", text), ORIGIN, NOW))

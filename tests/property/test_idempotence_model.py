@@ -10,13 +10,13 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.worlds.little_store import LittleStore
 
-from orbitmq.broker.once.idempotence import Idempotence
-from orbitmq.broker.once.identity import Once, read_once
-from orbitmq.broker.once.memory import OnceBounds, OnceMemory, Place
+from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.idempotence.identity import SendIdentity, read_identity
+from orbitmq.broker.idempotence.memory import KeyBounds, KeyMemory, Place
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.testing.little_store import LittleStore
 
 SCOPES = st.sampled_from(["jobs", "~retry"])
 SENDS = st.tuples(
@@ -61,17 +61,17 @@ class Sender:
     def open(self, before: LittleStore | None) -> LittleStore:
         little = LittleStore(self.root, clock=before.clock if before is not None else None)
         little.idempotence._shorten_from_bytes = 500
-        little.idempotence.memory.bounds = OnceBounds(transient_idle_ms=1 << 40)
+        little.idempotence.memory.bounds = KeyBounds(transient_idle_ms=1 << 40)
         return little
 
     def send(self, scope: str, epoch: int, key: str, topic: str, level: int) -> tuple[Place | str | None, Place | None]:
         """What admission said, and where the message went if it went anywhere."""
         little = self.little
         values = {"UNIQ_KEY": key, "ORBITMQ_SCOPE": scope, "ORBITMQ_EPOCH": str(epoch)}
-        once = read_once(topic, values)
-        assert isinstance(once, Once)
+        once = read_identity(topic, values)
+        assert isinstance(once, SendIdentity)
         try:
-            (found,) = little.idempotence.admit([once], little.clock.now_ms())
+            (found,) = little.idempotence.admit([once], topic, little.clock.now_ms())
         except Refusal as refusal:
             return "stale" if refusal.code == ResponseCode.STALE_EPOCH else refusal.remark, None
         if found is not None:
@@ -129,8 +129,8 @@ SEND = ("send", "jobs", 1, "a", "Topic", 0)
     ("place", "method", "steps"),
     [
         (Idempotence, "_learn", [SEND, ("kill",), SEND]),
-        (OnceMemory, "keep", [SEND, SEND]),
-        (OnceMemory, "_keys_for", [SEND, SEND]),
+        (KeyMemory, "keep", [SEND, SEND]),
+        (KeyMemory, "_keys_for", [SEND, SEND]),
     ],
     ids=["nothing is collected from the log", "nothing is kept", "nothing is found"],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -23,10 +23,10 @@ from orbitmq.protocol.batches import BatchItem, encode_batch
 from orbitmq.protocol.properties import Property
 from orbitmq.store import index_batch, reading
 from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.due_time import stored_due_time
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
 from orbitmq.timing.timer_files import link
 from orbitmq.timing.timer_files.wheel import SLOT
-from orbitmq.timing.timer_times import stored_due_time
 from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, timer_facts
 
 REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading, link, bulk_records, soundness)
@@ -115,10 +115,14 @@ def encoded_or_nothing(fields: tuple[Any, ...]) -> bytes:
 SEVERAL_RECORDS = st.lists(FIELDS.map(encoded_or_nothing), max_size=5).map(b"".join)
 
 
+BITS = {"a": 1, "b": 2, "UNIQ_KEY": 4}
+
+
 @given(PROPERTIES | st.text(alphabet="ab\x01\x02ü", max_size=12))
 def test_properties(twin: Any, text: str) -> None:
     for shape in (text, text[:-1]):
         assert twin.exact_properties(shape) == REFERENCES["exact_properties"](shape)
+        assert twin.marked_properties(shape, BITS) == REFERENCES["marked_properties"](shape, BITS)
 
 
 @st.composite
@@ -138,7 +142,7 @@ ITEMS = st.builds(
 @settings(max_examples=300)
 @given(mutated(st.lists(ITEMS, max_size=4).map(encode_batch)))
 def test_batches(twin: Any, body: bytes) -> None:
-    assert outcome(twin.batch_rows, body) == outcome(REFERENCES["batch_rows"], body)
+    assert outcome(twin.batch_rows, body, BITS) == outcome(REFERENCES["batch_rows"], body, BITS)
 
 
 UNITS = st.lists(
@@ -156,6 +160,37 @@ def test_spans(twin: Any, units: bytes, count: int, size: int, start: int, codes
     accepts = None if codes is None else codes.__contains__
     arguments = (whole, count, size, start, 100, accepts)
     assert twin.choose_spans(*arguments) == REFERENCES["choose_spans"](*arguments)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=40), st.text(max_size=6), st.sampled_from([0, 0x10, 0x20, 0x30])), max_size=4
+    ),
+    st.data(),
+)
+def test_sound_records(twin: Any, rows: list[tuple[bytes, str, int]], data: st.DataObject) -> None:
+    position, log, ends = 70, b"", [70]
+    for body, text, flags in rows:
+        born, store = (bytes(20 if flags & bit else 8) for bit in (0x10, 0x20))
+        log += records.encode_stored(
+            f"T{text}".encode(), 1, 2, 3, position + len(log), flags, 5, born, 6, store, 7, 0,
+            body, text.encode(), crc32(body) & 0x7FFFFFFF,
+        )  # fmt: skip
+        ends.append(position + len(log))
+    sound = REFERENCES["sound_prefix"](memoryview(log), position, crc32)
+    assert twin.sound_prefix(memoryview(log), position, crc32) == sound
+    changed = bytearray(log)
+    if changed:
+        changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(1, 255))
+    for form in (changed, changed[: data.draw(st.integers(0, len(changed)))]):
+        view = memoryview(form)
+        assert twin.sound_prefix(view, position, crc32) == REFERENCES["sound_prefix"](view, position, crc32)
+    spans = list(pairwise(ends))
+    for base, chosen in product((position, position + 1, position - 1), (spans, spans[1:], [(ends[0], ends[-1])])):
+        for form, check in product((log, bytes(changed), log[:-1]), (None, crc32)):
+            view = memoryview(form)
+            assert twin.log_slices(view, base, chosen, check) == REFERENCES["log_slices"](view, base, chosen, check)
 
 
 def stored(text: str, due: str, body: bytes, hosts: bytes) -> bytes:

@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.worlds.faults import Call, Killed, RecordingFiles
+from tests.worlds.recurring_store import OpenRuns, RecurringStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError, RecordError, StoreUnwritableError
@@ -28,10 +30,8 @@ from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.faults import Call, Killed, RecordingFiles
-from orbitmq.testing.recurring_store import OpenDesk, RecurringStore
 from orbitmq.timing.recurrence.book import RecurrenceBook
-from orbitmq.timing.recurrence.recovery import BookRecovery
+from orbitmq.timing.recurrence.reading import BookReading
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.recurrence.schedule import Schedule
@@ -87,11 +87,11 @@ Step = tuple[str, object]
 class Watched(Recurrences):
     """Tells what it leaves out."""
 
-    told: Callable[[Recurring, Turn], None]
+    on_done: Callable[[Recurring, Turn], None]
 
     def _store_turn(self, state: Recurring, turn: Turn, messages: list[NewMessage]) -> None:
         super()._store_turn(state, turn, messages)
-        self.told(state, turn)
+        self.on_done(state, turn)
 
 
 @dataclass
@@ -109,7 +109,7 @@ class World:
     def __init__(self, root: Path, *, synchronous: bool = False) -> None:
         self.root = root
         self.clock = ManualClock(START)
-        self.desk = OpenDesk()
+        self.sender = OpenRuns()
         self.flush = FlushDiskType.SYNC_FLUSH if synchronous else FlushDiskType.ASYNC_FLUSH
         root.mkdir(exist_ok=True)
         self.files = RecordingFiles(OsFiles(), root)
@@ -119,9 +119,9 @@ class World:
 
     def open(self) -> None:
         watched = Watched(self.clock)
-        watched.told = self.left_out
+        watched.on_done = self.left_out
         self.here = RecurringStore(
-            self.root, self.files, self.clock, self.desk, watched,
+            self.root, self.files, self.clock, self.sender, watched,
             flush_disk_type=self.flush, mapped_file_size_commit_log=64 * 1024,
         )  # fmt: skip
 
@@ -179,7 +179,7 @@ class World:
                 self.clock.set_wall(self.clock.now_ms() - minutes * MINUTE)
             case "consume", _:
                 queue = here.store.queues.get("T", 0)
-                self.desk.committed = queue.max_offset if queue is not None else None
+                self.sender.committed = queue.max_offset if queue is not None else None
             case "move", _:
                 recurrences.take_below(here.store.log.end, 2)
                 here.turn()
@@ -189,19 +189,19 @@ class World:
                     self.generations.setdefault((name, made.generation), self.owed(made))
                 here.turn()
             case _, str(name) if (state := recurrences.get(name)) is not None:
-                told = here.statuses.append
+                on_done = here.statuses.append
                 if action == "pause":
-                    recurrences.set_paused(state, paused=True, told=told)
+                    recurrences.set_paused(state, paused=True, on_done=on_done)
                 elif action == "resume":
                     before = recurrences.get(name)
-                    change = recurrences.set_paused(state, paused=False, told=told)
+                    change = recurrences.set_paused(state, paused=False, on_done=on_done)
                     assert before is not None
                     assert change.state is not None
                     gap = LeftOut(Reason.MISSED, before.progress.settled_ms + 1, change.state.progress.settled_ms + 1)
                     if before.paused:
                         self.generations[name, state.generation].left_out.append(gap)
                 else:
-                    recurrences.delete(state, told)
+                    recurrences.delete(state, on_done)
                 here.turn()
 
     def owed(self, state: Recurring) -> Generation:
@@ -336,21 +336,21 @@ def test_a_process_that_dies_in_any_write_stores_every_run_once() -> None:
 
 
 def test_the_judge_finds_runs_of_a_torn_end_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BookRecovery, "_found_run", lambda self, entry: None)
+    monkeypatch.setattr(BookReading, "_found_run", lambda self, entry, changed: None)
     with pytest.raises(AssertionError, match="stored twice"):
         live_all()
 
 
 def test_the_judge_finds_a_mark_that_leads_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runs of a torn end are known, and the process dies again before their progress is written."""
-    honest = BookRecovery.state
+    honest = BookReading.state
 
-    def hasty(self: BookRecovery) -> dict[str, int]:
+    def hasty(self: BookReading) -> dict[str, int]:
         return {name: value for name, value in honest(self).items() if name == "first"}
 
     def never(self: Recurrences) -> None: ...
 
-    monkeypatch.setattr(BookRecovery, "state", hasty)
+    monkeypatch.setattr(BookReading, "state", hasty)
     monkeypatch.setattr(Recurrences, "wake", never)
     with pytest.raises(AssertionError, match=r"stored twice|counted wrongly"):
         twice_torn(monkeypatch)
@@ -368,13 +368,13 @@ def twice_torn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert state is not None
         one.clock.advance(2 * MINUTE)
         for run in state.schedule().occurrences(state.progress.settled_ms, one.clock.now_ms(), 9):
-            one.here.store.append(one.desk.message_of(state, run, run.at_ms))
+            one.here.store.append(one.sender.message_of(state, run, run.at_ms))
         one.here.store.commit()
         for _ in range(2):
             one.here.kill()
-            monkeypatch.setattr(one, "desk", OpenDesk())
+            monkeypatch.setattr(one, "sender", OpenRuns())
             one.open()
-            one.here.store._save_written()
+            one.here.store._written_saves.save_now()
         monkeypatch.undo()
         known = one.recurrences.get("a")
         assert known is not None
@@ -392,12 +392,12 @@ def test_the_judge_finds_changes_that_a_full_disk_took(monkeypatch: pytest.Monke
 
 
 def test_the_judge_finds_a_definition_that_the_mark_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = BookRecovery.state
+    honest = BookReading.state
 
-    def hasty(self: BookRecovery) -> dict[str, int]:
+    def hasty(self: BookReading) -> dict[str, int]:
         return honest(self) | {"first": self._book.next_offset}
 
-    monkeypatch.setattr(BookRecovery, "state", hasty)
+    monkeypatch.setattr(BookReading, "state", hasty)
     with world() as one:
         one.step("define", ("a", EVERY_MINUTE))
         one.step("down", 3)

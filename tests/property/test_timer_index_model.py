@@ -13,12 +13,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.worlds.faults import Killed, RecordingFiles
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError, TimerIndexIncompleteError
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import Killed, RecordingFiles
-from orbitmq.testing.little_store import LittleStore
 from orbitmq.timing.index import gathering
 from orbitmq.timing.index.counting import Counting
 from orbitmq.timing.index.missing import Missing
@@ -93,7 +93,7 @@ class Life:
                     1_000,
                     fresh_key=f"F{self.number}",
                 )
-            timers.change(record, messages, wait=False, told=lambda status: None)
+            timers.change(record, messages, wait=False, on_done=lambda status: None)
         self.little.turn()
 
     def wait(self) -> None:
@@ -252,7 +252,10 @@ def few_at_a_time() -> object:
         yield
 
 
-@pytest.mark.parametrize("seed", range(60))
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_index_names_what_is_pending(seed: int, tmp_path: Path) -> None:
     one_life(seed, tmp_path)
 
@@ -277,7 +280,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
 def test_a_planted_bug_is_found(name: str, tmp_path: Path) -> None:
     owner, method, bug = PLANTED[name]
     with mock.patch.object(owner, method, bug):
-        for seed in range(1000, 1025):
+        for seed in SEEDS:
             folder = tmp_path / str(seed)
             folder.mkdir()
             try:
@@ -288,10 +291,14 @@ def test_a_planted_bug_is_found(name: str, tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    import sys
+    import argparse
     import tempfile
 
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+    parser = argparse.ArgumentParser(description="lives of the index from consecutive seeds")
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--seeds", type=int, default=100, help="how many lives")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.seeds):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 one_life(seed, Path(folder))

@@ -66,6 +66,9 @@ class Sent:
     delay_ms: int = 0
     """The same from when it was sent."""
     is_recall_asked: bool = False
+    is_move_asked: bool = False
+    is_sent_again: bool = False
+    """Its sender may have stored it more than once."""
 
     def words(self) -> list[str]:
         return self.values.get(Property.KEYS, "").split()
@@ -73,9 +76,11 @@ class Sent:
 
 @dataclass(slots=True)
 class Standing:
-    """What became of a message."""
+    """What became of a message, or of one copy of it."""
 
     sent: Sent
+    name: str
+    """The unique key, of a further copy with its number."""
     state: State = State.UNKNOWN
     place: int = -1
     """Log position of the record in which it waits, or waited last."""
@@ -148,6 +153,9 @@ class Account:
 
     def _begin(self) -> None:
         self.messages: dict[str, Standing] = {}
+        """By name."""
+        self.copies: dict[str, list[Standing]] = {}
+        """By unique key: what its sender stored under it, in the order of the log."""
         self.owners: dict[int, Standing | None] = {}
         """Log position of a record that can be a source -> whose it is; None for a cancellation that waits."""
         self.deliveries: dict[str, list[Delivery]] = {}
@@ -167,7 +175,7 @@ class Account:
         if start > self.end and self.entries:
             raise Broken(f"the log begins at {start}, and {self.end} was never seen")
         for found in store.scan(start):
-            view = store.record_at(found.physical_offset)
+            view = store.log.record(found.physical_offset)  # from the disk, if need be
             if view is None:
                 raise Broken(f"the record at {found.physical_offset} cannot be read")
             record = decode_record(bytes(view))
@@ -233,9 +241,12 @@ class Account:
         sent = self.sent.get(key)
         if sent is None:
             raise Broken(f"{entry.topic} holds a message {key!r} that nobody sent, at {entry.position}")
-        if key in self.messages:
-            raise Broken(f"the message {key} was stored twice, at {self.messages[key].root} and {entry.position}")
-        standing = self.messages[key] = Standing(sent, root=entry.position)
+        copies = self.copies.setdefault(key, [])
+        if copies and not sent.is_sent_again:
+            raise Broken(f"the message {key} was stored twice, at {copies[0].root} and {entry.position}")
+        name = f"{key}~{len(copies)}" if copies else key
+        standing = self.messages[name] = Standing(sent, name, root=entry.position)
+        copies.append(standing)
         if entry.topic in WAITING_TOPICS:
             self._wait(standing, entry)
         else:
@@ -269,7 +280,10 @@ class Account:
             )
         if entry.topic == TIMER_CHANGES_TOPIC or Property.TIMER_DEL_UNIQKEY in entry.values:
             slot_ms = (standing.due_ms - 1) // 1_000 * 1_000
-            if not standing.sent.is_recall_asked and all(slot != slot_ms for slot, _ in self.cancels.get(key, [])):
+            sent = standing.sent
+            # Of a copy that came when another had moved: the cancel record of the move, once it has hopped, counts for the slot.
+            is_asked = sent.is_recall_asked or (sent.is_sent_again and sent.is_move_asked)
+            if not is_asked and all(slot != slot_ms for slot, _ in self.cancels.get(key, [])):
                 raise Broken(f"the message {key} is recalled, which nobody asked for")
             standing.state, standing.place, standing.place_end = State.RECALLED, entry.position, entry.end
             self.owners[entry.position] = None

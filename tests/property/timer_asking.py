@@ -7,6 +7,8 @@ Rules of this file
 
 from __future__ import annotations
 
+from typing import Final
+
 from tests.property.timer_account import Broken, Sent, Standing, State
 from tests.property.timer_machine import KEYS, LATER, MINUTE, QUEUES, SECOND, TOPICS, Asked, Machine, Open
 
@@ -20,6 +22,10 @@ from orbitmq.protocol.remoting.timer_bodies import (
     TimerView,
     Verdict,
 )
+
+_RECALLED: Final = frozenset({Verdict.RECALLED, Verdict.ALREADY_RECALLED})
+RETRIED_MS: Final = 10 * MINUTE
+"""How long after its first attempt a sender tries again."""
 
 
 class Asking(Machine):
@@ -114,6 +120,30 @@ class Asking(Machine):
                 sent.first_ms = min(sent.dues)
             self._send(sent)
 
+    def again(self) -> None:
+        """Send again what was stored lately, because its answer was lost: nothing tells the broker that it is the same."""
+        lately_ms = self.clock.now_ms() - RETRIED_MS
+        known = [
+            sent
+            for sent in list(self.account.sent.values())[-8:]
+            if sent.dues
+            and not sent.is_move_asked
+            and sent.first_ms - sent.delay_ms >= lately_ms
+            and not {Property.ONCE_KEY, Property.DELAY} & sent.values.keys()
+        ]
+        if known:
+            sent = self.rng.choice(known)
+            sent.is_sent_again = True
+            if sent.is_relative:
+                sent.dues.add(self.clock.now_ms() + sent.delay_ms)
+                sent.first_ms = min(sent.dues)
+            self._send(sent)
+            if self.rng.random() < 0.6:  # and think better of it
+                self.turn()
+                standing = self.account.messages.get(sent.key)
+                if standing is not None:
+                    self._recall(standing)
+
     def _send(self, sent: Sent) -> None:
         self.account.sent.setdefault(sent.key, sent)
         for one in self.open:
@@ -171,7 +201,41 @@ class Asking(Machine):
     def recall(self) -> None:
         standing = self._wanted()
         if standing is not None:
+            self._recall(standing)
+
+    def _recall(self, standing: Standing) -> None:
+        handle = self.handles.get(standing.sent.key)
+        if self.retries and handle is not None and self.rng.random() < 0.4:
+            self._recall_by_handle(standing, handle)
+        else:
             self._change(RequestCode.RECALL_TIMERS, self._selector(standing), standing, None)
+
+    def _recall_by_handle(self, standing: Standing, handle: str) -> None:
+        """As a client of RocketMQ does."""
+        sent = standing.sent
+        before = self._states()
+        asked = Asked(sent.key, sent.topic, None, None)
+        self._note(sent, asked)
+        fields = {"producerGroup": "pg", "topic": sent.topic, "recallHandle": handle}
+        answer, peer = self.broker.ask(RequestCode.RECALL_MESSAGE, fields=fields)
+
+        def check(answer: Command) -> None:
+            if answer.code == ResponseCode.SYSTEM_ERROR:
+                raise Broken(f"the recall of {sent.key} failed: {answer.remark}")
+            if answer.code == ResponseCode.SUCCESS:
+                self._all_recalled(sent.key, before)
+
+        self.open.append(Open(answer, peer, check, asked))
+
+    def _states(self) -> dict[str, State]:
+        return {one.name: one.state for one in self.account.messages.values()}
+
+    def _all_recalled(self, key: str, before: dict[str, State]) -> None:
+        """The answer to a recall was success: no copy that was there when it was asked for waits, or was delivered."""
+        for one in self.account.copies.get(key, []):
+            is_known = one.name in before and one.state is not State.LEVEL and one.place >= self.broker.store.log.start
+            if is_known and one.state is not State.RECALLED and not one.sent.is_move_asked:
+                raise Broken(f"{key} is said to be recalled, and {one.name} is {one.state.value}")
 
     def reschedule(self) -> None:
         standing = self._wanted()
@@ -199,11 +263,11 @@ class Asking(Machine):
     def _change(self, code: RequestCode, selector: TimerSelector, standing: Standing, due_ms: int | None) -> None:
         """Ask for a change, and hold what is answered against the log."""
         account = self.account
-        before = {one.sent.key: one.state for one in account.messages.values()}
+        before = self._states()
         asked = Asked(standing.sent.key, selector.topic, selector.key, due_ms)
         for sent in list(account.sent.values()):  # in the log or on its way there
             self._note(sent, asked)
-        meant = {one.sent.key for one in self._meant(selector, standing)}
+        meant = {one.name for one in self._meant(selector, standing)}
         body = ChangeTimers(selector, deliver_ms=due_ms).encode()
         answer, peer = self.broker.ask(code, body)
 
@@ -215,11 +279,16 @@ class Asking(Machine):
             told = TimerAnswers.decode(bytes(answer.body))
             for one in told.answers:
                 self._check_verdict(one.verdict, one.timer, standing, selector, before, due_ms)
-            if selector.key is not None and not selector.all and told.changed > 1:
-                raise Broken(f"{told.changed} timers with {selector.key} were changed, asked for was one")
             named = {one.timer.message_id for one in told.answers if one.timer is not None}
+            if selector.key is not None and not selector.all and told.changed and len(named) > 1:
+                raise Broken(f"{len(named)} timers with {selector.key} were changed, asked for was one")
+            verdicts = {one.verdict for one in told.answers}
+            if selector.key is None and due_ms is None and not told.more and verdicts <= _RECALLED:
+                self._all_recalled(standing.sent.key, before)
             waited = {
-                key for key in meant if account.messages[key].is_waiting and before[key] is account.messages[key].state
+                account.messages[name].sent.key
+                for name in meant
+                if account.messages[name].is_waiting and before[name] is account.messages[name].state
             }
             if selector.all and due_ms is None and waited - named and self.tier is None:
                 raise Broken(f"{waited - named} wait and have {selector.key}, recalled was {named}")
@@ -236,7 +305,7 @@ class Asking(Machine):
         if asked.deliver_ms is None:
             sent.is_recall_asked = True
         else:
-            now_ms = self.clock.now_ms()
+            now_ms, sent.is_move_asked = self.clock.now_ms(), True
             sent.dues |= {asked.deliver_ms} | ({now_ms} if asked.deliver_ms <= now_ms else set())
         self.account.disturbed.add(sent.key)
 
@@ -250,17 +319,35 @@ class Asking(Machine):
         due_ms: int | None,
     ) -> None:
         account = self.account
-        if view is None:
-            standing: Standing | None = asked if selector.key is None else None
-        else:
-            standing = account.messages.get(view.message_id)
-            if standing is None:
-                raise Broken(f"{verdict} is said of {view.message_id}, which is not in the log")
-        if standing is None:
+        if view is None and selector.key is not None:
             return
+        key = asked.sent.key if view is None else view.message_id
         # The account may have forgotten a message and read it again.
-        standing = account.messages.get(standing.sent.key, standing)
-        key, state = standing.sent.key, standing.state
+        copies = account.copies.get(key) or ([] if view is not None else [asked])
+        if not copies:
+            raise Broken(f"{verdict} is said of {key}, which is not in the log")
+        if verdict is Verdict.NOT_FOUND:
+            for one in copies:
+                self._check_copy(verdict, one, selector, before, due_ms)
+            return
+        problems = list[Broken]()  # it may be said of any of them
+        for one in copies:
+            try:
+                self._check_copy(verdict, one, selector, before, due_ms)
+            except Broken as problem:
+                problems.append(problem)
+        if len(problems) == len(copies):
+            raise problems[0]
+
+    def _check_copy(
+        self,
+        verdict: Verdict,
+        standing: Standing,
+        selector: TimerSelector,
+        before: dict[str, State],
+        due_ms: int | None,
+    ) -> None:
+        key, state = standing.name, standing.state
         was = before.get(key, State.UNKNOWN)
         if verdict is Verdict.RECALLED and state is not State.RECALLED:
             raise Broken(f"{key} is said to be recalled, and is {state.value}")
@@ -299,7 +386,7 @@ class Asking(Machine):
         if standing is None:
             return
         selector = TimerSelector(topic=standing.sent.topic, message_id=standing.sent.key)
-        before = {one.sent.key: one.state for one in self.account.messages.values()}
+        before = self._states()
         answer, peer = self.broker.ask(RequestCode.TIMER_STATUS, ChangeTimers(selector).encode())
 
         def check(answer: Command) -> None:

@@ -17,9 +17,13 @@ from unittest import mock
 
 import msgspec
 from tests.unit.broker.conftest import STORE_HOST, ListPeer
+from tests.worlds.faults import Call, Killed, RecordingFiles
+from tests.worlds.little_store import SMALL, SteppedWorker
 
-from orbitmq.broker.broker import Broker
-from orbitmq.broker.once.idempotence import Idempotence
+from orbitmq.broker.broker import Broker, make_broker
+from orbitmq.broker.core import Facilities
+from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import ManualClock
@@ -32,8 +36,6 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
-from orbitmq.testing.faults import Call, Killed, RecordingFiles
-from orbitmq.testing.little_store import SMALL, SteppedWorker
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.tier import Tier
 from orbitmq.timing.index.parts import IndexShape
@@ -42,7 +44,8 @@ from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.rewriting import Rewriting
-from orbitmq.timing.timers.timers import Timers, TimerSettings
+from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import Timers
 
 LEVELS = "1s 5s 40s"
 BROKER_NAME = "broker-a"
@@ -127,6 +130,13 @@ class TimerBroker:
             takes=tier is not None,
         )
         self.idempotence = Idempotence(files, root, clock, shorten_from_bytes=1_000)
+        self.derived = DerivedState(
+            levels=self.release,
+            idempotence=self.idempotence,
+            timers=self.timers,
+            timer_index=self.index,
+            far=self.far,
+        )
         self.store: MessageStore = open_store(
             root,
             msgspec.structs.replace(
@@ -136,36 +146,28 @@ class TimerBroker:
             clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, self.index, self.far],
+            derived=self.derived.recoverable(),
             worker=self.worker,
         )
         history.keep()
-        self.rewriting = Rewriting(self.store, clock, [self.release, self.timers, self.far])
+        self.rewriting = Rewriting(self.store, clock, self.derived.owners())
         self.housekeeping: Housekeeping | None = None
         if shape.cleans:
             self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
-        with mock.patch("orbitmq.broker.broker.UniqueIds", CountedIds):
+        with mock.patch("orbitmq.broker.rooms.UniqueIds", CountedIds):
             self.broker = self._broker(root)
-        self.release.attach(self.store)
-        self.timers.attach(self.store)
-        self.index.attach(self.store)
-        self.far.attach(self.store)
+        self.derived.attach(self.store)
 
     def _broker(self, root: Path) -> Broker:
-        return Broker(
-            BrokerSettings(broker_name=BROKER_NAME, message_delay_level=LEVELS),
-            self.store,
-            self.clock,
+        facilities = Facilities(
             tables=lambda name: ConfigFile(self.files, root / "config" / name),
             store_host=STORE_HOST,
             worker=self.table_worker,
             memory_bytes=1 << 30,
             random_below=lambda bound: 0,
-            idempotence=self.idempotence,
-            timers=self.timers,
-            timer_index=self.index,
-            far=self.far,
         )
+        settings = BrokerSettings(broker_name=BROKER_NAME, message_delay_level=LEVELS)
+        return make_broker(settings, self.store, self.clock, facilities, self.derived)
 
     # --- time and work ----------------------------------------------------------------------------------------------
 
@@ -220,7 +222,6 @@ class TimerBroker:
         self.timers.hand_over()
         self.index.hand_over()
         self.store.close()
-        self.timers.close()
 
     def kill(self) -> None:
         for worker in (self.worker, self.far_worker, self.table_worker):

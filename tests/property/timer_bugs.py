@@ -15,6 +15,7 @@ from tests.crash.planted import timers_linked_twice
 
 from orbitmq.broker.timers import changing
 from orbitmq.broker.timers.changing import TimerChanges
+from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
 from orbitmq.protocol.records import Record
@@ -24,8 +25,8 @@ from orbitmq.store.message import NewMessage
 from orbitmq.timing import rewriting
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.index.timer_index import TimerIndex
-from orbitmq.timing.timers import departure, files
-from orbitmq.timing.timers.departure import Departure
+from orbitmq.timing.timers import delivery, files
+from orbitmq.timing.timers.delivery import Delivery
 from orbitmq.timing.timers.slots import NearSlots
 from orbitmq.timing.timers.timers import Timers
 
@@ -35,12 +36,12 @@ Plant = Callable[[], AbstractContextManager[Any]]
 @contextmanager
 def early_by_a_millisecond() -> Iterator[None]:
     """The clock is read a millisecond ahead when deliveries are taken."""
-    correct = Departure.leave
+    correct = Delivery.leave
 
-    def leave(self: Departure, store: Any, now_ms: int, *rest: Any) -> int:
+    def leave(self: Delivery, store: Any, now_ms: int, *rest: Any) -> int:
         return correct(self, store, now_ms + 1, *rest)
 
-    with mock.patch.object(Departure, "leave", leave):
+    with mock.patch.object(Delivery, "leave", leave):
         yield
 
 
@@ -84,8 +85,8 @@ def reschedule_leaves_the_old_one() -> Iterator[None]:
 
 @contextmanager
 def recall_answered_and_not_done() -> Iterator[None]:
-    def recall(self: TimerChanges, timer: object, told: Callable[[PutStatus], None]) -> None:
-        told(PutStatus.PUT_OK)
+    def recall(self: TimerChanges, timer: object, on_done: Callable[[PutStatus], None]) -> None:
+        on_done(PutStatus.PUT_OK)
 
     with mock.patch.object(TimerChanges, "recall", recall):
         yield
@@ -118,7 +119,7 @@ def equal_times_reversed() -> Iterator[None]:
 @contextmanager
 def roll_loses_the_exact_time() -> Iterator[None]:
     """The next hop knows the slot only."""
-    correct = departure.roll
+    correct = delivery.roll
 
     def roll(record: Record) -> NewMessage:
         message = correct(record)
@@ -127,7 +128,7 @@ def roll_loses_the_exact_time() -> Iterator[None]:
         message.properties = append_property(properties, Property.DUE_MS, str(slot_ms + 1))
         return message
 
-    with mock.patch.object(departure, "roll", roll):
+    with mock.patch.object(delivery, "roll", roll):
         yield
 
 
@@ -159,7 +160,7 @@ def far_handed_over_twice() -> Iterator[None]:
 
 @contextmanager
 def foreign_cancellations_ignored() -> Iterator[None]:
-    with mock.patch.object(Departure, "_is_cancelled", return_value=False):
+    with mock.patch.object(Delivery, "_is_cancelled", return_value=False):
         yield
 
 
@@ -172,6 +173,19 @@ def overdue_slots_put_together() -> Iterator[None]:
         return correct(chains, is_pending, to_ms, to_ms)
 
     with mock.patch.object(files, "kept_slots", kept):
+        yield
+
+
+@contextmanager
+def recall_takes_one_copy() -> Iterator[None]:
+    """Of what a sender's retry stored twice only the first is found."""
+    correct = TimerFinder.near
+
+    def near(self: TimerFinder, wanted: Any, limit: int) -> Any:
+        found = correct(self, wanted, limit)
+        return found if wanted.message_id is None else found._replace(pending=found.pending[:1])
+
+    with mock.patch.object(TimerFinder, "near", near):
         yield
 
 
@@ -191,6 +205,7 @@ PLANTS: dict[str, Plant] = {
         overdue_slots_put_together,
         timers_linked_twice,
         far_handed_over_twice,
+        recall_takes_one_copy,
     )
 }
 NEED_FAR = frozenset({"far_handed_over_twice"})

@@ -18,8 +18,7 @@ from tests.crash.harness import quiet, scratch
 from tests.property.timer_asking import Asking
 from tests.property.timer_examining import Examining
 from tests.property.timer_machine import MINUTE, STEPS, MakeTier
-
-from orbitmq.testing.faults import Killed
+from tests.worlds.faults import Killed
 
 
 class Verdicts(NamedTuple):
@@ -58,6 +57,7 @@ class Life(Asking, Examining):
             self.power: 0 if self.calm else 1,
             self.damage: 0 if self.calm else 0.5,
             self.settle: 0.5,
+            self.again: 1.5 if self.retries else 0,
         }
         for _ in range(steps):
             (step,) = rng.choices(list(kinds), list(kinds.values()))
@@ -117,13 +117,15 @@ class Life(Asking, Examining):
         keeper.request_compaction()
 
 
-def run(seed: int, make_tier: MakeTier | None = None, steps: int = STEPS) -> Verdicts:
-    """One life. An exception of any kind is its problem."""
+def run(seed: int, make_tier: MakeTier | None = None, steps: int = STEPS, *, retries: bool | None = None) -> Verdicts:
+    """One life. An exception of any kind is its problem. In every other one senders try again without being recognised, in all of
+    them or none with `retries`."""
     life: Life | None = None
     problem: Exception | None = None
     with scratch() as base, quiet():
         try:
             life = Life(base, seed, make_tier)
+            life.retries = seed % 2 == 0 if retries is None else retries
             life.live(steps)
         except Exception as error:
             problem = error

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from tests.property.timer_account import Account, Broken
 from tests.property.timer_broker import ROUNDS_MAX, CountedIds, Disk, Shape, TimerBroker, answers
 from tests.unit.broker.conftest import ListPeer
+from tests.worlds.faults import Killed, RecordingFiles
 
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
-from orbitmq.testing.faults import Killed, RecordingFiles
 from orbitmq.timing.far.tier import Tier
 
 START_MS = 1_790_000_000_123
@@ -91,6 +91,8 @@ class Machine:
         self.handles: dict[str, str] = {}
         self.once: list[str] = []
         self.open: list[Open] = []
+        self.retries = False
+        """Whether senders store messages twice."""
         self.synced_end = 0
         self.steps: list[str] = []
         self.here: TimerBroker | None = None
@@ -122,6 +124,10 @@ class Machine:
         self.account.crashed(self.broker.store, self.clock.now_ms())
         self._note_synced()
         waiting = self.account.waiting()
+        if self.account.high_ms:
+            # The clock was set back some time: after a crash all that is due before the first slot that the wheel calls unread is in it.
+            read_ms = self.broker.timers._ledger.files.read_ms
+            self.account.disturbed.update(one.sent.key for one in waiting if one.due_ms < read_ms)
         reach_ms = self.clock.now_ms() - self.shape.slot_count // 4 * SECOND
         if any(
             one.due_ms < reach_ms for one in waiting
@@ -211,6 +217,7 @@ class Machine:
         self.is_damaged = self.account.is_damaged = True
         for path in rng.sample(found, min(len(found), rng.choice((1, 1, 2, 3)))):
             data = bytearray(path.read_bytes())
+            version = data[7:8]
             way = rng.random()
             if way < 0.15 or not data:
                 path.unlink()
@@ -224,6 +231,8 @@ class Machine:
                 used = [at for at in range(0, len(data), 8) if any(data[at : at + 8])] or [0]
                 for _ in range(rng.choice((1, 3))):
                     data[min(rng.choice(used) + rng.randrange(8), len(data) - 1)] ^= 1 << rng.randrange(8)
+                if data[7:8].isdigit() and "orbitmq." in str(path.relative_to(self.root)):
+                    data[7:8] = version  # a later version is refused, as it should be
             path.write_bytes(data)
             self.steps.append(f"  damaged {path.relative_to(self.root)}")
         self._files()  # what is there now is what counts

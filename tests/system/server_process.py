@@ -159,8 +159,10 @@ class ServedProcess:
         awaited: bool = True,
         default_http_port: bool = False,
         program: Sequence[str] = ("-m", "orbitmq.cli.main"),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`shell_limits` is run by a shell before the server, for example `ulimit -f 2048`. program: what Python runs."""
+        """`shell_limits` is run by a shell before the server, for example `ulimit -f 2048`. program: what Python runs.
+        environment: what is added to this process's."""
         self.directory = directory
         self.data = directory / "data"
         self.log_path = directory / "log"
@@ -184,7 +186,7 @@ class ServedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=clean_environment(),
+                env=clean_environment() | dict(environment or {}),
                 start_new_session=True,
             )
         self.line = ""

@@ -10,7 +10,7 @@ import pytest
 from server_process import RawClient, ServedProcess, many_clients, send_fields, until
 
 from orbitmq.limits.server import HELD_BYTES_MAX
-from orbitmq.limits.wire import FRAME_BYTES_MAX
+from orbitmq.limits.wire import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import encode, request
 
@@ -179,8 +179,8 @@ def test_whole_frames_of_the_largest_size_are_answered(server: ServedProcess) ->
         body = b"x" * (FRAME_BYTES_MAX - len(empty) - 20)
         for _ in range(4):
             assert client.call(9_999, {"a": ""}, body).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        # A header instead of a body.
-        long = {"a": "x" * (8 * 1024 * 1024)}
+        # The largest header.
+        long = {"a": "x" * (HEADER_BYTES_MAX - len(empty))}
         assert client.call(9_999, long).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 

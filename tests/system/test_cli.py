@@ -351,8 +351,9 @@ def test_timers_are_listed_changed_exported_and_imported_once(cli: Cli, tmp_path
     assert cli.json("timer", "recall", "--topic", "visits", "--key", "visit-ada")["verdict"] == "recalled"
     assert cli.json("timer", "recall", *named, code=5)["verdict"] in ("not_found", "already_recalled")
     assert cli.json("timer", "import", exported, "--dry-run")["lines"] == 3
-    for _ in range(2):
-        assert cli.json("timer", "import", exported)["sent"] == 3
+    for sent, recognised in ((3, 0), (0, 3)):
+        account = cli.json("timer", "import", exported)
+        assert (account["sent"], account["recognised"]) == (sent, recognised)
     again = cli.json("timer", "list", "--topic", "visits")
     assert [row["keys"] for row in again] == [["visit-grace"], ["visit-grace"], ["visit-ada"]]
     assert again[-1]["deliver_ms"] == 1_924_992_000_000

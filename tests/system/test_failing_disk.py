@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 from server_process import RawClient, ServedProcess, free_ports, pull_fields, send_fields, until
+from tests.worlds.faults import Call, Plan, RecordingFiles
 
+from orbitmq.errors import StoreError
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, load_settings
 from orbitmq.store.files import OsFiles
-from orbitmq.testing.faults import Call, Plan, RecordingFiles
 
 SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
 UNAVAILABLE = ResponseCode.SERVICE_NOT_AVAILABLE
@@ -71,7 +72,8 @@ def test_the_kernel_refuses_to_write(serve: Callable[..., ServedProcess], flush:
             assert client.call(SEND, send_fields(), b"not now").code == UNAVAILABLE
         still_reads(client, acknowledged)
     assert len(server.log_lines("no messages are accepted")) == 1, "one line, not one for each send"
-    server.stop(codes=(0, 1))  # 1 and a message when something could not be saved; never a traceback
+    server.stop(codes=(1,))
+    assert server.log_lines("the store is left as after a crash")
     again = serve(settings={"flushDiskType": flush})
     with again.client() as client:
         found = bodies(client)
@@ -215,8 +217,9 @@ async def test_a_failed_sync_is_the_end_of_writing(tmp_path: Path, flush: str) -
             assert "restart" in (answer.remark or "")
             still_reads(client, acknowledged)
 
-    async with served(data, disk.plan, flushDiskType=flush) as port:
-        await asyncio.to_thread(scenario, port)
+    with pytest.raises(StoreError, match="the store is left as after a crash"):
+        async with served(data, disk.plan, flushDiskType=flush) as port:
+            await asyncio.to_thread(scenario, port)
 
     def afterwards(port: int) -> None:
         with RawClient(port) as client:
@@ -234,7 +237,7 @@ async def test_tables_that_cannot_be_saved_are_told_and_tried_again(tmp_path: Pa
     def scenario(port: int) -> None:
         with RawClient(port) as client:
             prepare(client)
-            disk.fail(errno.ENOSPC, "write create rename atomic", "config")
+            disk.fail(errno.EIO, "write create rename atomic", "config")
             fields = {
                 "topic": "new-topic", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1",
                 "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",

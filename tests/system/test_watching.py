@@ -126,12 +126,9 @@ def use_everything(server: ServedProcess, client: RawClient) -> None:
     assert client.call(29_999).code == 3
 
 
-def test_every_metric_is_there_and_counts(
-    serve: Callable[..., ServedProcess], figure: Callable[[str], None], tmp_path: Path
-) -> None:
+def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], figure: Callable[[str], None]) -> None:
     levels = " ".join(["1s"] * 17 + ["2h"])
-    far_table = {"farTableUrl": str(tmp_path / "far-table"), "farTableOwner": "broker-a"}
-    server = serve(settings={"messageDelayLevel": levels, **far_table})
+    server = serve(settings={"messageDelayLevel": levels})
     client = server.client()
     use_everything(server, client)
     until(

@@ -43,8 +43,6 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     ):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").write_text("", encoding="ascii")
-    for name in ("blocking", "embedded", "plugin", "server", "faults", "little_store"):
-        (package / "testing" / f"{name}.py").write_text("", encoding="ascii")
     for name in ("__init__", "clock", "limits", "errors", "deadlines", "histogram"):
         (package / f"{name}.py").write_text("", encoding="ascii")
     (package / "protocol" / "planted.py").write_text("import orbitmq.broker\n", encoding="ascii")

@@ -1,4 +1,4 @@
-"""Two lanes of tests: what may run beside something does, and what has to run alone does."""
+"""Lanes of tests: what may run beside something does, and what has to run alone does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -73,7 +73,7 @@ class Ran(NamedTuple):
 def run(
     root: Path, files: dict[str, str], lanes: str = (TESTS / "lanes.py").read_text(encoding="utf-8")
 ) -> tuple[str, list[Ran]]:
-    """Run a small tree of tests on two lanes: the summary, and what ran when."""
+    """Run a small tree of tests on three lanes: the summary, and what ran when."""
     for name, text in files.items():
         (root / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "tests" / name).write_text(text, encoding="ascii")
@@ -81,7 +81,7 @@ def run(
     (root / "tests" / "lanes.py").write_text(lanes, encoding="utf-8")
     (root / "pytest.ini").write_text("[pytest]\nmarkers = alone\n", encoding="ascii")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--import-mode=importlib", "-p", "no:cacheprovider", "tests"],
+        [sys.executable, "-m", "pytest", "-q", "-n", "3", "--import-mode=importlib", "-p", "no:cacheprovider", "tests"],
         cwd=root,
         env={"PYTHONPATH": str(root / "tests"), "PATH": "", "TMPDIR": str(root)},
         capture_output=True,
@@ -97,13 +97,13 @@ def run(
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
     files = {
         "interop/test_broker.py": MEETS.format(own="broker", other="one") + TAKES_A_WHILE,
-        "interop/test_client.py": ALONE + TAKES_A_WHILE,
+        "interop/test_timed_link.py": ALONE + TAKES_A_WHILE,
         "unit/test_one.py": MEETS.format(own="one", other="broker") + TAKES_A_WHILE,
         "unit/test_two.py": TAKES_A_WHILE,
         "unit/test_three.py": TAKES_A_WHILE,
         "spark/test_first.py": TAKES_A_WHILE,
         "spark/test_second.py": TAKES_A_WHILE,
-        "system/test_load.py": ALONE + TAKES_A_WHILE,
+        "system/test_idle.py": ALONE + TAKES_A_WHILE,
     }
     printed, ran = run(tmp_path_factory.mktemp("lanes"), files)
     assert "34 passed" in printed, printed
@@ -117,7 +117,7 @@ def test_what_waits_runs_beside_what_computes(runs: list[Ran]) -> None:
 
 
 def test_what_measures_the_machine_runs_alone(runs: list[Ran]) -> None:
-    alone = [run for run in runs if "test_load" in run.test or "test_client" in run.test]
+    alone = [run for run in runs if "test_idle" in run.test or "test_timed_link" in run.test]
     assert len(alone) == 8
     beside = [(run.test, other.test) for run in alone for other in runs if run.overlaps(other)]
     assert beside == []
@@ -138,20 +138,61 @@ def test_without_the_rule_they_would_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suite", ["spark", "interop"])
 def test_suites_that_share_something_stay_on_one_lane(runs: list[Ran], suite: str) -> None:
-    assert len({run.lane for run in runs if run.suite == suite}) == 1
+    assert len({run.lane for run in runs if run.suite == suite and "timed_link" not in run.test}) == 1
 
 
-def test_files_that_share_nothing_do_not_wait_for_their_suite() -> None:
-    """And they are there."""
+def loaded() -> Any:
     spec = importlib.util.spec_from_file_location("lanes_here", TESTS / "lanes.py")
     assert spec is not None
     assert spec.loader is not None
     lanes = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(lanes)
+    return lanes
+
+
+def test_files_that_run_alone_are_known_to_come_last() -> None:
+    marked = {
+        str(path.relative_to(TESTS.parent))
+        for path in TESTS.rglob("test_*.py")
+        if "mark.alone" in path.read_text(encoding="utf-8") and path != Path(__file__).resolve()
+    }
+    assert marked == loaded().ALONE
+
+
+def test_files_that_wait_are_there() -> None:
+    assert [name for name in loaded().WAITING if not (TESTS.parent / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("lanes_count", "begins"),
+    [
+        (2, ["computes", "waits"]),
+        (3, ["computes", "computes", "waits"]),
+        (4, ["computes", "computes", "waits", "waits"]),
+    ],
+)
+def test_what_each_lane_begins_with(lanes_count: int, begins: list[str]) -> None:
+    kinds = {"tests/interop": "waits", "tests/unit/test_a.py": "computes", "tests/system/test_idle.py": "alone"}
+    scheduler = object.__new__(loaded().Scheduler)
+    scheduler.numnodes = lanes_count
+    scheduler.assigned_work = {f"lane {number}": {} for number in range(lanes_count)}
+    scheduler.workqueue = dict.fromkeys(kinds)
+    assert [kinds[scheduler._next_scope(lane)] for lane in scheduler.nodes] == begins
+
+
+def test_a_lane_beyond_two_does_nothing_but_wait(runs: list[Ran]) -> None:
+    (lane,) = {run.lane for run in runs if "interop/test_broker" in run.test}
+    assert {run.test.partition("::")[0] for run in runs if run.lane == lane} == {"tests/interop/test_broker.py"}
+
+
+def test_files_that_share_nothing_do_not_wait_for_their_suite() -> None:
+    """And they are there."""
+    lanes = loaded()
     scheduler = object.__new__(lanes.Scheduler)
     scheduler.config = SimpleNamespace(rootpath=TESTS.parent)
-    assert scheduler._split_scope("tests/spark/test_reading.py::test_a") == "spark"
-    for file in lanes.APART:
+    assert scheduler._split_scope("tests/spark/test_reading.py::test_a") == "tests/spark"
+    assert scheduler._split_scope("tests/interop/test_our_client.py::test_a[java]") == "tests/interop/java"
+    for file in lanes.APART | lanes.ALONE:
         assert (TESTS.parent / file).is_file()
         assert scheduler._split_scope(f"{file}::test_a") == file
 

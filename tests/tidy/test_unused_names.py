@@ -18,6 +18,7 @@ PYTHON = ("src", "examples", "scripts", "benchmarks")
 TEXT = ("*.md", "docs/**/*.md", "pyproject.toml", "src/**/*.json")
 PLAIN = {"property", "staticmethod", "classmethod", "abstractmethod", "cached_property", "lru_cache", "contextmanager"}
 ALLOWED = {
+    "ManualClock": "what tests move, beside the clock that it stands in for",
     "format_arguments": "typer calls it",
     "format_commands": "typer calls it",
     "pytest_addoption": "pytest calls it",
@@ -28,12 +29,6 @@ ALLOWED = {
     "reportLatestOffset": "Spark calls it",
     "streamReader": "Spark calls it",
     "streamWriter": "Spark calls it",
-    "revive": "of the simulated disk, whose users are tests of crashes",
-    "LittleFar": "for tests of several rooms",
-    "find_again": "of the small far tier, whose users are tests",
-    "LittleStore": "for tests of several rooms",
-    "LittleTable": "for tests of several rooms",
-    "RecurringStore": "for tests of several rooms",
 }
 
 

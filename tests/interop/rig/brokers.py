@@ -264,7 +264,7 @@ class BrokerUnderTest:
 
     def wire(self, timeout_s: float = 10) -> Wire:
         """A connection to the broker."""
-        return Wire(self.broker_port, timeout_s=timeout_s)
+        return Wire(self.broker_port, timeout_s=timeout_s, nameserver_port=self.nameserver_port)
 
     def stop(self) -> float:
         """Orderly stop of all processes, the broker first. Seconds it took; raises when the exit status of ours is not 0."""

@@ -162,6 +162,16 @@ class Content:
         """Whether every entry is there."""
         return all(entry.unique_key in self.by_key for entry in entries)
 
+    def torn(self) -> dict[tuple[str, int], tuple[list[int], list[int]]]:
+        """Queues whose messages are not just those that they said they had: what came, and what was said.
+
+        A queue says where it ends before it is read, so a delivery between the two shows here once and never again.
+        """
+        said = {place: list(range(lowest, end)) for place, (lowest, end) in self.queues.items()}
+        return {
+            place: (self.places[place], offsets) for place, offsets in said.items() if self.places[place] != offsets
+        }
+
 
 def read(driver: Driver) -> Content:
     """Read all judged topics once."""
@@ -183,7 +193,7 @@ def judge(broker: BrokerUnderTest, ledgers: Iterable[Ledger], folder: Path, *, a
     with store_reader(broker.name_server, folder) as driver:
         due = max((entry.sent_at + LEVELS[entry.level] / 1000 for entry in entries if entry.level), default=0.0)
         content = read(driver)
-        while not content.holds(entries) and time.time() < due + DELIVERY_LIMIT_S:
+        while (content.torn() or not content.holds(entries)) and time.time() < due + DELIVERY_LIMIT_S:
             check_not_early(entries, content)
             time.sleep(0.5)
             content = read(driver)
@@ -231,8 +241,8 @@ def check_content(
             )
         for name, value in entry.properties:
             assert event["properties"].get(name) == value, f"property {name} of {entry}"
-    for place, (lowest, end) in content.queues.items():
-        assert content.places.get(place, []) == list(range(lowest, end)), f"offsets of {place}"
+    for place, (came, said) in content.torn().items():
+        assert came == said, f"offsets of {place}"
 
 
 def check_look_ups(entries: list[Entry], driver: Driver) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -30,6 +31,9 @@ VERSION: Final = 479
 """Protocol ordinal of 5.3.3."""
 BORN_V6, STORED_V6, COMPRESSED = 0x10, 0x20, 0x1
 MAGIC_V2: Final = 0xDAA320AB
+
+
+ROUTE_LIMIT_S: Final = 30
 
 
 class Refused(Exception):
@@ -104,10 +108,14 @@ def parse_header(raw: bytes, kind: int) -> dict[str, Any]:
 class Wire:
     """One connection to a broker or a name server."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = 10) -> None:
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", timeout_s: float = 10, nameserver_port: int | None = None
+    ) -> None:
+        """nameserver_port: of the broker's name server, when clients are to find the topics that are created here."""
         self._sock = socket.create_connection((host, port), timeout_s)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._opaque = 0
+        self._nameserver_port = nameserver_port
 
     def __enter__(self) -> Wire:
         return self
@@ -155,7 +163,14 @@ class Wire:
     # -- topics and groups
 
     def create_topic(self, topic: str, queues: int, perm: int = 6) -> None:
+        """A broker tells its name server after its answer; a client of RocketMQ's that asks before looks again after 30 s."""
         self.call(CREATE_TOPIC, topic_fields(topic, queues, perm))
+        if self._nameserver_port is not None:
+            with Wire(self._nameserver_port) as names:
+                ends = time.monotonic() + ROUTE_LIMIT_S
+                while names.ask(ROUTE, {"topic": topic})[0]["code"] != SUCCESS:
+                    assert time.monotonic() < ends, f"the name server knows no {topic} after {ROUTE_LIMIT_S} s"
+                    time.sleep(0.002)
 
     def create_group(self, group: str, retry_max_times: int) -> None:
         body = {

@@ -1,0 +1,50 @@
+"""`python -m tests.prepare`: fetch and build what the suites would fetch and build in the middle of a run, side by side.
+
+Clients of other makers come from Maven, npm and pip, and take a minute in which the machine waits for the network; the archive of
+Spark's classes takes 50 s of CPU. What cannot be had is not said here: the tests that need it say it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+TESTS: Final = Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS / "interop"), str(TESTS / "spark")]
+
+from class_archive import quick_start  # noqa: E402
+from rig.toolchain import (  # noqa: E402
+    BROKER_VERSION,
+    OLD_CLIENT_VERSION,
+    Missing,
+    cpp_python,
+    java_build,
+    load_generator,
+    node_modules,
+)
+
+
+def java_builds() -> None:
+    """One after the other: both write into Maven's repository."""
+    for version in (BROKER_VERSION, OLD_CLIENT_VERSION):
+        java_build(version)
+
+
+def timed(build: Callable[[], object]) -> str:
+    began = time.monotonic()
+    with contextlib.suppress(Missing):
+        build()
+    return f"{build.__name__} {time.monotonic() - began:.0f} s"
+
+
+if __name__ == "__main__":
+    with ThreadPoolExecutor() as pool:
+        print(
+            "prepared:",
+            ", ".join(pool.map(timed, (java_builds, quick_start, node_modules, cpp_python, load_generator))),
+        )
