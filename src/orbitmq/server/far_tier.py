@@ -49,12 +49,12 @@ def far_timers(settings: ServerSettings, files: Files, clock: Clock, notify: Not
     """The far tier; its process starts when it is first needed."""
     own = settings.broker
     place = far_place(settings)
-    spare = SpareHelper(clock, ProcessTier(clock, place), ThreadWorker("orbitmq-far-questions", notify))
+    spare = SpareHelper(clock, ProcessTier(place), ThreadWorker("orbitmq-far-questions", notify))
     return FarTimers(
         files,
         settings.data,
         clock,
-        ProcessTier(clock, place) if is_there() else None,
+        ProcessTier(place) if is_there() else None,
         ThreadWorker("orbitmq-far", notify),
         horizon_ms=own.timer_far_horizon_s * 1_000,
         precision_ms=own.timer_precision_ms,

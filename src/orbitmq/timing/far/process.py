@@ -1,41 +1,28 @@
-"""The far tier's files as the broker asks for them: every call is a request to the process that keeps them.
+"""The far tier's files as the broker asks for them: every call goes to the process that keeps them, `file_server`.
 
 Rules of this file
-1. `is_there` looks for pyarrow without importing it.
+1. The process starts with the first call and ends with `stop`. One that ends by itself, or is silent for too long, makes its call fail
+   with `HelperEndedError`; the next call starts another one.
+2. Calls come from one thread at a time; `stop` may come from any.
+3. `is_there` looks for pyarrow without importing it.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
-from orbitmq.clock import Clock
-from orbitmq.timing.far.changes import FarFile
-from orbitmq.timing.far.frames import (
-    Check,
-    Compact,
-    Find,
-    Land,
-    MakeIndex,
-    Open,
-    Probe,
-    Publish,
-    Remove,
-    SalvageFile,
-    Sweep,
-    TakeRows,
-)
-from orbitmq.timing.far.helper_process import HelperProcess
-from orbitmq.timing.far.loads import CheckedFile, WrittenFile
-from orbitmq.timing.far.tier import (
-    Compaction,
-    FarQuery,
-    FileView,
-    Found,
-    Opened,
-    Rows,
-    Salvage,
-)
+import msgspec
+
+from orbitmq.errors import ProtocolError
+from orbitmq.limits.far import FAR_CALL_TIMEOUT_MS
+from orbitmq.timing.far.file_server import Answer, Call, encode_frame, encoded, read_frame
+from orbitmq.timing.far.tier import FarFileDamagedError, FarTierError, FarUnreachableError, HelperEndedError, Tier
 
 MODULE = "orbitmq.timing.far.file_server"
 
@@ -45,48 +32,96 @@ def is_there() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-class ProcessTier(HelperProcess):
-    """A tier whose work a helper process does."""
+def _call(method: str) -> Callable[..., Any]:
+    """A method of `Tier` that is carried there and back."""
 
-    def __init__(self, clock: Clock, url: str, *, command: Sequence[str] | None = None) -> None:
-        super().__init__(clock, url, MODULE, command=command)
+    def call(tier: ProcessTier, *arguments: object) -> Any:
+        return tier.call(method, arguments)
 
-    def open(self) -> Opened:
-        return self.ask(Open(), Opened)[0]
+    return call
 
-    def land(self, name: str, records: bytes) -> FarFile:
-        return self.ask(Land(name), FarFile, records)[0]
 
-    def rows(self, file: FileView, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
-        request = TakeRows(file, until_ms, rows_max, bytes_max)
-        (taken, next_ms), records = self.ask(request, tuple[int, int])
-        return Rows(records, taken, next_ms)
+class _Process(NamedTuple):
+    """A running process, and this end of the socket that is its standard input and output."""
 
-    def find(self, files: list[FileView], query: FarQuery) -> Found:
-        request = Find(files, query)
-        (sizes, more, damaged), records = self.ask(request, tuple[list[int], bool, list[tuple[str, str]]])
-        return Found(records, sizes, more, damaged)
+    process: subprocess.Popen[bytes]
+    connection: socket.socket
+    reader: BinaryIO
 
-    def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
-        return self.ask(Compact(files, dead, serial), Compaction)[0]
 
-    def index(self, files: list[FileView], serial: int) -> str:
-        return self.ask(MakeIndex(files, serial), str)[0]
+class ProcessTier:
+    """A tier whose work another process does."""
 
-    def salvage(self, file: FileView, ranges: list[tuple[int, int]], dead: list[int], serial: int) -> Salvage:
-        return self.ask(SalvageFile(file, ranges, dead, serial), Salvage)[0]
+    def __init__(self, url: str, *, command: Sequence[str] | None = None) -> None:
+        """`command` replaces the interpreter and the module, for tests."""
+        self._command = [*(command or (sys.executable, "-m", MODULE)), url]
+        self._running: _Process | None = None
+        self._guard = threading.Lock()
+        self.start_count = 0
+        """Processes started so far."""
 
-    def remove(self, names: list[str]) -> None:
-        self.ask(Remove(names), type(None))
+    open = _call("open")
+    land = _call("land")
+    rows = _call("rows")
+    find = _call("find")
+    compact = _call("compact")
+    index = _call("index")
+    salvage = _call("salvage")
+    remove = _call("remove")
+    sweep = _call("sweep")
+    probe = _call("probe")
+    check = _call("check")
+    publish = _call("publish")
 
-    def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
-        return self.ask(Sweep(known, loads_before_ms), list[str])[0]
+    @property
+    def pid(self) -> int | None:
+        """Of the running process."""
+        running = self._running
+        return None if running is None else running.process.pid
 
-    def probe(self, name: str, content: str) -> None:
-        self.ask(Probe(name, content), type(None))
+    def call(self, method: str, arguments: Sequence[object]) -> Any:
+        """What a method of `Tier` answers to these arguments. Blocks. Raises FarTierError."""
+        running = self._started()
+        try:
+            running.connection.sendall(encode_frame(Call(method, encoded(arguments))))
+            answer = msgspec.msgpack.decode(read_frame(running.reader), type=Answer)
+        except (OSError, EOFError, ValueError, ProtocolError) as error:
+            self.stop()
+            is_silent = isinstance(error, TimeoutError)
+            reason = f"no answer within {FAR_CALL_TIMEOUT_MS} ms" if is_silent else str(error) or "it ended"
+            raise HelperEndedError(f"the process for the far tier did not answer: {reason}") from error
+        if answer.problem is not None:
+            raise _failure(answer.kind, answer.problem, answer.name)
+        return msgspec.msgpack.decode(answer.value, type=get_type_hints(getattr(Tier, method))["return"])
 
-    def check(self, file: WrittenFile) -> CheckedFile:
-        return self.ask(Check(file), CheckedFile)[0]
+    def _started(self) -> _Process:
+        with self._guard:
+            if self._running is None:
+                ours, theirs = socket.socketpair()
+                ours.settimeout(FAR_CALL_TIMEOUT_MS / 1_000)
+                try:
+                    process = subprocess.Popen(self._command, stdin=theirs.fileno(), stdout=theirs.fileno())
+                except OSError as error:
+                    ours.close()
+                    raise HelperEndedError(f"the process for the far tier cannot be started: {error}") from error
+                finally:
+                    theirs.close()
+                self._running = _Process(process, ours, ours.makefile("rb"))
+                self.start_count += 1
+            return self._running
 
-    def publish(self, manifest: bytes) -> None:
-        self.ask(Publish(), type(None), manifest)
+    def stop(self) -> None:
+        """End the process. What it is asked at this moment fails."""
+        with self._guard:
+            running, self._running = self._running, None
+        if running is not None:
+            running.process.kill()
+            running.process.wait()
+            running.reader.close()
+            running.connection.close()
+
+
+def _failure(kind: str, problem: str, name: str) -> FarTierError:
+    if kind == FarFileDamagedError.__name__:
+        return FarFileDamagedError(problem, name)
+    return FarUnreachableError(problem) if kind == FarUnreachableError.__name__ else FarTierError(problem)
