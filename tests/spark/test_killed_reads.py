@@ -29,7 +29,8 @@ def test_a_stream_that_was_killed_equals_a_batch(spark: SparkSession, tmp_path: 
     found = comparable(stream).localCheckpoint()
     assert stored.count() == 2 * 400 * KILLS
     assert (stored.exceptAll(found).count(), found.exceptAll(stored).count()) == (0, 0)
-    taken = found.where("queueOffset = 7").count()  # a client sends to the queues in an order of its own: some may be empty
+    # A client sends to the queues in an order of its own: some may be empty.
+    taken = found.where("queueOffset = 7").count()
     lacking = found.where("queueOffset <> 7")
     assert stored.exceptAll(lacking).count() == taken > 0, "the comparison finds rows that are missing"
 
