@@ -93,7 +93,7 @@ class RecurringRun(NamedTuple):
         return _EPOCH + timedelta(milliseconds=self.planned_ms)
 
 
-class Rule(NamedTuple):
+class GivenRule(NamedTuple):
     """When a recurring message is sent, in the words of `Recurring.put`."""
 
     cron: str | None
@@ -109,7 +109,7 @@ class Rule(NamedTuple):
     catch_up_max: int | None
 
 
-def definition(name: str, topic: str, message: Message, rule: Rule) -> RecurringDefinition:
+def definition(name: str, topic: str, message: Message, rule: GivenRule) -> RecurringDefinition:
     """What `put` sends. `ConfigurationError`, `MessageIllegalError` for what no broker would take."""
     if (rule.cron is None) is (rule.every is None):
         raise ConfigurationError(

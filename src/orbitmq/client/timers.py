@@ -161,7 +161,7 @@ class HasTimer(Protocol):
     def recall_handle(self) -> str | None: ...
 
 
-class Meant(NamedTuple):
+class MeantTimers(NamedTuple):
     """Which timer messages a call is about. broker_name: the only one that can know; None for all of the topic."""
 
     selector: wire.TimerSelector
@@ -173,7 +173,7 @@ class Meant(NamedTuple):
 
 def meant(
     timer: HasTimer | str | None, topic: str | None, message_id: str | None, key: str | None, *, several: bool
-) -> Meant:
+) -> MeantTimers:
     """The timer messages that the parameters of a call name. `ConfigurationError` when they name none, or in two ways."""
     named = [name for name, value in (("message_id", message_id), ("key", key)) if value is not None]
     if timer is not None:
@@ -184,11 +184,13 @@ def meant(
         if isinstance(timer, str):
             handle = read_handle(timer)
             text = f"timer message {handle.message_id} of topic {handle.topic!r}"
-            return Meant(wire.TimerSelector(handle=timer, all=several), handle.topic, handle.broker_name, timer, text)
+            return MeantTimers(
+                wire.TimerSelector(handle=timer, all=several), handle.topic, handle.broker_name, timer, text
+            )
         where = timer.queue
         text = f"timer message {timer.message_id} of topic {where.topic!r}"
         selector = wire.TimerSelector(topic=where.topic, message_id=timer.message_id, all=several)
-        return Meant(selector, where.topic, where.broker_name, timer.recall_handle, text)
+        return MeantTimers(selector, where.topic, where.broker_name, timer.recall_handle, text)
     if topic is None or len(named) != 1:
         raise ConfigurationError(
             "no timer message is named"
@@ -197,7 +199,9 @@ def meant(
             remedy="give a receipt, a recall handle, topic and message_id, or topic and key",
         )
     text = f"timer messages of topic {topic!r} with {named[0]} {message_id if key is None else key!r}"
-    return Meant(wire.TimerSelector(topic=topic, message_id=message_id, key=key, all=several), topic, None, None, text)
+    return MeantTimers(
+        wire.TimerSelector(topic=topic, message_id=message_id, key=key, all=several), topic, None, None, text
+    )
 
 
 def read_handle(handle: str) -> RecallHandle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.client.consuming.offset_table import Lookup, OffsetTable, start_lookup
+from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.options import ConsumeFrom
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -12,8 +12,8 @@ QUEUE = MessageQueue("T", "a", 0)
 OTHER = MessageQueue("T", "a", 1)
 
 
-def started(offset: int = 5) -> OffsetTable:
-    table = OffsetTable()
+def started(offset: int = 5) -> OwnedOffsets:
+    table = OwnedOffsets()
     table.start(QUEUE, offset, is_stored=True)
     return table
 
@@ -51,7 +51,7 @@ def test_a_frozen_offset_may_go_back_and_stays() -> None:
 
 
 def test_a_start_that_nobody_has_stored_is_to_be_written() -> None:
-    table = OffsetTable()
+    table = OwnedOffsets()
     table.start(QUEUE, 5, is_stored=False)
     assert table.changed() == {QUEUE: 5}
     table.written(QUEUE, 5)

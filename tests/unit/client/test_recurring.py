@@ -53,12 +53,12 @@ class Keeper:
         return self.answer(command, page)
 
     def change(self, command: Command) -> Command:
-        asked = wire.RecurringChange.decode(command.body)
+        asked = wire.RecurringChangeBody.decode(command.body)
         outcome = wire.RecurringOutcome.PAUSED if asked.paused else wire.RecurringOutcome.RESUMED
         return self.answer(command, wire.RecurringAnswer(outcome=outcome, recurring=self.view(self.kept[asked.name])))
 
     def delete(self, command: Command) -> Command:
-        del self.kept[wire.RecurringChange.decode(command.body).name]
+        del self.kept[wire.RecurringChangeBody.decode(command.body).name]
         return self.answer(command, wire.RecurringAnswer(wire.RecurringOutcome.DELETED))
 
     def view(self, asked: wire.RecurringDefinition) -> wire.RecurringView:

@@ -25,7 +25,7 @@ from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.recurring_bodies import (
     RecurringAnswer,
-    RecurringChange,
+    RecurringChangeBody,
     RecurringDefinition,
     RecurringPage,
     RecurringQuery,
@@ -77,14 +77,14 @@ class RecurringProcessor(Room):
         return self._change(command, peer, change)
 
     def set_state(self, command: Command, peer: Peer) -> Command | None:
-        wanted = _body(command, RecurringChange)
+        wanted = _body(command, RecurringChangeBody)
         state = self._known(wanted.name)
         return self._change(
             command, peer, lambda on_done: self._recurrences.set_paused(state, paused=wanted.paused, on_done=on_done)
         )
 
     def delete(self, command: Command, peer: Peer) -> Command | None:
-        state = self._known(_body(command, RecurringChange).name)
+        state = self._known(_body(command, RecurringChangeBody).name)
         return self._change(command, peer, lambda on_done: self._recurrences.delete(state, on_done))
 
     def get(self, command: Command, peer: Peer) -> Command | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from orbitmq.client._async.connecting.transport import Channel
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.consuming.reading import restore_body
-from orbitmq.client._async.parts import Context, Member
+from orbitmq.client._async.parts import ClientContext, Member
 from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
 from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.errors import OrbitError
@@ -36,7 +36,7 @@ from orbitmq.protocol.remoting.versions import OUR_VERSION, version_name
 class Callbacks:
     """Serves what brokers ask of one client."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
         self._tasks = Tasks(f"callbacks of {client.client_id}")
 
@@ -220,7 +220,7 @@ class Callbacks:
 class _Detached:
     """Settles a message that was consumed on an administrator's request: its queue goes on as it was."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     def holds(self, message: ReceivedMessage) -> bool:

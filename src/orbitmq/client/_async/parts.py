@@ -19,7 +19,7 @@ from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.consuming.offsets import GroupOffsets
 from orbitmq.client._async.consuming.owned_queue import Keeper, OwnedQueue
-from orbitmq.client._async.consuming.queue_locks import QueueLocks
+from orbitmq.client._async.consuming.queue_locks import ConsumerLocks
 from orbitmq.client._async.runtime import Tasks
 from orbitmq.client._async.sending.receipt import SendReceipt, TimerCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
@@ -66,13 +66,13 @@ class Traces(Protocol):
 class Member(Keeper, Protocol):
     """A consumer as its client, its rebalance and its pullers see it."""
 
-    client: Context
+    client: ClientContext
     group: str
     options: ConsumerOptions
     subscriptions: dict[str, Subscription]
     offsets: GroupOffsets
     statistics: ConsumeStatistics
-    locks: QueueLocks | None
+    locks: ConsumerLocks | None
     tasks: Tasks
     handler: Handler | None
     started_at_ms: int
@@ -137,7 +137,7 @@ class LiteMember(Protocol):
     async def close(self) -> None: ...
 
 
-class Context(Protocol):
+class ClientContext(Protocol):
     """A client as its parts see it."""
 
     client_id: str

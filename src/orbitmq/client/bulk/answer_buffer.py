@@ -18,7 +18,7 @@ from orbitmq.protocol.remoting.frame import PREFIX_BYTES, Command, check_prefix,
 _PREFIX: Final = struct.Struct(">iI")
 
 
-class Answer(NamedTuple):
+class AnswerHead(NamedTuple):
     """A command without its body, which is `data[body_at:body_end]` of the buffer it arrived in."""
 
     command: Command
@@ -43,10 +43,10 @@ class AnswerBuffer:
             self.data = larger
         return memoryview(self.data)[self._end :]
 
-    def received(self, count: int) -> list[Answer]:
+    def received(self, count: int) -> list[AnswerHead]:
         """The frames that `count` further bytes complete, in order. `FrameError` for what is no frame: close the connection."""
         self._end += count
-        answers: list[Answer] = []
+        answers: list[AnswerHead] = []
         while self._end - self._at >= PREFIX_BYTES:
             frame_end = self._at + self._frame_bytes()
             if frame_end > self._end:
@@ -54,11 +54,11 @@ class AnswerBuffer:
             _, mark = _PREFIX.unpack_from(self.data, self._at)
             header_at = self._at + PREFIX_BYTES
             body_at = header_at + (mark & 0xFF_FFFF)
-            answers.append(Answer(decode_parts(mark, bytes(self.data[header_at:body_at]), b""), body_at, frame_end))
+            answers.append(AnswerHead(decode_parts(mark, bytes(self.data[header_at:body_at]), b""), body_at, frame_end))
             self._at = frame_end
         return answers
 
-    def body(self, answer: Answer) -> bytes:
+    def body(self, answer: AnswerHead) -> bytes:
         """A copy of an answer's body."""
         return bytes(memoryview(self.data)[answer.body_at : answer.body_end])
 

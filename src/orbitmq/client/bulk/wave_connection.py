@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from orbitmq.client.addresses import no_connection, split_address
-from orbitmq.client.bulk.answer_buffer import Answer, AnswerBuffer
+from orbitmq.client.bulk.answer_buffer import AnswerBuffer, AnswerHead
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.frame import Buffer, Command, encode, encode_head
 
@@ -105,7 +105,7 @@ class WaveConnection:
             self._arrivals.register(self._socket, selectors.EVENT_READ)
         return bool(self._arrivals.select(0))
 
-    def receive(self) -> list[Answer]:
+    def receive(self) -> list[AnswerHead]:
         """Answers that have arrived, at least a part of one; waits for it. Their bodies lie in `buffer`."""
         try:
             count = self._socket.recv_into(self.buffer.room())

@@ -16,7 +16,7 @@ from orbitmq.client.options import ConsumeFrom
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
-class OffsetTable:
+class OwnedOffsets:
     """Committed offsets of the queues one consumer owns."""
 
     __slots__ = ("_changed", "_frozen", "_offsets")

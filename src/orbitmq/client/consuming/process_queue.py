@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 
-class Pulled(Protocol):
+class QueuedMessage(Protocol):
     """What a process queue needs to know of a message."""
 
     @property
@@ -26,7 +26,7 @@ class Pulled(Protocol):
     def body(self) -> bytes: ...
 
 
-T = TypeVar("T", bound=Pulled)
+T = TypeVar("T", bound=QueuedMessage)
 
 
 class ProcessQueue(Generic[T]):

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from orbitmq.client.consuming.process_queue import ProcessQueue, Pulled
+from orbitmq.client.consuming.process_queue import ProcessQueue, QueuedMessage
 
-T = TypeVar("T", bound=Pulled)
+T = TypeVar("T", bound=QueuedMessage)
 
 
 class PollBuffer(Generic[T]):

@@ -115,7 +115,7 @@ class RecurringPage(JsonBody):
     runs: list[tuple[Int64, Int64]] = msgspec.field(default_factory=list)
 
 
-class RecurringChange(JsonBody):
+class RecurringChangeBody(JsonBody):
     """Body of SET_RECURRING_STATE, where `paused` says which, and of DELETE_RECURRING."""
 
     name: str

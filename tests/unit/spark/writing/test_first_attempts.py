@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
-from orbitmq.client.bulk.answer_buffer import Answer, AnswerBuffer
+from orbitmq.client.bulk.answer_buffer import AnswerBuffer, AnswerHead
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.spark.writing.first_attempts import FirstAttempts
@@ -34,11 +34,11 @@ class ScriptedLine:
     def has_arrived(self) -> bool:
         return self.early
 
-    def receive(self) -> list[Answer]:
+    def receive(self) -> list[AnswerHead]:
         arrived = self.arrivals.popleft()
         if isinstance(arrived, Exception):
             raise arrived
-        return [Answer(response(request(1, opaque=number), code), 0, 0) for number, code in arrived]
+        return [AnswerHead(response(request(1, opaque=number), code), 0, 0) for number, code in arrived]
 
     def close(self) -> None:
         self.closed = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client.route import MASTER_ID, Route
 from orbitmq.errors import NotFoundError, RouteNotFoundError
 from orbitmq.protocol.remoting.bodies import ClusterInfo, MessageQueue
@@ -33,7 +33,7 @@ class Broker(NamedTuple):
 class AdminCalls:
     """Brokers of the cluster, and asking one of them."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     async def cluster(self) -> ClusterInfo:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq.client._async.administration.group_admin import GroupAdmin
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
 from orbitmq.client._async.sending.producer import Producer
 from orbitmq.client.options import ProducerOptions
@@ -50,7 +50,7 @@ class Redrive:
     in each, which settles its part, and one that looks for `spans` and keeps their places with `commit`."""
 
     def __init__(
-        self, client: Context, admin: GroupAdmin, order: RedriveOrder, on_progress: OnProgress | None = None
+        self, client: ClientContext, admin: GroupAdmin, order: RedriveOrder, on_progress: OnProgress | None = None
     ) -> None:
         self._client = client
         self._admin = admin

@@ -26,21 +26,20 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
-from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
-from orbitmq.client._async.consuming.failures import BeginAgain, Failures, LeaveBehind, SendBack
+from orbitmq.client._async.consuming.failures import BeginAgain, FailureRule, LeaveBehind, SendBack
 from orbitmq.client._async.consuming.feed import AnyFeed, Feed, OrderedFeed
 from orbitmq.client._async.consuming.group_check import GroupCheck
 from orbitmq.client._async.consuming.local_offsets import LocalOffsets
 from orbitmq.client._async.consuming.offsets import GroupOffsets
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
 from orbitmq.client._async.consuming.puller import pull_forever
-from orbitmq.client._async.consuming.queue_locks import QueueLocks
+from orbitmq.client._async.consuming.queue_locks import ConsumerLocks
 from orbitmq.client._async.consuming.rebalance import Rebalance
-from orbitmq.client._async.parts import BatchHandler, Context, Handler
+from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.runtime import (
     Cancelled,
     Event,
@@ -54,6 +53,7 @@ from orbitmq.client._async.runtime import (
 )
 from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
+from orbitmq.client.consuming.consumer_state import ConsumerState
 from orbitmq.client.consuming.pull_plan import Hold, Unsettled, hold
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.options import ConsumerOptions
@@ -67,17 +67,11 @@ SLICE_MS: Final = 5
 _STUCK_AT_ONCE: Final = 16
 
 
-class State(Enum):
-    NEW = "not started"
-    RUNNING = "running"
-    CLOSED = "closed"
-
-
 class Consumer:
     """A member of a consumer group. Made by `Client.consumer`; starts with its `async with` block and ends with it."""
 
     def __init__(
-        self, client: Context, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
+        self, client: ClientContext, group: str, subscriptions: Mapping[str, Subscription], options: ConsumerOptions
     ) -> None:
         self.client = client
         self.traces = client.tracer is not None
@@ -94,14 +88,14 @@ class Consumer:
         self.handler: Handler | None = None
         self.started_at_ms = 0
         self.shared_waiters_count = 0
-        self.locks: QueueLocks | None = None
+        self.locks: ConsumerLocks | None = None
         self._feed: AnyFeed
-        self._failures: Failures
+        self._failures: FailureRule
         if options.orderly:
             self._feed = ordered = OrderedFeed()
             self._failures = BeginAgain(self, ordered)
             if not options.broadcasting:
-                self.locks = QueueLocks(client.network, client.routes, client.client_id, group)
+                self.locks = ConsumerLocks(client.network, client.routes, client.client_id, group)
         else:
             self._feed = Feed()
             self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
@@ -111,7 +105,7 @@ class Consumer:
         self._slice_ms = 0
         self._stopping = False
         self._stopped = Event()
-        self._state = State.NEW
+        self._state = ConsumerState.NEW
         self._failure: BaseException | None = None
         self._handler_failures = Seldom()
 
@@ -119,11 +113,11 @@ class Consumer:
 
     async def start(self) -> None:
         """Join the group; `async with` does this. Topics that do not exist yet are waited for."""
-        if self._state is not State.NEW:
+        if self._state is not ConsumerState.NEW:
             raise ClientError(
                 f"consumer {self.group!r} is {self._state.value}; it starts once", remedy="make a new one"
             )
-        self._state = State.RUNNING
+        self._state = ConsumerState.RUNNING
         self.started_at_ms = self.client.clock.now_ms()
         try:
             self.offsets.open()
@@ -149,10 +143,10 @@ class Consumer:
     async def close(self, error: BaseException | None = None) -> None:
         """Leave the group: settle what is in hand as the module says, write all offsets, give up locks, tell the brokers."""
         self.stop()
-        if self._state is not State.RUNNING:
-            self._state = State.CLOSED
+        if self._state is not ConsumerState.RUNNING:
+            self._state = ConsumerState.CLOSED
             return
-        self._state = State.CLOSED
+        self._state = ConsumerState.CLOSED
         owned = tuple(self._rebalance.owned.values())
         await self.tasks.close()
         if isinstance(error, Exception) and not isinstance(error, Cancelled) and self._failures.sends_back:
@@ -192,7 +186,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        if self._state is not State.RUNNING:
+        if self._state is not ConsumerState.RUNNING:
             raise ClientError(f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its with block")
         messages = await self._next(1)
         if not messages:

@@ -29,7 +29,7 @@ STUCK_LEVEL: Final = 3
 """Delay level of a message that was not settled in time."""
 
 
-class Failures(Protocol):
+class FailureRule(Protocol):
     """The rule of one consumer."""
 
     sends_back: bool

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import Event, log, sleep_ms, wait_event
 from orbitmq.client.consuming.group_agreement import different_subscriptions, shared_client_ids
 from orbitmq.client.consuming.subscription import Subscription
@@ -36,7 +36,7 @@ _TIMEOUT_MS: Final = 3_000
 class Checked(Protocol):
     """A consumer of whatever kind. `heartbeat` is None while it is no member of its group."""
 
-    client: Context
+    client: ClientContext
     group: str
     subscriptions: dict[str, Subscription]
 

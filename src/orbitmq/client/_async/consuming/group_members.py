@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import ConsumerIdList
@@ -22,7 +22,7 @@ def some_broker(route: Route) -> tuple[str, str]:
     return random.choice(brokers)
 
 
-async def member_ids(client: Context, group: str, address: str) -> list[str]:
+async def member_ids(client: ClientContext, group: str, address: str) -> list[str]:
     """Client ids of the group as one broker knows them, with repetitions when two members share an id."""
     answer = await client.network.request(
         address,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.runtime import log, monotonic_ms
-from orbitmq.client.consuming.offset_table import Lookup, OffsetTable, start_lookup
+from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ClientError, ConnectionLostError
 from orbitmq.protocol.names import RETRY_PREFIX
@@ -32,7 +32,7 @@ class GroupOffsets:
         self._routes = routes
         self._group = group
         self._options = options
-        self.table = OffsetTable()
+        self.table = OwnedOffsets()
 
     def open(self) -> None:
         """Before anything is read."""

@@ -31,7 +31,7 @@ _TIMEOUT_MS: Final = 1_000
 assert RENEW_MS + _TIMEOUT_MS < LOCK_LIFE_MS  # a renewal in time never finds a lock uncertain
 
 
-class QueueLocks:
+class ConsumerLocks:
     """The locks of one consumer; who holds which is known by the brokers only."""
 
     def __init__(self, network: Network, routes: Routes, client_id: str, group: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import Seldom, log
 from orbitmq.client.due_time import LEVEL_STEPS_MS, nearest_level
 from orbitmq.client.sending.outgoing import Outgoing
@@ -32,7 +32,7 @@ DEAD_LETTER_LEVEL: Final = -1
 
 
 async def send_back(
-    client: Context,
+    client: ClientContext,
     group: str,
     message: ReceivedMessage,
     delay_level: int,
@@ -70,7 +70,7 @@ async def send_back(
 
 
 async def send_copy(
-    client: Context,
+    client: ClientContext,
     group: str,
     message: ReceivedMessage,
     delay_level: int,
@@ -88,7 +88,7 @@ async def send_copy(
 
 
 async def send_later(
-    client: Context,
+    client: ClientContext,
     group: str,
     message: ReceivedMessage,
     after_ms: int,

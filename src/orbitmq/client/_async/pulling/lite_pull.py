@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from orbitmq.client._async.consuming.group_check import GroupCheck
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.assignment_watch import (
     AssignmentListener,
     QueuesListener,
@@ -45,6 +45,7 @@ from orbitmq.client._async.pulling.lite_report import running_info
 from orbitmq.client._async.pulling.lite_share import LiteShare
 from orbitmq.client._async.pulling.queue_reader import QueueReader
 from orbitmq.client._async.runtime import Tasks, monotonic_ms, sleep_ms, wait_event
+from orbitmq.client.consuming.consumer_state import ConsumerState
 from orbitmq.client.consuming.subscription import Subscription, subscribe
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.pulling.pull_request import queue_name
@@ -61,12 +62,6 @@ from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, 
 _REQUEST_TIMEOUT_MS: Final = 5_000
 
 
-class State(Enum):
-    NEW = "not started"
-    RUNNING = "running"
-    CLOSED = "closed"
-
-
 class Mode(Enum):
     """How a lite consumer comes by its queues."""
 
@@ -79,7 +74,7 @@ class LiteConsumer:
 
     def __init__(
         self,
-        client: Context,
+        client: ClientContext,
         group: str,
         options: LiteConsumerOptions,
         on_assignment: AssignmentListener | None = None,
@@ -100,19 +95,19 @@ class LiteConsumer:
         self._watched: set[str] = set()
         self._polling = False
         self._stopping = False
-        self._state = State.NEW
+        self._state = ConsumerState.NEW
         self._failure: BaseException | None = None
 
     # --- life
 
     async def start(self) -> None:
         """Make ready for `subscribe` or `assign`; `async with` does this. Nothing is sent."""
-        if self._state is not State.NEW:
+        if self._state is not ConsumerState.NEW:
             raise ClientError(
                 f"lite consumer {self.group!r} is {self._state.value}; it starts once", remedy="make a new one"
             )
         self.client.lite_started(self)
-        self._state = State.RUNNING
+        self._state = ConsumerState.RUNNING
         self.started_at_ms = self.client.clock.now_ms()
         if self.options.auto_commit:
             self.tasks.spawn(self._commit_forever(), "automatic commit")
@@ -129,7 +124,7 @@ class LiteConsumer:
     async def close(self) -> None:
         """Write finished progress if commits are automatic, leave the group, tell the brokers. Closing twice is harmless."""
         self.stop()
-        was_running, self._state = self._state is State.RUNNING, State.CLOSED
+        was_running, self._state = self._state is ConsumerState.RUNNING, ConsumerState.CLOSED
         if not was_running:
             return
         self._share.stop()
@@ -458,7 +453,7 @@ class LiteConsumer:
             )
 
     def _check_running(self) -> None:
-        if self._state is not State.RUNNING:
+        if self._state is not ConsumerState.RUNNING:
             raise ClientError(
                 f"lite consumer {self.group!r} is {self._state.value}", remedy="use it inside its with block"
             )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orbitmq.client._async.runtime import Event, Task, monotonic_ms, wait_event
-from orbitmq.client.consuming.offset_table import OffsetTable
+from orbitmq.client.consuming.offset_table import OwnedOffsets
 from orbitmq.client.consuming.process_queue import ProcessQueue
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions, LiteHold, lite_hold
 from orbitmq.client.pulling.poll_buffer import PollBuffer
@@ -64,7 +64,7 @@ class LiteQueues:
         self._options = options
         self._buffer: PollBuffer[StoredMessage] = PollBuffer()
         self.owned: dict[MessageQueue, LiteQueue] = {}
-        self.offsets = OffsetTable()
+        self.offsets = OwnedOffsets()
         self.arrived = Event()
         self.changed = Event()
         self._waiting_count = 0

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from orbitmq.client._async.consuming.group_members import member_ids, some_broker
 from orbitmq.client._async.consuming.rebalance import INTERVAL_MIN_MS, INTERVAL_MS, RETRY_MS, TAKE_OVER_PAUSE_MS
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.pulling.queue_reader import QueueReader
 from orbitmq.client._async.runtime import Event, Lock, Tasks, log, monotonic_ms, sleep_ms, wait_event
@@ -28,10 +28,10 @@ from orbitmq.errors import ClientError, ProtocolError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
-class Reader(Protocol):
+class LiteReader(Protocol):
     """A lite consumer as its share sees it."""
 
-    client: Context
+    client: ClientContext
     group: str
     options: LiteConsumerOptions
     subscriptions: dict[str, Subscription]
@@ -55,7 +55,7 @@ class LiteShare:
     repetitions.
     """
 
-    def __init__(self, consumer: Reader) -> None:
+    def __init__(self, consumer: LiteReader) -> None:
         self._consumer = consumer
         self._wake = Event()
         self._one_at_a_time = Lock()

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from orbitmq.client._async.consuming.reading import restore_body, wanted_records
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.queue_reader import QueueReader
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.consuming.subscription import subscribe
@@ -69,7 +69,7 @@ class PulledBytes(NamedTuple):
 class PullConsumer:
     """Reads queues on a group's name. Made by `Client.pull_consumer`; usable until closed, `async with` closes it."""
 
-    def __init__(self, client: Context, group: str) -> None:
+    def __init__(self, client: ClientContext, group: str) -> None:
         self.client = client
         self.group = group
         self._reader = QueueReader(client, group, client.options.admin_timeout_ms)

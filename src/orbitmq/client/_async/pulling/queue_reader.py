@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from orbitmq.client._async.consuming.send_back import DEAD_LETTER_LEVEL
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import log, monotonic_ms
-from orbitmq.client.consuming.offset_table import Lookup, OffsetTable, start_lookup
+from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.consuming.pull_plan import PULL_ANSWERS
 from orbitmq.client.options import ConsumeFrom
 from orbitmq.client.pulling.pull_request import PullAnswer, PullRequest, queue_fields, queue_name, read_answer
@@ -29,7 +29,7 @@ _FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 class QueueReader:
     """Requests about queues. `timeout_ms` is for one of them, and is added to the time a broker may hold a pull."""
 
-    def __init__(self, client: Context, group: str, timeout_ms: int) -> None:
+    def __init__(self, client: ClientContext, group: str, timeout_ms: int) -> None:
         self._client = client
         self._timeout_ms = timeout_ms
         self.group = group
@@ -101,7 +101,7 @@ class QueueReader:
                 return await self.offset_at(queue, from_timestamp_ms or 0), False
 
     async def write_changed(
-        self, table: OffsetTable, queues: Iterable[MessageQueue] | None = None, *, timeout_ms: int | None = None
+        self, table: OwnedOffsets, queues: Iterable[MessageQueue] | None = None, *, timeout_ms: int | None = None
     ) -> None:
         """Store what changed in `table`, of all queues or of these, all within `timeout_ms` if it is given.
 

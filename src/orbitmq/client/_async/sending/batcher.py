@@ -14,7 +14,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import Event, Tasks, wait_event
 from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client._async.sending.send_path import SendPath
@@ -29,7 +29,7 @@ _Key = tuple[str, MessageQueue | None, bool]
 """Topic, explicit queue, and whether the broker answers after its flush: what members of a batch have in common."""
 
 
-class _Batch:
+class _OpenBatch:
     """Open until `full` is set or its time is over; `done` when its members may take their receipts or its `error`."""
 
     __slots__ = ("done", "error", "full", "members", "receipts", "size", "unique_ids")
@@ -47,12 +47,12 @@ class _Batch:
 class Batcher:
     """The batches of one producer."""
 
-    def __init__(self, client: Context, path: SendPath, options: ProducerOptions, owner: str) -> None:
+    def __init__(self, client: ClientContext, path: SendPath, options: ProducerOptions, owner: str) -> None:
         self._client = client
         self._path = path
         self._options = options
-        self._open: dict[_Key, _Batch] = {}
-        self._unfinished: set[_Batch] = set()
+        self._open: dict[_Key, _OpenBatch] = {}
+        self._unfinished: set[_OpenBatch] = set()
         self._tasks = Tasks(owner)
 
     def takes(self, topic: str, message: Message) -> bool:
@@ -74,7 +74,7 @@ class Batcher:
             self._close(key, batch)
             batch = None
         if batch is None:
-            batch = self._open[key] = _Batch()
+            batch = self._open[key] = _OpenBatch()
             self._unfinished.add(batch)
             self._tasks.spawn(self._carry(key, batch), f"batch for {topic}")
         position = len(batch.members)
@@ -93,13 +93,13 @@ class Batcher:
         for batch in tuple(self._unfinished):
             await wait_event(batch.done)
 
-    def _close(self, key: _Key, batch: _Batch) -> None:
+    def _close(self, key: _Key, batch: _OpenBatch) -> None:
         """Nobody joins any more."""
         if self._open.get(key) is batch:
             del self._open[key]
         batch.full.set()
 
-    async def _carry(self, key: _Key, batch: _Batch) -> None:
+    async def _carry(self, key: _Key, batch: _OpenBatch) -> None:
         topic, queue, wait_stored = key
         batch.error = ClientError(
             "the batch was not sent; the log of the client says why"

@@ -15,13 +15,13 @@ from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.codes import RequestCode
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
 
 
 class BrokerProbes:
     """Probes for one producer's table of slow brokers."""
 
-    def __init__(self, client: Context, slow: SlowBrokers, owner: str) -> None:
+    def __init__(self, client: ClientContext, slow: SlowBrokers, owner: str) -> None:
         self._client = client
         self._slow = slow
         self._tasks = Tasks(owner)

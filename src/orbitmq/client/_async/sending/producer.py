@@ -24,7 +24,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
     from orbitmq.client._async.sending.batcher import Batcher
     from orbitmq.client.sending.reply import Reply
 
@@ -35,7 +35,7 @@ class Producer:
     Cost of a send: one request and one answer; the call returns when the broker has answered.
     """
 
-    def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
+    def __init__(self, client: ClientContext, group: str, options: ProducerOptions) -> None:
         self._client = client
         self._path = SendPath(client, group, options)
         self._batcher: Batcher | None = None

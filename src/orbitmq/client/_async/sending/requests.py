@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from orbitmq.client._async.parts import Context
+from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import monotonic_ms, offload, wait_event
 from orbitmq.client._async.sending.send_path import SendPath
 from orbitmq.client.message import Message
@@ -32,7 +32,7 @@ REPLY_TIMEOUT_MS: Final = 3_000
 
 
 async def ask(
-    client: Context, path: SendPath, options: ProducerOptions, topic: str, message: Message, timeout_ms: int
+    client: ClientContext, path: SendPath, options: ProducerOptions, topic: str, message: Message, timeout_ms: int
 ) -> Reply:
     """Send `message` as a request and wait for its reply. `RequestTimeoutError` when none comes in time."""
     deadline_ms = monotonic_ms() + timeout_ms
@@ -64,7 +64,7 @@ async def ask(
     return waiting.reply
 
 
-async def _introduce(client: Context, topic: str) -> None:
+async def _introduce(client: ClientContext, topic: str) -> None:
     """Make this client known at every broker that replies may go through. Their route is kept, so heartbeats go there, too."""
     introduced = client.waiting_replies.introduced
     route = client.routes.known_for_sending(topic)
@@ -80,7 +80,7 @@ async def _introduce(client: Context, topic: str) -> None:
 
 
 async def send_reply(
-    client: Context,
+    client: ClientContext,
     message: StoredMessage,
     body: bytes,
     *,

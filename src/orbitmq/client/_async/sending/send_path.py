@@ -38,7 +38,7 @@ from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.send_request import SendRequest, SendTemplate
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
 
 REPEAT_PAUSE_MS: Final = 100
 """Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
@@ -70,7 +70,7 @@ class _Plan(NamedTuple):
 class SendPath:
     """Sends for one producer. `selector` is the producer's own, or the default one."""
 
-    def __init__(self, client: Context, group: str, options: ProducerOptions) -> None:
+    def __init__(self, client: ClientContext, group: str, options: ProducerOptions) -> None:
         self._client = client
         self._group = group
         self._options = options

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from orbitmq.client._async.parts import Context, Sender
+from orbitmq.client._async.parts import ClientContext, Sender
 from orbitmq.client._async.runtime import Event, Tasks, log, wait_event
 from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client.message import Message
@@ -49,7 +49,7 @@ class _Record(NamedTuple):
 class Tracer:
     """The trace records of one client. `dropped_count`: records that found the buffer full or could not be sent."""
 
-    def __init__(self, client: Context, sender: Sender, topic: str) -> None:
+    def __init__(self, client: ClientContext, sender: Sender, topic: str) -> None:
         self._client = client
         self._sender = sender
         self._topic = topic

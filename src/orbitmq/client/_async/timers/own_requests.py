@@ -10,11 +10,11 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
 
 
 async def ask(
-    client: Context,
+    client: ClientContext,
     broker: tuple[str, str],
     code: RequestCode,
     body: JsonBody,

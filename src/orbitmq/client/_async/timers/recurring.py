@@ -22,10 +22,10 @@ from orbitmq.client._async.timers.own_requests import ask
 from orbitmq.client.message import Message
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.recurring import (
+    GivenRule,
     RecurringChange,
     RecurringMessage,
     RecurringRun,
-    Rule,
     change_of,
     chosen_broker,
     definition,
@@ -40,7 +40,7 @@ from orbitmq.protocol.remoting.frame import Command
 
 if TYPE_CHECKING:
     from orbitmq.client._async.administration.admin_calls import Broker
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
 
 _SEE_LIST: Final = "see: orbitmq recurring list"
 _ONLY_HERE: Final = "orbitmq's broker has them; with RocketMQ's, a program of your own sends at the times you want"
@@ -60,7 +60,7 @@ class _Found(NamedTuple):
 class Recurring:
     """Messages that a broker sends again and again, by a cron expression or an interval. See `Client.recurring`."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
 
     # --- changing
@@ -99,7 +99,7 @@ class Recurring:
         When this returns the definition is as durable as the broker's flush mode asks. Every run is stored exactly once. Its message
         has the properties ORBITMQ_RECURRING (the name) and ORBITMQ_PLANNED_MS.
         """
-        rule = Rule(
+        rule = GivenRule(
             cron=cron,
             every=every,
             zone=zone,
@@ -149,7 +149,7 @@ class Recurring:
     async def delete(self, name: str) -> RecurringChange:
         """Forget a recurring message. What its runs have sent stays. `NotFoundError`."""
         return await self._change_all(
-            RequestCode.DELETE_RECURRING, wire.RecurringChange(name=name), f"deleting recurring message {name!r}"
+            RequestCode.DELETE_RECURRING, wire.RecurringChangeBody(name=name), f"deleting recurring message {name!r}"
         )
 
     async def merge(self, name: str, *, keep: str | None = None) -> RecurringMessage:
@@ -166,7 +166,9 @@ class Recurring:
             kept = named[0]
         for each in found:
             if each is not kept:
-                await self._change(each.broker, RequestCode.DELETE_RECURRING, wire.RecurringChange(name=name), doing)
+                await self._change(
+                    each.broker, RequestCode.DELETE_RECURRING, wire.RecurringChangeBody(name=name), doing
+                )
         await self._remember(kept.broker.name)
         return message_of(kept.page.recurring[0], kept.broker.name)
 
@@ -227,10 +229,10 @@ class Recurring:
     async def _set(self, name: str, *, paused: bool) -> RecurringChange:
         doing = f"{'pausing' if paused else 'resuming'} recurring message {name!r}"
         return await self._change_all(
-            RequestCode.SET_RECURRING_STATE, wire.RecurringChange(name=name, paused=paused), doing
+            RequestCode.SET_RECURRING_STATE, wire.RecurringChangeBody(name=name, paused=paused), doing
         )
 
-    async def _change_all(self, code: RequestCode, change: wire.RecurringChange, doing: str) -> RecurringChange:
+    async def _change_all(self, code: RequestCode, change: wire.RecurringChangeBody, doing: str) -> RecurringChange:
         """A change of the message, and of its twins; the answer is that of the first."""
         found = await self._known_keepers(change.name, doing)
         changes = [await self._change(each.broker, code, change, doing) for each in found]
@@ -301,7 +303,7 @@ class Recurring:
         return wire.RecurringPage.decode(answer.body)
 
     async def _change(
-        self, broker: Broker, code: RequestCode, body: wire.RecurringDefinition | wire.RecurringChange, doing: str
+        self, broker: Broker, code: RequestCode, body: wire.RecurringDefinition | wire.RecurringChangeBody, doing: str
     ) -> RecurringChange:
         answer = await self._ask(broker, code, body, doing)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -312,7 +314,7 @@ class Recurring:
         self,
         broker: Broker,
         code: RequestCode,
-        body: wire.RecurringDefinition | wire.RecurringChange | wire.RecurringQuery,
+        body: wire.RecurringDefinition | wire.RecurringChangeBody | wire.RecurringQuery,
         doing: str,
     ) -> Command:
         return await ask(

@@ -20,7 +20,7 @@ from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerSelector
 from orbitmq.protocol.remoting.versions import version_name, version_ordinal
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
     from orbitmq.client.sending.outgoing import Outgoing
 
 _TIMERS_SINCE: Final = version_ordinal("5.0.0")
@@ -38,7 +38,7 @@ class TimerSupport(Enum):
 class KnownSupport:
     """By the address of a broker; `forget` it when a new connection was made, behind which may be another version."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
         self._known: dict[str, tuple[TimerSupport, str]] = {}
 

@@ -19,7 +19,7 @@ from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.timers import (
     HasTimer,
-    Meant,
+    MeantTimers,
     TimerCounts,
     TimerMatch,
     TimerMessage,
@@ -43,7 +43,7 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.sysflag import compression_of
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.parts import Context
+    from orbitmq.client._async.parts import ClientContext
 
 _Body = TypeVar("_Body", bound=JsonBody)
 
@@ -63,7 +63,7 @@ _Asked: TypeAlias = Sequence[tuple[Master, wire.TimerAnswers]]
 class Timers:
     """What waits for its due time on the brokers. See `Client.timers`."""
 
-    def __init__(self, client: Context) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
         self.support = KnownSupport(client)
 
@@ -230,7 +230,7 @@ class Timers:
 
     # --- inside
 
-    async def _change(self, code: RequestCode, wanted: Meant, change: wire.ChangeTimers) -> TimerOutcome:
+    async def _change(self, code: RequestCode, wanted: MeantTimers, change: wire.ChangeTimers) -> TimerOutcome:
         masters = await self._masters(wanted)
         if len(masters) == 1:
             try:
@@ -252,12 +252,12 @@ class Timers:
             asked = [*asked, *(one for one in seen if one[0] not in having)]
         return _outcome(asked)
 
-    async def _status(self, masters: Sequence[Master], wanted: Meant) -> _Asked:
+    async def _status(self, masters: Sequence[Master], wanted: MeantTimers) -> _Asked:
         """What each broker knows of all that is meant."""
         question = wire.ChangeTimers(selector=_with_all(wanted.selector))
         return await self._ask_all(masters, RequestCode.TIMER_STATUS, question, wanted)
 
-    async def _recall_by_handle(self, master: Master, wanted: Meant, handle: str) -> TimerOutcome:
+    async def _recall_by_handle(self, master: Master, wanted: MeantTimers, handle: str) -> TimerOutcome:
         """RocketMQ's own request."""
         answer = await self._client.network.request(
             master.address,
@@ -283,7 +283,7 @@ class Timers:
             address=master.address,
         )
 
-    async def _masters(self, wanted: Meant) -> Sequence[Master]:
+    async def _masters(self, wanted: MeantTimers) -> Sequence[Master]:
         """Brokers that can know what is meant."""
         if wanted.broker_name is None:
             return await self._masters_of(wanted.topic)
@@ -316,7 +316,7 @@ class Timers:
         return found
 
     async def _ask_all(
-        self, masters: Sequence[Master], code: RequestCode, change: wire.ChangeTimers, wanted: Meant
+        self, masters: Sequence[Master], code: RequestCode, change: wire.ChangeTimers, wanted: MeantTimers
     ) -> _Asked:
         doing = _doing(code, wanted)
         missing: list[RemoteError] = []
@@ -351,7 +351,7 @@ def _warn_left_out(broker_name: str, count: int) -> None:
     log.warning("broker %s cannot list up to %d timer messages: files of its far tier are damaged", broker_name, count)
 
 
-def _doing(code: RequestCode, wanted: Meant) -> str:
+def _doing(code: RequestCode, wanted: MeantTimers) -> str:
     return f"{wanted.text} to be {_CHANGES[code]}"
 
 
