@@ -15,7 +15,7 @@ from generated_pages import write_or_compare
 
 from orbitmq.instants import span
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
-from orbitmq.spark.pipelines.settings import Form, Kind, NamedSetting, settings_of
+from orbitmq.spark.pipelines.settings import Form, NamedSetting, TimeKind, settings_of
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "pipelines.md"
 
@@ -92,7 +92,7 @@ def _form(setting: NamedSetting) -> str:
         (False, False): "",
     }[setting.setting.minimum is not None, setting.setting.maximum is not None]
     several = ", several" if setting.form is not Form.ONE else ""
-    return f"{setting.metavar}{bounds if setting.setting.kind is Kind.PLAIN else ''}{several}"
+    return f"{setting.metavar}{bounds if setting.setting.kind is TimeKind.PLAIN else ''}{several}"
 
 
 def _default(setting: NamedSetting) -> str:
@@ -100,7 +100,7 @@ def _default(setting: NamedSetting) -> str:
         return "required"
     if setting.default is None or setting.default in ((), ""):
         return ""
-    if setting.setting.kind is Kind.SPAN:
+    if setting.setting.kind is TimeKind.SPAN:
         return f"`{span(setting.default)}`"
     return f"`{str(setting.default).lower() if isinstance(setting.default, bool) else setting.default}`"
 

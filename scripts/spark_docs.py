@@ -12,7 +12,7 @@ from typing import Final
 
 from generated_pages import write_or_compare
 
-from orbitmq.spark.option_table import READ_OPTIONS, Reads
+from orbitmq.spark.option_table import READ_OPTIONS, ReadKind
 from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.spark.writing.row_columns import ROW_COLUMNS
 from orbitmq.spark.writing_options import WRITE_OPTIONS
@@ -107,7 +107,7 @@ def rows(heads: list[str], lines: Iterable[Iterable[str]]) -> str:
 
 
 def page() -> str:
-    reads = {Reads.BOTH: "both", Reads.BATCH: "batch", Reads.STREAM: "stream"}
+    reads = {ReadKind.BOTH: "both", ReadKind.BATCH: "batch", ReadKind.STREAM: "stream"}
     return "".join(
         (
             HEAD,

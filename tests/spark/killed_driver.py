@@ -121,14 +121,14 @@ def register_careless(spark: SparkSession) -> None:
     from orbitmq.errors import ConnectionLostError
     from orbitmq.spark.source import OrbitmqSource
     from orbitmq.spark.writing.first_attempts import FirstAttempts
-    from orbitmq.spark.writing.sending import Sending
+    from orbitmq.spark.writing.sending import TaskSending
     from orbitmq.spark.writing.stream_writer import StreamWriter
 
     class CarelessWriter(StreamWriter):
         def write(self, iterator):  # type: ignore[no-untyped-def]
-            correct = Sending._attempt
+            correct = TaskSending._attempt
 
-            async def attempt(sending: Sending, frame: object) -> None:
+            async def attempt(sending: TaskSending, frame: object) -> None:
                 try:
                     await correct(sending, frame)  # type: ignore[arg-type]
                 except ConnectionLostError:
@@ -141,7 +141,7 @@ def register_careless(spark: SparkSession) -> None:
                 return []
 
             with (
-                mock.patch.object(Sending, "_attempt", attempt),
+                mock.patch.object(TaskSending, "_attempt", attempt),
                 mock.patch.object(FirstAttempts, "_lost", forgotten),
             ):
                 return super().write(iterator)

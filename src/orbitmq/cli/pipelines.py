@@ -27,7 +27,7 @@ from orbitmq.cli.shared_options import (
 from orbitmq.clock import SystemClock
 from orbitmq.instants import span
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
-from orbitmq.spark.pipelines.settings import Form, Kind, NamedSetting, from_texts, settings_of
+from orbitmq.spark.pipelines.settings import Form, NamedSetting, TimeKind, from_texts, settings_of
 
 NAME_SERVER: Final = "name-server"
 SPARK: Final = ("master", "remote", "conf")
@@ -154,7 +154,7 @@ def _default(setting: NamedSetting) -> str | None:
     """As somebody would write it."""
     if setting.default is None or setting.default == "":
         return None
-    return span(setting.default) if setting.setting.kind is Kind.SPAN else str(setting.default)
+    return span(setting.default) if setting.setting.kind is TimeKind.SPAN else str(setting.default)
 
 
 def _given(settings: Sequence[NamedSetting], words: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -47,7 +47,7 @@ exec {program} "$@"
 """
 
 
-class Answer(NamedTuple):
+class JavaAnswer(NamedTuple):
     """What a Java said, and with which exit code. `home` is the folder it calls its own."""
 
     code: int
@@ -117,13 +117,13 @@ def _home_for_spark(program: Path, environment: Mapping[str, str]) -> Path:
     return _launcher(program, environment)
 
 
-def _new_enough(answer: Answer) -> Answer:
+def _new_enough(answer: JavaAnswer) -> JavaAnswer:
     if answer.version < JAVA_MIN:
         raise _RefusedError(f"it is Java {answer.version}")
     return answer
 
 
-def _ask(program: Path, *options: str) -> Answer:
+def _ask(program: Path, *options: str) -> JavaAnswer:
     try:
         done = subprocess.run(
             [program, *options, "-XshowSettings:properties", "-version"],
@@ -142,7 +142,7 @@ def _ask(program: Path, *options: str) -> Answer:
     home = re.search(r"^ *java\.home = (.+?)\r?$", text, re.MULTILINE)
     if done.returncode == 0 and (version is None or home is None):
         raise _RefusedError("it says no version, so it is no Java")
-    return Answer(
+    return JavaAnswer(
         done.returncode,
         Path(home[1]) if home else program.parent.parent,
         int(version[1]) if version else 0,

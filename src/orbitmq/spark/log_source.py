@@ -42,7 +42,7 @@ class LogSource(DataSource):
         from orbitmq.columns.schema import PropertiesAs
         from orbitmq.spark.log_files.log_options import log_options
         from orbitmq.spark.log_files.reading import RowRules
-        from orbitmq.spark.log_files.selection import Selection
+        from orbitmq.spark.log_files.selection import RecordSelection
         from orbitmq.spark.options import PropertiesForm
         from orbitmq.spark.row_schema import check_columns
 
@@ -52,7 +52,7 @@ class LogSource(DataSource):
             place=options.path,
             names=names,
             properties=PropertiesAs(form.value),
-            selection=Selection(
+            selection=RecordSelection(
                 topics=options.topics,
                 pattern=options.pattern,
                 starting_ms=options.starting_ms,
@@ -63,7 +63,7 @@ class LogSource(DataSource):
             verify_checksums=options.verify_checksums,
             quarantine_path=options.quarantine_path,
         )
-        return LogReader(options, rules)
+        return LogSourceReader(options, rules)
 
 
 class LogPartition(InputPartition):
@@ -73,7 +73,7 @@ class LogPartition(InputPartition):
         self.part = part
 
 
-class LogReader(DataSourceReader):
+class LogSourceReader(DataSourceReader):
     def __init__(self, options: LogOptions, rules: RowRules) -> None:
         self._options = options
         self._rules = rules

@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.option_table import READ_OPTIONS, Reads
+from orbitmq.spark.option_table import READ_OPTIONS, ReadKind
 from orbitmq.spark.options import EARLIEST, LATEST, Bound, PropertiesForm, ReadOptions, Subscribed, read_options
 
 NEEDED = {"nameserver": "a:9876;b:9876", "topic": "orders"}
@@ -132,4 +132,4 @@ def test_every_option_of_the_table_is_understood() -> None:
         if option.name in ("subscribe", "subscribePattern", "assign") or "imestamp" in option.name:
             continue
         given = {**NEEDED, option.name.lower(): values.get(option.name, "7")}
-        read_options(given, streaming=option.reads is Reads.STREAM)
+        read_options(given, streaming=option.reads is ReadKind.STREAM)

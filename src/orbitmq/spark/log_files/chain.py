@@ -39,7 +39,7 @@ _MAGIC_BYTES: Final = 4
 _MAGICS: Final = tuple(code.value.to_bytes(_MAGIC_BYTES, "big") for code in (MagicCode.V1, MagicCode.V2))
 
 
-class Piece(NamedTuple):
+class RecordPiece(NamedTuple):
     """Whole records, one behind the other."""
 
     at: int
@@ -64,7 +64,7 @@ class Chain:
         self.at = at
         self.broken: str | None = None
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[RecordPiece]:
         while self.at < self._upto:
             data = self._file.read(self.at, min(LOG_WINDOW_BYTES, self._upto - self.at))
             found = walk(data)
@@ -74,11 +74,11 @@ class Chain:
                     return
                 data = self._file.read(self.at, whole)
                 found = walk(data)
-            piece = Piece(self.at, data, found.starts, self.at + found.end)
+            piece = RecordPiece(self.at, data, found.starts, self.at + found.end)
             self.at = piece.end
             yield piece
 
-    def is_last(self, piece: Piece) -> bool:
+    def is_last(self, piece: RecordPiece) -> bool:
         """Whether the chain ends behind this piece, as far as its own bytes tell."""
         following = piece.data[piece.end - piece.at :][: _PREFIX.size]
         return len(following) < _PREFIX.size or following[MAGIC_AT:] not in _MAGICS

@@ -45,7 +45,7 @@ class Failing:
         )
 
 
-class Quarantine:
+class DamageQuarantine:
     """Damaged places of one range."""
 
     def __init__(self, directory: str, path: str, first: int) -> None:

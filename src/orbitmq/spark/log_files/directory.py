@@ -18,8 +18,8 @@ import pyarrow.fs as fs
 from orbitmq.columns.records import examine
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.protocol.records import decode_record
-from orbitmq.spark.log_files.chain import Chain, Piece, find_record, read_record
-from orbitmq.spark.log_files.places import OpenFile, Place, place_at
+from orbitmq.spark.log_files.chain import Chain, RecordPiece, find_record, read_record
+from orbitmq.spark.log_files.places import FilePlace, OpenFile, place_at
 from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE, confirmed_offset
@@ -80,7 +80,7 @@ def look_at(path: str) -> LogDirectory:
     return LogDirectory(files, end)
 
 
-def _log_files(log: Place) -> tuple[LogFile, ...]:
+def _log_files(log: FilePlace) -> tuple[LogFile, ...]:
     """The files of the log; an empty last one, left by a crash between its creation and its sizing, does not count."""
     found: list[LogFile] = []
     names = log.files()
@@ -103,7 +103,7 @@ def _log_files(log: Place) -> tuple[LogFile, ...]:
     return tuple(found)
 
 
-def _confirmed(root: Place) -> int | None:
+def _confirmed(root: FilePlace) -> int | None:
     mark = root.under(MARK_FILE).content()
     if mark is None:
         return None
@@ -111,10 +111,10 @@ def _confirmed(root: Place) -> int | None:
     return confirmed_offset(mark, checkpoint, OsFiles().boot_id())
 
 
-def _found_end(log: Place, files: tuple[LogFile, ...]) -> int:
+def _found_end(log: FilePlace, files: tuple[LogFile, ...]) -> int:
     """The end of a log that no mark speaks of."""
     for file in reversed(files):
-        with Place(log.file_system, file.path).opened() as opened:
+        with FilePlace(log.file_system, file.path).opened() as opened:
             if any(opened.read(0, min(_HEAD_BYTES, file.size))):
                 return _end_in(opened, file)
     return files[0].base if files else 0
@@ -124,7 +124,7 @@ def _end_in(opened: OpenFile, file: LogFile) -> int:
     """Follows the records once, from size to size: 0.3 s for a GiB of messages of 1 KB. What was found is not kept for the next
     time: a broker that starts again may take back what it wrote last, and write something else there."""
     chain = Chain(opened, file.base, file.size, 0, file.size)
-    last: Piece | None = None
+    last: RecordPiece | None = None
     for piece in chain:
         last = piece
     if chain.broken is None:

@@ -20,18 +20,18 @@ import pyarrow.fs as fs
 from orbitmq.errors import ConfigurationError, StoreDamagedError, StoreError
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """A directory or file in its file system."""
 
     file_system: Any
     path: str
 
-    def under(self, name: str) -> Place:
-        return Place(self.file_system, f"{self.path.rstrip('/')}/{name}")
+    def under(self, name: str) -> FilePlace:
+        return FilePlace(self.file_system, f"{self.path.rstrip('/')}/{name}")
 
     @property
-    def above(self) -> Place:
-        return Place(self.file_system, self.path.rstrip("/").rpartition("/")[0] or "/")
+    def above(self) -> FilePlace:
+        return FilePlace(self.file_system, self.path.rstrip("/").rpartition("/")[0] or "/")
 
     def kind(self) -> Any:
         """`pyarrow.fs.FileType` of what is there."""
@@ -99,18 +99,18 @@ class OpenFile:
             return size if error.errno == errno.ENXIO else position
 
 
-def place_at(text: str) -> Place:
+def place_at(text: str) -> FilePlace:
     """The place that a local path or a URL names. Raises ConfigurationError."""
     if "://" not in text:
-        return Place(fs.LocalFileSystem(), str(Path(text).absolute()))
+        return FilePlace(fs.LocalFileSystem(), str(Path(text).absolute()))
     try:
-        return Place(*fs.FileSystem.from_uri(text))
+        return FilePlace(*fs.FileSystem.from_uri(text))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise ConfigurationError(f"{text} is no place that pyarrow reads: {error}") from error
 
 
 @contextmanager
-def _descriptor(place: Place) -> Iterator[int | None]:
+def _descriptor(place: FilePlace) -> Iterator[int | None]:
     """Of a file of this machine, where the system says which parts of a file were never written."""
     if not (isinstance(place.file_system, fs.LocalFileSystem) and hasattr(os, "SEEK_DATA")):
         yield None

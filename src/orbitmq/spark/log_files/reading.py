@@ -23,11 +23,11 @@ from orbitmq.columns.records import examine, record_batches
 from orbitmq.columns.schema import PropertiesAs
 from orbitmq.errors import DamagedRecordError, StoreDamagedError
 from orbitmq.limits.columns import LOG_ROWS_KEPT_BYTES, QUARANTINED_BYTES_MAX
-from orbitmq.spark.log_files.chain import Chain, Piece, find_record, is_last_filler
-from orbitmq.spark.log_files.damage import Failing, Quarantine, Tell
+from orbitmq.spark.log_files.chain import Chain, RecordPiece, find_record, is_last_filler
+from orbitmq.spark.log_files.damage import DamageQuarantine, Failing, Tell
 from orbitmq.spark.log_files.places import OpenFile, place_at
 from orbitmq.spark.log_files.ranges import LogRange
-from orbitmq.spark.log_files.selection import Selection
+from orbitmq.spark.log_files.selection import RecordSelection
 
 
 class RowRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class RowRules(msgspec.Struct, frozen=True, kw_only=True):
     """Path or URL of the directory, which says the file system."""
     names: tuple[str, ...]
     properties: PropertiesAs
-    selection: Selection
+    selection: RecordSelection
     broker_name: str | None
     verify_checksums: bool
     quarantine_path: str | None
@@ -53,14 +53,14 @@ def range_batches(part: LogRange, rules: RowRules, tell: Tell | None = None) -> 
         if tell is not None
         else Failing(part.path)
         if rules.quarantine_path is None
-        else Quarantine(rules.quarantine_path, part.path, part.first)
+        else DamageQuarantine(rules.quarantine_path, part.path, part.first)
     )
     place = place_at(rules.place)._replace(path=part.path)
     with damage as told, place.opened() as file:
-        yield from _joined(_RangeReader(part, rules, file, told).batches())
+        yield from _joined(_LogRangeReader(part, rules, file, told).batches())
 
 
-class _RangeReader:
+class _LogRangeReader:
     def __init__(self, part: LogRange, rules: RowRules, file: OpenFile, tell: Tell) -> None:
         self._part = part
         self._rules = rules
@@ -89,7 +89,7 @@ class _RangeReader:
         if part.goes_on:
             self._prove(at, end)
 
-    def _rows(self, piece: Piece, starts: Numbers) -> Iterator[pa.RecordBatch]:
+    def _rows(self, piece: RecordPiece, starts: Numbers) -> Iterator[pa.RecordBatch]:
         rules = self._rules
         layout = self._examine(piece, starts)
         wanted = rules.selection.rows(pa.py_buffer(piece.data), layout) if layout.count else None
@@ -107,7 +107,7 @@ class _RangeReader:
                 self._tell_record(piece, error.position, int(layout.ends[row]), error.why)
                 layout = _behind(layout, row)
 
-    def _examine(self, piece: Piece, starts: Numbers) -> Layout:
+    def _examine(self, piece: RecordPiece, starts: Numbers) -> Layout:
         """The sound ones of the records of a piece; the others are told."""
         base = self._part.base + piece.at
         examined = examine(piece.data, starts, base=base, sums=self._rules.verify_checksums)
@@ -116,7 +116,7 @@ class _RangeReader:
             self._tell_record(piece, damaged.position, int(ends[damaged.row]), damaged.why)
         return examined.layout
 
-    def _tell_record(self, piece: Piece, begin: int, end: int, why: str) -> None:
+    def _tell_record(self, piece: RecordPiece, begin: int, end: int, why: str) -> None:
         self._tell(self._part.base + piece.at + begin, end - begin, why, piece.data[begin:end])
 
     def _find(self, at: int) -> int:

@@ -26,7 +26,7 @@ from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
 _WITHOUT_QUEUE: Final = (TransactionType.PREPARED.value, TransactionType.ROLLBACK.value)
 
 
-class Selection(msgspec.Struct, frozen=True):
+class RecordSelection(msgspec.Struct, frozen=True):
     """None is no limit; no `topics` and no `pattern` mean all topics."""
 
     topics: frozenset[str] = frozenset()

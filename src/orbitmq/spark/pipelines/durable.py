@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.fs as fs
 
 from orbitmq.errors import StoreError
-from orbitmq.spark.log_files.places import Place
+from orbitmq.spark.log_files.places import FilePlace
 
 
-def is_local(place: Place) -> bool:
+def is_local(place: FilePlace) -> bool:
     return isinstance(place.file_system, fs.LocalFileSystem)
 
 
-def make_directory(place: Place) -> None:
+def make_directory(place: FilePlace) -> None:
     with write_failures(place.path):
         place.file_system.create_dir(place.path, recursive=True)
 
 
-def replace_content(place: Place, content: bytes) -> None:
+def replace_content(place: FilePlace, content: bytes) -> None:
     """The file has this content on return, or the old one if this raises."""
     new = place.above.under(f".{place.path.rpartition('/')[2]}.new")
     with write_failures(place.path):
@@ -38,7 +38,7 @@ def replace_content(place: Place, content: bytes) -> None:
         sync(place.above)
 
 
-def sync(place: Place) -> None:
+def sync(place: FilePlace) -> None:
     """A local file or directory is on disk on return."""
     if not is_local(place):
         return

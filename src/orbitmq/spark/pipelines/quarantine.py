@@ -20,14 +20,14 @@ from typing import Any, Self
 
 from orbitmq.errors import StoreError
 from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
-from orbitmq.spark.log_files.places import Place
+from orbitmq.spark.log_files.places import FilePlace
 from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 
 class Quarantine:
     """One file. `count` is the number of its lines; its name is the caller's to choose, so that a repeat replaces it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: FilePlace) -> None:
         self.place = place
         self.count = 0
         self.size_bytes = 0

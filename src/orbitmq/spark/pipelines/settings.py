@@ -37,7 +37,7 @@ from orbitmq.instants import parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.spark.pipelines.run import Summary
 
 
-class Kind(Enum):
+class TimeKind(Enum):
     """What a number of milliseconds stands for, which decides how people write it."""
 
     PLAIN = "plain"
@@ -55,7 +55,7 @@ class Setting:
 
     help: str
     metavar: str = ""
-    kind: Kind = Kind.PLAIN
+    kind: TimeKind = TimeKind.PLAIN
     minimum: int | float | None = None
     maximum: int | float | None = None
     replaces_cluster: bool = False
@@ -91,9 +91,9 @@ class NamedSetting:
     def metavar(self) -> str:
         if self.setting.metavar:
             return self.setting.metavar
-        if self.setting.kind is Kind.SPAN:
+        if self.setting.kind is TimeKind.SPAN:
             return "SPAN"
-        if self.setting.kind in (Kind.INSTANT, Kind.DUE):
+        if self.setting.kind in (TimeKind.INSTANT, TimeKind.DUE):
             return "TIME"
         if self.form is Form.NAMED:
             return "NAME=TEXT"
@@ -202,7 +202,7 @@ def from_values(settings: Iterable[NamedSetting], given: Mapping[str, object], n
         setting = _known(name, known, "setting ")
         if isinstance(value, str) and setting.form is not Form.NAMED:
             value = _from_text(setting, value, name, now_ms) if setting.type is not bool else value
-        elif isinstance(value, datetime.datetime) and setting.setting.kind in (Kind.INSTANT, Kind.DUE):
+        elif isinstance(value, datetime.datetime) and setting.setting.kind in (TimeKind.INSTANT, TimeKind.DUE):
             value = int(value.timestamp() * 1000)
         elif isinstance(value, datetime.date) and setting.type is str:
             value = value.isoformat()
@@ -211,8 +211,8 @@ def from_values(settings: Iterable[NamedSetting], given: Mapping[str, object], n
     return found
 
 
-def _outside_name(parameter: str, kind: Kind) -> str:
-    name = parameter.removesuffix("_ms") if kind is not Kind.PLAIN else parameter
+def _outside_name(parameter: str, kind: TimeKind) -> str:
+    name = parameter.removesuffix("_ms") if kind is not TimeKind.PLAIN else parameter
     return name.strip("_").replace("_", "-")
 
 
@@ -251,13 +251,13 @@ def _require(settings: Iterable[NamedSetting], found: Mapping[str, object], dash
 
 def _from_text(setting: NamedSetting, text: str, place: str, now_ms: int) -> Any:
     match setting.setting.kind:
-        case Kind.INSTANT:
+        case TimeKind.INSTANT:
             return parse_instant_ms(place, text, now_ms)
-        case Kind.DUE:
+        case TimeKind.DUE:
             return parse_due_ms(place, text, now_ms)
-        case Kind.SPAN:
+        case TimeKind.SPAN:
             return parse_span_ms(place, text)
-        case Kind.PLAIN:
+        case TimeKind.PLAIN:
             pass
     if setting.type in (int, float):
         try:

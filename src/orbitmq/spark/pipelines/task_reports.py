@@ -28,7 +28,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class Kind(StrEnum):
+class LineKind(StrEnum):
     READ = "read"
     """rows: that many rows came in."""
     NEAR = "near"
@@ -41,8 +41,8 @@ class Kind(StrEnum):
     """text: why row number `rows` of the part cannot be scheduled, and what it holds, as `BrokenRow`."""
 
 
-class Line(NamedTuple):
-    kind: Kind
+class ReportLine(NamedTuple):
+    kind: LineKind
     part: int
     text: str = ""
     rows: int = 0
@@ -58,19 +58,19 @@ class BrokenRow(NamedTuple):
 
 
 @dataclass
-class Report:
+class TaskReport:
     """Everything that the tasks of a job told."""
 
-    counts: dict[Kind, int] = field(default_factory=dict)
+    counts: dict[LineKind, int] = field(default_factory=dict)
     broken: list[BrokenRow] = field(default_factory=list)
     files: list[tuple[str, int]] = field(default_factory=list)
     """Text and rows of each."""
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: LineKind) -> int:
         return self.counts.get(kind, 0)
 
 
-def batches_of(lines: Iterable[Line]) -> Iterator[pa.RecordBatch]:
+def batches_of(lines: Iterable[ReportLine]) -> Iterator[pa.RecordBatch]:
     found = list(lines)
     if found:
         columns = zip(*((str(line.kind), *line[1:]) for line in found), strict=True)
@@ -78,19 +78,19 @@ def batches_of(lines: Iterable[Line]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
-def broken_line(row: BrokenRow) -> Line:
-    return Line(Kind.BROKEN, row.part, json.dumps([row.reason, row.values]), row.row)
+def broken_line(row: BrokenRow) -> ReportLine:
+    return ReportLine(LineKind.BROKEN, row.part, json.dumps([row.reason, row.values]), row.row)
 
 
-def report_of(rows: Iterable[Any]) -> Report:
+def report_of(rows: Iterable[Any]) -> TaskReport:
     """From the rows that Spark collected."""
-    report = Report()
+    report = TaskReport()
     for row in rows:
-        kind = Kind(row["kind"])
-        if kind is Kind.BROKEN:
+        kind = LineKind(row["kind"])
+        if kind is LineKind.BROKEN:
             reason, values = json.loads(row["text"])
             report.broken.append(BrokenRow(row["part"], row["rows"], reason, values))
-        elif kind is Kind.FILE:
+        elif kind is LineKind.FILE:
             report.files.append((row["text"], row["rows"]))
         else:
             report.counts[kind] = report.counts.get(kind, 0) + row["rows"]

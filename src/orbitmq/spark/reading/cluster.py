@@ -27,7 +27,7 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.range_pull import Pace
-from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.reading.retrying import RetryClock
 
 GROUP_TOPIC_MARK: Final = "%"
 """Stands in the names of retry and dead-letter topics, and in no other."""
@@ -47,12 +47,12 @@ def cluster_of(name_servers: tuple[str, ...], timeout_ms: int) -> Cluster:
 class Cluster:
     """Questions to the servers of one cluster, each waiting at most `timeout_ms` for an answer."""
 
-    def __init__(self, name_servers: Iterable[str], timeout_ms: int, clock: Waiting | None = None) -> None:
+    def __init__(self, name_servers: Iterable[str], timeout_ms: int, clock: RetryClock | None = None) -> None:
         self.paces: dict[MessageQueue, Pace] = {}
         """What pulls of a queue brought lately, for the next batch that this process reads of it."""
         self._choice = NameServerChoice(name_servers)
         self._timeout_ms = timeout_ms
-        self._clock = clock or Waiting()
+        self._clock = clock or RetryClock()
         self._lines: dict[str, list[WaveConnection]] = {}
         self._routes: dict[str, tuple[Route, int]] = {}
         self._topics: tuple[list[str], int] | None = None

@@ -41,7 +41,7 @@ from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent, Loss
 from orbitmq.spark.reading.plan import QueueRange
 from orbitmq.spark.reading.range_pull import Ask, RangePull
-from orbitmq.spark.reading.retrying import Retrying, Waiting
+from orbitmq.spark.reading.retrying import RetryClock, Retrying
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +74,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     fail_on_data_loss: bool
 
 
-class Segment(NamedTuple):
+class FetchedRecords(NamedTuple):
     """Records of one answer, in the line's buffer."""
 
     ask: Ask
@@ -114,7 +114,7 @@ Tell = Callable[[MessageQueue, int, str, bytes], None]
 
 
 def fetch_ranges(
-    fetch: Fetch, ranges: tuple[QueueRange, ...], clock: Waiting | None = None, tell: Tell | None = None
+    fetch: Fetch, ranges: tuple[QueueRange, ...], clock: RetryClock | None = None, tell: Tell | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The messages of all the ranges, one after the other. A batch holds rows of one queue, some MiB of them.
 
@@ -124,10 +124,10 @@ def fetch_ranges(
     for found in ranges:
         # the topic was there when the batch was planned: a name server that does not know it has just been started
         retrying = Retrying(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
-        yield from _RangeReader(fetch, found, cluster, retrying, tell).batches()
+        yield from _QueueRangeReader(fetch, found, cluster, retrying, tell).batches()
 
 
-class _RangeReader:
+class _QueueRangeReader:
     def __init__(
         self, fetch: Fetch, found: QueueRange, cluster: Cluster, retrying: Retrying, tell: Tell | None
     ) -> None:
@@ -207,9 +207,9 @@ class _RangeReader:
         except ConnectionLostError:
             return {}
 
-    def _collect(self, line: WaveConnection, pending: dict[int, Ask]) -> list[Segment]:
+    def _collect(self, line: WaveConnection, pending: dict[int, Ask]) -> list[FetchedRecords]:
         """All answers of a wave, in the order of the queue. `pending` is empty on return."""
-        segments: list[Segment] = []
+        segments: list[FetchedRecords] = []
         while pending:
             for answer in line.receive():
                 ask = pending.pop(answer.command.opaque, None)
@@ -222,7 +222,7 @@ class _RangeReader:
         return segments
 
     def _understand(
-        self, line: WaveConnection, ask: Ask, command: Command, at: int, end: int, segments: list[Segment]
+        self, line: WaveConnection, ask: Ask, command: Command, at: int, end: int, segments: list[FetchedRecords]
     ) -> Ask | None:
         """What is left to be asked for after this answer."""
         status = _PULL_CODES.get(command.code)
@@ -242,7 +242,7 @@ class _RangeReader:
                 raise ClientError(
                     f"the answer to a pull of {queue_name(self._queue)} at {ask.begin} leads back to {next_offset}"
                 )
-            segments.append(Segment(ask, at, end, next_offset))
+            segments.append(FetchedRecords(ask, at, end, next_offset))
             return self._pull.answered(ask, next_offset, end - at)
         if status is not PullStatus.OFFSET_ILLEGAL and ask.begin < next_offset <= present.high:
             if self._filter.accepts_all:
@@ -283,7 +283,7 @@ class _RangeReader:
 
     # --- decoding
 
-    def _decode(self, line: WaveConnection, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
+    def _decode(self, line: WaveConnection, segments: list[FetchedRecords]) -> Iterator[pa.RecordBatch]:
         import numpy as np
 
         from orbitmq.columns.records import examine, record_batches
@@ -331,7 +331,7 @@ class _RangeReader:
         content = bytes(line.buffer.data[position : position + min(max(size, RECORD_BYTES_MIN), QUARANTINED_BYTES_MAX)])
         self._tell(self._queue, self._offset_at(line, position), why, content)
 
-    def _starts(self, line: WaveConnection, segment: Segment) -> array[int]:
+    def _starts(self, line: WaveConnection, segment: FetchedRecords) -> array[int]:
         """Where the records of one answer begin that belong to its ask."""
         from orbitmq.columns.records import record_starts
 

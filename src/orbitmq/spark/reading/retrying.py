@@ -44,7 +44,7 @@ T = TypeVar("T")
 _CLOCK: Final = SystemClock()
 
 
-class Waiting:
+class RetryClock:
     """Monotonic time, and letting it pass; tests bring their own."""
 
     def now_ms(self) -> int:
@@ -66,8 +66,10 @@ def may_pass(error: OrbitError) -> bool:
 class Retrying:
     """One bad spell after the other. `limit_ms` bounds a single one; errors of the classes `also` may pass as well."""
 
-    def __init__(self, limit_ms: int, clock: Waiting | None = None, *, also: tuple[type[OrbitError], ...] = ()) -> None:
-        self._clock = clock or Waiting()
+    def __init__(
+        self, limit_ms: int, clock: RetryClock | None = None, *, also: tuple[type[OrbitError], ...] = ()
+    ) -> None:
+        self._clock = clock or RetryClock()
         self._also = also
         self._limit_ms = limit_ms
         self._since_ms: int | None = None

@@ -32,7 +32,7 @@ from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges, loss_text, report
 from orbitmq.spark.reading.offsets import Json, Loss, Offsets, advance, check_topics, from_json, losses, to_json
 from orbitmq.spark.reading.plan import partitions, ranges
-from orbitmq.spark.reading.retrying import Retrying, Waiting
+from orbitmq.spark.reading.retrying import RetryClock, Retrying
 from orbitmq.spark.reading.starting import Extents, check_queues, extents_of, known, resolve, topics_of
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ _FIRST_LOOK_MS = 20
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, fetch: Fetch, clock: Waiting | None = None) -> None:
+    def __init__(self, options: ReadOptions, fetch: Fetch, clock: RetryClock | None = None) -> None:
         self.options = options
         self.fetch = fetch
-        self._clock = clock or Waiting()
+        self._clock = clock or RetryClock()
         self._initial: Offsets | None = None
         self._ceiling: Extents | None = None
         self._newest: tuple[Extents, int] | None = None

@@ -43,7 +43,7 @@ _HEX_UPPER: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(25
 _MS_US: Final = 1_000
 
 
-class Rows(NamedTuple):
+class CheckedRows(NamedTuple):
     """Checked rows of one Arrow batch, all of one length. Columns without nulls, except `topics`, which is None for one topic.
 
     queues: -1 where the row names none. brokers: names, with nulls, or None; a row with one has a queue. ordering: sharding keys,
@@ -92,7 +92,7 @@ class RowReader:
     def body_place(self) -> int:
         return self._places["body"]
 
-    def read(self, batch: pa.RecordBatch, first: int) -> Rows:
+    def read(self, batch: pa.RecordBatch, first: int) -> CheckedRows:
         """The rows, of which the first is number `first` of the task. `MessageIllegalError` names the first bad one."""
         bodies = self._bodies(self._column(batch, "body"), first)
         count = len(bodies)
@@ -126,7 +126,7 @@ class RowReader:
             numbers = row_hashes(columns)
         else:
             numbers = np.zeros(count, np.uint64)
-        return Rows(
+        return CheckedRows(
             first,
             bodies,
             topics,
@@ -309,7 +309,7 @@ class RowReader:
             raise MessageIllegalError(f"row {first + row} of {self._place} {words}", remedy=remedy)
 
 
-class Identity(NamedTuple):
+class ScopeIdentity(NamedTuple):
     """What all messages of one scope have in common. Without a `scope` repeats are not recognised."""
 
     scope: str | None = None
@@ -317,7 +317,7 @@ class Identity(NamedTuple):
     part: int = 0
 
 
-def members(rows: Rows, identity: Identity, counts: Ints, unique: tuple[str, int], place: str) -> pa.Array:
+def members(rows: CheckedRows, identity: ScopeIdentity, counts: Ints, unique: tuple[str, int], place: str) -> pa.Array:
     """The encoded members of a batch, one for each row.
 
     counts: equal rows before each. unique: `UniqueIds.several`.

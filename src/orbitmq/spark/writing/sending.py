@@ -77,7 +77,7 @@ class Frame(NamedTuple):
     is_ordered: bool = False
 
 
-class Known(NamedTuple):
+class WritableTopic(NamedTuple):
     """What the brokers of a topic say. queue_counts: writable queues by broker. scopes: None when one of them knows no idempotent
     sends."""
 
@@ -85,10 +85,10 @@ class Known(NamedTuple):
     scopes: list[ScopeView] | None
 
 
-class Sink(Protocol):
-    """The part of `Cluster` and `Sending` that a task uses; tests may bring their own."""
+class RowSink(Protocol):
+    """The part of `WriterClient` and `TaskSending` that a task uses; tests may bring their own."""
 
-    def known(self, topic: str, prefix: str) -> Known: ...
+    def known(self, topic: str, prefix: str) -> WritableTopic: ...
 
     def send(self, frames: Sequence[Frame]) -> None: ...
 
@@ -113,7 +113,7 @@ def _may_pass(error: ClientError) -> bool:
     return may_help_elsewhere(error)
 
 
-class Cluster:
+class WriterClient:
     """A client and the thread it lives on."""
 
     def __init__(self, name_servers: tuple[str, ...]) -> None:
@@ -129,27 +129,27 @@ class Cluster:
         """What `work` returns, done with the client and on its thread."""
         return self._thread.run(work(self._client))
 
-    def sending(self, options: WriteOptions, place: str, *, may_be_over: bool) -> Sending:
-        return Sending(self._thread, self._client, options, place, may_be_over=may_be_over)
+    def sending(self, options: WriteOptions, place: str, *, may_be_over: bool) -> TaskSending:
+        return TaskSending(self._thread, self._client, options, place, may_be_over=may_be_over)
 
     def close(self) -> None:
         self._thread.close(self._client.close())
 
 
-_clusters: dict[tuple[int, tuple[str, ...]], Cluster] = {}
+_clusters: dict[tuple[int, tuple[str, ...]], WriterClient] = {}
 
 
-def cluster(name_servers: tuple[str, ...]) -> Cluster:
+def cluster(name_servers: tuple[str, ...]) -> WriterClient:
     """The process's connection to a cluster; made at the first call. A forked child makes its own."""
     key = os.getpid(), name_servers
     found = _clusters.get(key)
     if found is None:
-        found = _clusters[key] = Cluster(name_servers)
+        found = _clusters[key] = WriterClient(name_servers)
     return found
 
 
-class Sending:
-    """The requests of one task. Made by `Cluster.sending`; blocking calls from one thread."""
+class TaskSending:
+    """The requests of one task. Made by `WriterClient.sending`; blocking calls from one thread."""
 
     def __init__(
         self, thread: LoopThread, client: Client, options: WriteOptions, place: str, *, may_be_over: bool
@@ -174,7 +174,7 @@ class Sending:
 
     # --- for the task -----------------------------------------------------------------------------------------------
 
-    def known(self, topic: str, prefix: str) -> Known:
+    def known(self, topic: str, prefix: str) -> WritableTopic:
         """Brokers and queues of a topic, and what they remember of scopes that begin so; an empty prefix is not asked for."""
         return self._thread.run(self._patiently(topic, lambda: self._known(topic, prefix)))
 
@@ -268,14 +268,14 @@ class Sending:
         has_ended = any(task.done() for task in self._tasks)
         await self._wait(self._bytes, len(self._tasks) - has_ended)
 
-    async def _known(self, topic: str, prefix: str) -> Known:
+    async def _known(self, topic: str, prefix: str) -> WritableTopic:
         client = self._client
         route = await client.routes.refresh(topic) or await client.routes.for_sending(topic, TOPIC_QUEUES)
         if not route.publish_queues:
             route = await client.routes.for_sending(topic, TOPIC_QUEUES)  # says why
         counts = Counter(queue.broker_name for queue in route.publish_queues)
         if not prefix:
-            return Known(dict(counts), [])
+            return WritableTopic(dict(counts), [])
         found: list[ScopeView] = []
         for broker in sorted(counts):
             address = self._address(topic, broker)
@@ -287,11 +287,11 @@ class Sending:
                 timeout_ms=self._options.send_timeout_ms,
             )
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return Known(dict(counts), None)
+                return WritableTopic(dict(counts), None)
             if answer.code != ResponseCode.SUCCESS:
                 raise remote_error(answer.code, answer.remark, address, f"asking for scopes that begin with {prefix!r}")
             found += ScopeList.decode(answer.body).scopes
-        return Known(dict(counts), found)
+        return WritableTopic(dict(counts), found)
 
     async def _end_epoch(self, topic: str, broker: str, end: FinishEpoch) -> None:
         await self._client.network.request(

@@ -26,11 +26,11 @@ from orbitmq.protocol.compression import compress
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.remoting.once_bodies import FinishEpoch
 from orbitmq.protocol.sysflag import with_compression
-from orbitmq.spark.writing.encoding import Identity, Ints, RowReader, Rows, members
+from orbitmq.spark.writing.encoding import CheckedRows, Ints, RowReader, ScopeIdentity, members
 from orbitmq.spark.writing.equal_rows import EqualRows
 from orbitmq.spark.writing.row_hashes import Words
 from orbitmq.spark.writing.scopes import BrokerSet, Writer, begun, brokers_of, queue_places, share_of
-from orbitmq.spark.writing.sending import Frame, Sink
+from orbitmq.spark.writing.sending import Frame, RowSink
 from orbitmq.spark.writing_options import WriteOptions
 
 log = logging.getLogger("orbitmq.spark")
@@ -44,21 +44,21 @@ UniqueIds = Callable[[int], tuple[str, int]]
 """`UniqueIds.several`."""
 
 
-class Mark(NamedTuple):
+class RowMark(NamedTuple):
     """What a task sent to one broker in one scope, whatever the order: count and sum of the rows' numbers."""
 
     rows: int
     total: int
 
-    def plus(self, other: Mark) -> Mark:
-        return Mark(self.rows + other.rows, (self.total + other.total) & MARK_MASK)
+    def plus(self, other: RowMark) -> RowMark:
+        return RowMark(self.rows + other.rows, (self.total + other.total) & MARK_MASK)
 
     @property
     def number(self) -> int:
         return (self.total * 0x9E3779B97F4A7C15 + self.rows) & MARK_MASK
 
 
-Marks = dict[tuple[str, str, str], Mark]
+Marks = dict[tuple[str, str, str], RowMark]
 """By topic, scope and broker."""
 
 
@@ -76,7 +76,7 @@ class Destination(NamedTuple):
 
 
 class TaskWriter:
-    """Writes the rows of one task. Plain Python around the `Sink`, so that tests drive it without Spark."""
+    """Writes the rows of one task. Plain Python around the `RowSink`, so that tests drive it without Spark."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TaskWriter:
         places: dict[str, int],
         writer: Writer | None,
         part: int,
-        sink: Sink,
+        sink: RowSink,
         unique_ids: UniqueIds,
     ) -> None:
         """writer: None without dedup. part: the number of the partition."""
@@ -113,7 +113,7 @@ class TaskWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> tuple[int, Marks]:
         """Send all rows and wait for every answer. How many there were, and the marks of what was sent under a scope."""
         for batch in batches:
-            checked: list[Rows] = []
+            checked: list[CheckedRows] = []
             for piece in _pieces_of(batch, self._reader.body_place):
                 checked.append(self._reader.read(piece, self._row_count))
                 self._row_count += piece.num_rows
@@ -127,7 +127,7 @@ class TaskWriter:
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def _write_rows(self, rows: Rows) -> None:
+    def _write_rows(self, rows: CheckedRows) -> None:
         counts = self._counts(rows)
         if rows.topics is None:
             assert self._options.topic is not None
@@ -139,7 +139,7 @@ class TaskWriter:
             chosen = np.flatnonzero(codes == code)
             self._write_topic(topic, _taken(rows, chosen), counts[chosen])
 
-    def _counts(self, rows: Rows) -> Ints:
+    def _counts(self, rows: CheckedRows) -> Ints:
         """How many equal rows came before each. Two rows with one row key are a mistake: `MessageIllegalError`."""
         if self._writer is None:
             return np.zeros(len(rows.bodies), np.int64)
@@ -158,14 +158,14 @@ class TaskWriter:
             )
         return counts
 
-    def _write_topic(self, topic: str, rows: Rows, counts: Ints) -> None:
+    def _write_topic(self, topic: str, rows: CheckedRows, counts: Ints) -> None:
         destination = self._destination(topic)
         rows, packed = self._compressed(rows)
         writer = self._writer
         identity = (
-            Identity()
+            ScopeIdentity()
             if writer is None or destination.scope is None
-            else Identity(destination.scope, writer.epoch, self._part)
+            else ScopeIdentity(destination.scope, writer.epoch, self._part)
         )
         items = members(rows, identity, counts, self._unique_ids(len(rows.bodies)), self._place)
         brokers, queues = self._places(topic, rows, destination)
@@ -179,7 +179,7 @@ class TaskWriter:
         columns = [column for column in (brokers, queues, packed, single, ordered) if isinstance(column, np.ndarray)]
         for chosen in _groups(columns, len(items)):
             row = 0 if chosen is None else int(chosen[0])
-            group = Group(
+            group = RoutedRows(
                 items if chosen is None else items.take(pa.array(chosen)),
                 chosen,
                 destination.brokers.names[int(brokers[row]) if isinstance(brokers, np.ndarray) else brokers],
@@ -192,7 +192,7 @@ class TaskWriter:
             self._send(topic, rows, destination, group)
 
     def _places(
-        self, topic: str, rows: Rows, destination: Destination
+        self, topic: str, rows: CheckedRows, destination: Destination
     ) -> tuple[np.ndarray[Any, Any] | int, np.ndarray[Any, Any] | None]:
         """The broker of each row, as a place in the set, or the one of all; and the queue, -1 for any."""
         brokers = destination.brokers
@@ -232,7 +232,7 @@ class TaskWriter:
         return chosen, queues
 
     def _named_brokers(
-        self, topic: str, rows: Rows, brokers: BrokerSet, otherwise: np.ndarray[Any, Any] | int
+        self, topic: str, rows: CheckedRows, brokers: BrokerSet, otherwise: np.ndarray[Any, Any] | int
     ) -> np.ndarray[Any, Any]:
         assert rows.brokers is not None
         encoded = rows.brokers.dictionary_encode()
@@ -269,7 +269,7 @@ class TaskWriter:
         brokers = earlier or brokers_of(known.queue_counts, writer.epoch)
         return Destination(brokers, writer.scope(topic, brokers), known.scopes is not None)
 
-    def _compressed(self, rows: Rows) -> tuple[Rows, np.ndarray[Any, Any] | None]:
+    def _compressed(self, rows: CheckedRows) -> tuple[CheckedRows, np.ndarray[Any, Any] | None]:
         """Rows with compressed bodies where that makes them smaller, and which these are."""
         if self._options.compression == "none":
             return rows, None
@@ -287,7 +287,7 @@ class TaskWriter:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _send(self, topic: str, rows: Rows, destination: Destination, group: Group) -> None:
+    def _send(self, topic: str, rows: CheckedRows, destination: Destination, group: RoutedRows) -> None:
         timed = rows.timed is not None and bool(
             (rows.timed if group.chosen is None else rows.timed[group.chosen]).any()
         )
@@ -307,7 +307,7 @@ class TaskWriter:
             frames.append(frame)
         self._sink.send(frames)
 
-    def _queue(self, topic: str, brokers: BrokerSet, group: Group) -> int:
+    def _queue(self, topic: str, brokers: BrokerSet, group: RoutedRows) -> int:
         if group.queue >= 0:
             return group.queue
         place = topic, group.place
@@ -323,12 +323,12 @@ class TaskWriter:
         for place, name in enumerate(brokers.names):
             mine = numbers[places == place] if isinstance(places, np.ndarray) else numbers if places == place else None
             if mine is not None and len(mine):
-                mark = Mark(len(mine), int(mine.sum(dtype=np.uint64)) & MARK_MASK)
+                mark = RowMark(len(mine), int(mine.sum(dtype=np.uint64)) & MARK_MASK)
                 key = topic, scope, name
-                self._marks[key] = mark.plus(self._marks.get(key, Mark(0, 0)))
+                self._marks[key] = mark.plus(self._marks.get(key, RowMark(0, 0)))
 
 
-class Group(NamedTuple):
+class RoutedRows(NamedTuple):
     """Rows with one destination. chosen: their places, None for all. queue: -1 for any."""
 
     items: pa.Array
@@ -341,7 +341,7 @@ class Group(NamedTuple):
     ordered: bool
 
 
-def end_epochs(sink: Sink, writer: Writer, marks: Marks, over: frozenset[tuple[str, str]]) -> None:
+def end_epochs(sink: RowSink, writer: Writer, marks: Marks, over: frozenset[tuple[str, str]]) -> None:
     """Tell the brokers that everything was sent. `StaleEpochError` when an earlier attempt had other rows."""
     for (topic, scope, broker), mark in marks.items():
         end = FinishEpoch(scope=scope, epoch=writer.epoch, mark=mark.number, brief=writer.brief)
@@ -372,7 +372,7 @@ def at_least_once(topic: str) -> None:
         )
 
 
-def _single(rows: Rows, ours: bool) -> np.ndarray[Any, Any] | None:
+def _single(rows: CheckedRows, ours: bool) -> np.ndarray[Any, Any] | None:
     """Rows that no batch takes: those with a delay level, and at other brokers than ours those with a time."""
     single = rows.leveled
     if rows.timed is not None and not ours:
@@ -396,7 +396,7 @@ def _groups(columns: Sequence[np.ndarray[Any, Any]], count: int) -> Iterator[np.
     yield from np.split(order, bounds)
 
 
-def _taken(rows: Rows, chosen: np.ndarray[Any, Any]) -> Rows:
+def _taken(rows: CheckedRows, chosen: np.ndarray[Any, Any]) -> CheckedRows:
     """Some of the rows; `first` stays, so places in errors are those of the topic's rows."""
     places = pa.array(chosen)
 
@@ -407,7 +407,7 @@ def _taken(rows: Rows, chosen: np.ndarray[Any, Any]) -> Rows:
             return column[chosen] if len(column) > 1 or len(rows.bodies) == 1 else column
         return column.take(places)
 
-    return Rows(rows.first, *(pick(column) for column in rows[1:]))
+    return CheckedRows(rows.first, *(pick(column) for column in rows[1:]))
 
 
 def _cut(items: pa.Array, limit_bytes: int, limit_count: int) -> Iterator[tuple[int, int, memoryview]]:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.reading.retrying import RetryClock
 from orbitmq.spark.writing.scopes import Writer, batch_scope
 from orbitmq.spark.writing.sending import cluster
-from orbitmq.spark.writing.task_writer import Mark, Marks, TaskWriter, end_epochs
+from orbitmq.spark.writing.task_writer import Marks, RowMark, TaskWriter, end_epochs
 from orbitmq.spark.writing_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def run_task(
     ends = writer is not None and writer.ends
     sending = client.sending(options, f"partition {part}", may_be_over=ends)
     if options.task_rows_per_second is not None:
-        batches = paced(batches, options.task_rows_per_second, Waiting())
+        batches = paced(batches, options.task_rows_per_second, RetryClock())
     with closing(sending):
         return TaskWriter(options, places, writer, part, sending, client.unique_ids).write(batches)
 
 
-def paced(batches: Iterable[pa.RecordBatch], rows_per_second: float, clock: Waiting) -> Iterator[pa.RecordBatch]:
+def paced(batches: Iterable[pa.RecordBatch], rows_per_second: float, clock: RetryClock) -> Iterator[pa.RecordBatch]:
     """The same rows in pieces of at most a tenth of a second, each followed by the time it stands for.
 
     So the last row is followed by a pause as well, and tasks one after the other keep the rate together. A task that was slow does not
@@ -66,7 +66,7 @@ def end_job(options: WriteOptions, writer: Writer, sent: Sequence[Sent]) -> None
     for message in sent:
         for (topic, scope, broker), mark in message.marks.items():
             key = topic, scope if options.row_key is not None else batch_scope(scope), broker
-            marks[key] = marks.get(key, Mark(0, 0)).plus(mark)
+            marks[key] = marks.get(key, RowMark(0, 0)).plus(mark)
     if not marks:
         return
     sending = cluster(options.name_servers).sending(options, "the job", may_be_over=True)

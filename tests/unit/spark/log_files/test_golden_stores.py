@@ -11,14 +11,14 @@ from orbitmq.protocol.names import is_system_topic
 from orbitmq.spark.log_files.directory import look_at
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules, range_batches
-from orbitmq.spark.log_files.selection import Selection
+from orbitmq.spark.log_files.selection import RecordSelection
 from orbitmq.store.dump import dump_records
 from orbitmq.store.files import OsFiles
 
 Unpack = Callable[[str], Any]
 
 
-def rows(root: Any, selection: Selection, partition_bytes: int) -> list[dict[str, Any]]:
+def rows(root: Any, selection: RecordSelection, partition_bytes: int) -> list[dict[str, Any]]:
     rules = RowRules(
         place=str(root),
         names=tuple(column_names(PropertiesAs.MAP)),
@@ -45,7 +45,7 @@ def test_every_record_of_a_store(shared_store: Unpack, store_name: str) -> None:
     wanted = plain(root)
     assert len(wanted) == expected["commitLog"]["records"]
     for partition_bytes in (30_000, 1 << 30):
-        found = rows(root, Selection(include_internal=True), partition_bytes)
+        found = rows(root, RecordSelection(include_internal=True), partition_bytes)
         for have, want in zip(found, wanted, strict=True):
             for name in ("topic", "queueId", "queueOffset", "sysFlag", "flag", "reconsumeTimes", "body", "bornHost"):
                 assert have[name] == want[name], name
@@ -62,5 +62,5 @@ def test_every_record_of_a_store(shared_store: Unpack, store_name: str) -> None:
 
 def test_what_is_the_brokers_own_is_left_out(shared_store: Unpack, store_name: str) -> None:
     root, _ = shared_store(store_name)
-    found = [row["commitLogOffset"] for row in rows(root, Selection(), 50_000)]
+    found = [row["commitLogOffset"] for row in rows(root, RecordSelection(), 50_000)]
     assert found == [item["physicalOffset"] for item in plain(root) if not is_system_topic(item["topic"])]

@@ -18,7 +18,7 @@ from orbitmq.spark.log_files import chain, reading
 from orbitmq.spark.log_files.directory import look_at
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules, range_batches
-from orbitmq.spark.log_files.selection import Selection
+from orbitmq.spark.log_files.selection import RecordSelection
 
 from .little_log import LittleLog
 
@@ -30,7 +30,7 @@ def rules(root: Path, quarantine: Path | None = None, **changes: Any) -> RowRule
         "place": str(root),
         "names": NAMES,
         "properties": PropertiesAs.MAP,
-        "selection": Selection(),
+        "selection": RecordSelection(),
         "broker_name": None,
         "verify_checksums": True,
         "quarantine_path": None if quarantine is None else str(quarantine),
@@ -271,7 +271,7 @@ def test_without_the_proof_a_forged_record_and_lost_damage_go_unseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the proof of beginnings is for: the tests above would notice that it is gone."""
-    monkeypatch.setattr(reading._RangeReader, "_prove", lambda *_: None)
+    monkeypatch.setattr(reading._LogRangeReader, "_prove", lambda *_: None)
     forged = filled(tmp_path / "forged", 10)
     begin = forged.end + 88 + 400
     forged.add(b"x" * 400 + forged.record_at(begin) + b"x" * 400)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.spark.log_files.selection import Selection
+from orbitmq.spark.log_files.selection import RecordSelection
 
 from .little_log import LittleLog
 from .test_reading import rows
@@ -27,31 +27,31 @@ def root(tmp_path: Path) -> Path:
     return log.write()
 
 
-def chosen(root: Path, selection: Selection) -> list[tuple[str, int]]:
+def chosen(root: Path, selection: RecordSelection) -> list[tuple[str, int]]:
     found = rows(root, selection=selection, names=("topic", "sysFlag"))
     return [(row["topic"], row["sysFlag"]) for row in found]
 
 
 def test_messages_only(root: Path) -> None:
-    assert chosen(root, Selection()) == [("a", 0), ("b", 0), ("%RETRY%g", 0), ("a", 8)]
+    assert chosen(root, RecordSelection()) == [("a", 0), ("b", 0), ("%RETRY%g", 0), ("a", 8)]
 
 
 def test_everything(root: Path) -> None:
-    assert len(chosen(root, Selection(include_internal=True))) == 10
+    assert len(chosen(root, RecordSelection(include_internal=True))) == 10
 
 
 def test_by_name_also_what_is_the_brokers_own(root: Path) -> None:
     names = frozenset({"b", "rmq_sys_wheel_timer", HALF})
-    assert chosen(root, Selection(topics=names)) == [("b", 0), ("rmq_sys_wheel_timer", 0), (HALF, 4)]
-    assert chosen(root, Selection(topics=frozenset({"nobody"}))) == []
+    assert chosen(root, RecordSelection(topics=names)) == [("b", 0), ("rmq_sys_wheel_timer", 0), (HALF, 4)]
+    assert chosen(root, RecordSelection(topics=frozenset({"nobody"}))) == []
 
 
 def test_by_pattern_of_the_whole_name(root: Path) -> None:
-    assert chosen(root, Selection(pattern="[ab]")) == [("a", 0), ("b", 0), ("a", 8)]
-    assert chosen(root, Selection(pattern=".*_.*")) == []
-    assert len(chosen(root, Selection(pattern="[ab].*|.*TOPIC.*", include_internal=True))) == 7
+    assert chosen(root, RecordSelection(pattern="[ab]")) == [("a", 0), ("b", 0), ("a", 8)]
+    assert chosen(root, RecordSelection(pattern=".*_.*")) == []
+    assert len(chosen(root, RecordSelection(pattern="[ab].*|.*TOPIC.*", include_internal=True))) == 7
 
 
 def test_by_the_time_they_were_stored(root: Path) -> None:
-    assert chosen(root, Selection(starting_ms=1001, ending_ms=1004)) == [("b", 0)]
-    assert chosen(root, Selection(starting_ms=2000)) == [("a", 8)]
+    assert chosen(root, RecordSelection(starting_ms=1001, ending_ms=1004)) == [("b", 0)]
+    assert chosen(root, RecordSelection(starting_ms=2000)) == [("a", 8)]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
 from orbitmq.errors import ConfigurationError, StoreError
-from orbitmq.spark.pipelines.replaying.folder import Done, ReplayFolder
+from orbitmq.spark.pipelines.replaying.folder import ReplayDone, ReplayFolder
 from orbitmq.spark.pipelines.replaying.plan import ReplayPlan, Stretch
 
 PLAN = ReplayPlan(
@@ -22,12 +22,12 @@ PLAN = ReplayPlan(
 def test_what_was_kept_comes_back(tmp_path: Path, form: str) -> None:
     place = form.format(tmp_path / "deep" / "er")
     folder = ReplayFolder(place)
-    assert (folder.plan(), folder.done()) == (None, Done())
+    assert (folder.plan(), folder.done()) == (None, ReplayDone())
     folder.begin(PLAN)
     for slices in (1, 2):
-        folder.keep(Done(slices=slices, rows_read=8, rows_written=7))
+        folder.keep(ReplayDone(slices=slices, rows_read=8, rows_written=7))
     again = ReplayFolder(place)
-    assert (again.plan(), again.done()) == (PLAN, Done(slices=2, rows_read=8, rows_written=7))
+    assert (again.plan(), again.done()) == (PLAN, ReplayDone(slices=2, rows_read=8, rows_written=7))
     assert sorted(path.name for path in (tmp_path / "deep" / "er").iterdir()) == ["done.json", "plan.json"]
 
 
@@ -52,12 +52,12 @@ def test_what_was_kept_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("orbitmq.spark.pipelines.durable.sync", lambda place: synced.append(place.path))
     folder = ReplayFolder(str(tmp_path / "replay"))
     folder.begin(PLAN)
-    folder.keep(Done(slices=1))
+    folder.keep(ReplayDone(slices=1))
     assert [Path(path).name for path in synced] == [".plan.json.new", "replay", ".done.json.new", "replay"]
 
 
 def test_accounts_are_added_up() -> None:
-    one = Done(slices=3, rows_read=10, rows_written=7, rows_quarantined=1)
-    assert one.plus(Done(slices=1, rows_read=5, rows_written=2, rows_quarantined=3)) == Done(
+    one = ReplayDone(slices=3, rows_read=10, rows_written=7, rows_quarantined=1)
+    assert one.plus(ReplayDone(slices=1, rows_read=5, rows_written=2, rows_quarantined=3)) == ReplayDone(
         slices=4, rows_read=15, rows_written=9, rows_quarantined=4
     )

@@ -18,7 +18,7 @@ from orbitmq.cli.shared_options import cluster_options, output_options
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.run import Summary
-from orbitmq.spark.pipelines.settings import Kind, Setting, from_texts, from_values, pipeline, settings_of
+from orbitmq.spark.pipelines.settings import Setting, TimeKind, from_texts, from_values, pipeline, settings_of
 
 NOW = 1_700_000_000_000
 
@@ -32,9 +32,9 @@ class Colour(StrEnum):
 class PaintSettings:
     to: Annotated[str, Setting("Where.")]
     topic: Annotated[Sequence[str], Setting("Which.")] = ()
-    since_ms: Annotated[int | None, Setting("Since when.", kind=Kind.INSTANT)] = None
-    until_ms: Annotated[int | None, Setting("Until when.", kind=Kind.DUE)] = None
-    every_ms: Annotated[int, Setting("How often.", kind=Kind.SPAN)] = 60_000
+    since_ms: Annotated[int | None, Setting("Since when.", kind=TimeKind.INSTANT)] = None
+    until_ms: Annotated[int | None, Setting("Until when.", kind=TimeKind.DUE)] = None
+    every_ms: Annotated[int, Setting("How often.", kind=TimeKind.SPAN)] = 60_000
     rate: Annotated[float | None, Setting("How fast.", minimum=0.5)] = None
     count: Annotated[int, Setting("How many.", minimum=1, maximum=10)] = 1
     colour: Annotated[Colour, Setting("Of what colour.")] = Colour.RED

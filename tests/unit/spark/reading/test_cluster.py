@@ -11,13 +11,13 @@ from orbitmq.client import MessageQueue
 from orbitmq.errors import ConnectionLostError, RouteNotFoundError
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
 from orbitmq.spark.reading.offsets import Extent
-from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.reading.retrying import RetryClock
 from orbitmq.testing import SyncEmbeddedBroker
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
 
-class Shown(Waiting):
+class Shown(RetryClock):
     at_ms = 0
 
     def now_ms(self) -> int:

@@ -12,12 +12,12 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.spark.reading.fetching import Fetch, fetch_ranges
 from orbitmq.spark.reading.plan import QueueRange
-from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.reading.retrying import RetryClock
 
 from .scripted_broker import QUEUE, ScriptedBroker, record
 
 
-class Passing(Waiting):
+class Passing(RetryClock):
     """Time that only waiting moves."""
 
     def __init__(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, RemoteError
-from orbitmq.spark.reading.retrying import Retrying, Waiting
+from orbitmq.spark.reading.retrying import RetryClock, Retrying
 
 
-class Shown(Waiting):
+class Shown(RetryClock):
     """Time that only sleeping moves."""
 
     def __init__(self) -> None:

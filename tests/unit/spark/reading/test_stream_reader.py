@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from orbitmq.client import MessageQueue
 from orbitmq.errors import ClientError, ConfigurationError, DataLostError
-from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.reading.retrying import RetryClock
 from orbitmq.spark.reading.stream_reader import StreamReader
 from orbitmq.sync import Client
 from orbitmq.testing import SyncEmbeddedBroker
@@ -40,7 +40,7 @@ def send(mq: Client, queue_id: int, *bodies: bytes) -> None:
         mq.send("orders", body, queue=QUEUES[queue_id])
 
 
-class Shown(Waiting):
+class Shown(RetryClock):
     """Time that the test moves; waiting takes none of anybody's."""
 
     at_ms = 0

@@ -16,7 +16,7 @@ from orbitmq.protocol.properties import decode_properties  # noqa: E402
 from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeView  # noqa: E402
 from orbitmq.spark.writing.row_columns import row_columns  # noqa: E402
 from orbitmq.spark.writing.scopes import Writer  # noqa: E402
-from orbitmq.spark.writing.sending import Cluster, Frame, Known  # noqa: E402
+from orbitmq.spark.writing.sending import Frame, WritableTopic, WriterClient  # noqa: E402
 from orbitmq.spark.writing.task_writer import Marks, TaskWriter  # noqa: E402
 from orbitmq.spark.writing_options import WriteOptions, write_options  # noqa: E402
 from orbitmq.testing.blocking import SyncEmbeddedBroker  # noqa: E402
@@ -55,9 +55,9 @@ class NotingSink:
         self.ends: list[tuple[str, str, FinishEpoch]] = []
         self.asked: list[str] = []
 
-    def known(self, topic: str, prefix: str) -> Known:
+    def known(self, topic: str, prefix: str) -> WritableTopic:
         self.asked.append(prefix)
-        return Known(self.queue_counts, self.scopes)
+        return WritableTopic(self.queue_counts, self.scopes)
 
     def send(self, frames: Sequence[Frame]) -> None:
         self.frames += frames
@@ -103,7 +103,7 @@ class Rig:
         self.broker = broker
         self.topic = topic
         self.options = options_of(broker.address, topic, retryTimeoutMs=5_000, sendTimeoutMs=2_000)
-        self.cluster = Cluster((broker.address,))
+        self.cluster = WriterClient((broker.address,))
 
     def write(self, *batches: Any, writer: Writer | None, part: int = 0, **options: object) -> tuple[int, Marks]:
         """One attempt of a task."""

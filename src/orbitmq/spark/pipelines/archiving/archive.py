@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.pipelines.archiving.directory import ArchiveDirectory
     from orbitmq.spark.pipelines.archiving.landing import FileForm
-    from orbitmq.spark.pipelines.archiving.plan import ArchiveSource, Piece
-    from orbitmq.spark.pipelines.archiving.tasks import Done
+    from orbitmq.spark.pipelines.archiving.plan import ArchiveSource, TaskPiece
+    from orbitmq.spark.pipelines.archiving.tasks import TaskDone
     from orbitmq.spark.reading.offsets import Offsets
 
 _CLOCK: Final = SystemClock()
@@ -79,7 +79,7 @@ class _Counts:
         self.rows = self.quarantined = self.missing = 0
         self.files = self.size_bytes = self.batches = 0
 
-    def add(self, done: Iterable[Done]) -> None:
+    def add(self, done: Iterable[TaskDone]) -> None:
         self.batches += 1
         for one in done:
             self.rows += one.rows
@@ -148,17 +148,19 @@ class _Archiving:
                 self._commit(pieces, self._do(pieces), plan.since, stage)
                 self.left -= len(pieces)
 
-    def _do(self, pieces: Sequence[Piece]) -> list[Done]:
-        from orbitmq.spark.pipelines.archiving.tasks import RESULT, ArchiveTasks, Done
+    def _do(self, pieces: Sequence[TaskPiece]) -> list[TaskDone]:
+        from orbitmq.spark.pipelines.archiving.tasks import RESULT, ArchiveTasks, TaskDone
         from orbitmq.spark.pipelines.failed_jobs import job_errors
 
         tasks = ArchiveTasks(self._to, self._directory.staged, self._form, tuple(piece.work for piece in pieces))
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
         with job_errors(f"a batch of the archive {self._to}"):
             rows = numbers.mapInArrow(tasks, f"{RESULT} string").collect()
-        return [msgspec.json.decode(row[RESULT], type=Done) for row in rows]
+        return [msgspec.json.decode(row[RESULT], type=TaskDone) for row in rows]
 
-    def _commit(self, pieces: Sequence[Piece], done: Sequence[Done], since: Mapping[str, int], stage: Stage) -> None:
+    def _commit(
+        self, pieces: Sequence[TaskPiece], done: Sequence[TaskDone], since: Mapping[str, int], stage: Stage
+    ) -> None:
         queues: Offsets = {}
         positions: dict[str, int] = {}
         for piece in pieces:

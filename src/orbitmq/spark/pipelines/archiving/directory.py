@@ -27,8 +27,16 @@ from typing import Final
 import pyarrow.fs as fs
 
 from orbitmq.errors import StoreDamagedError, StoreError, StoreLockedError
-from orbitmq.spark.log_files.places import Place, place_at
-from orbitmq.spark.pipelines.archiving.state import EMPTY, ArchiveState, Landed, Source, check_same, decode, encode
+from orbitmq.spark.log_files.places import FilePlace, place_at
+from orbitmq.spark.pipelines.archiving.state import (
+    EMPTY,
+    ArchiveState,
+    LandedFile,
+    SourceKind,
+    check_same,
+    decode,
+    encode,
+)
 from orbitmq.spark.pipelines.durable import (
     is_local,
     make_directory,
@@ -50,7 +58,7 @@ LOCK: Final = f"{OWN}/lock"
 class ArchiveDirectory:
     """An archive that this run owns. Made by `opened`."""
 
-    def __init__(self, place: Place, state: ArchiveState) -> None:
+    def __init__(self, place: FilePlace, state: ArchiveState) -> None:
         self._place = place
         self.state = state
 
@@ -61,7 +69,7 @@ class ArchiveDirectory:
 
     def commit(
         self,
-        files: Sequence[Landed],
+        files: Sequence[LandedFile],
         queues: Offsets,
         positions: Mapping[str, int],
         since: Mapping[str, int] = EMPTY,
@@ -102,7 +110,7 @@ class ArchiveDirectory:
 
 
 @contextmanager
-def opened(text: str, source: Source, fixed: Mapping[str, str], *, owner: str) -> Iterator[ArchiveDirectory]:
+def opened(text: str, source: SourceKind, fixed: Mapping[str, str], *, owner: str) -> Iterator[ArchiveDirectory]:
     """The archive at a path or URL, made if there is none; what an earlier run committed is finished, what it did not is removed.
 
     Raises StoreLockedError while another run of this machine has it, ConfigurationError when it is of another kind.
@@ -124,7 +132,7 @@ def opened(text: str, source: Source, fixed: Mapping[str, str], *, owner: str) -
         _remove(place.under(directory.staged))  # no more: where nothing locks, another run may have begun
 
 
-def give_names(place: Place, files: Sequence[Landed]) -> list[Landed]:
+def give_names(place: FilePlace, files: Sequence[LandedFile]) -> list[LandedFile]:
     """The final names for the files of a batch that is committed; again is as good as once. Those that are lost: neither staged nor
     under their names are they as they were written."""
     directories, lost = set(), []
@@ -146,12 +154,12 @@ def give_names(place: Place, files: Sequence[Landed]) -> list[Landed]:
     return lost
 
 
-def _is_there(place: Place, file: Landed) -> bool:
+def _is_there(place: FilePlace, file: LandedFile) -> bool:
     """Whether the file, staged or under its name, lies there as it was written."""
     return place.size() == file.size_bytes
 
 
-def _taken_back(place: Place, state: ArchiveState, lost: Sequence[Landed]) -> ArchiveState:
+def _taken_back(place: FilePlace, state: ArchiveState, lost: Sequence[LandedFile]) -> ArchiveState:
     """The archive without its last batch, whose files go. An earlier version does not say where that began, and passed over
     files that somebody had merged: there the batch stays."""
     names = ", ".join(file.path for file in lost[:3]) + (f" and {len(lost) - 3} others" if lost[3:] else "")
@@ -167,20 +175,20 @@ def _taken_back(place: Place, state: ArchiveState, lost: Sequence[Landed]) -> Ar
     return state.without_last()
 
 
-def _stored(place: Place) -> ArchiveState | None:
+def _stored(place: FilePlace) -> ArchiveState | None:
     state = place.under(STATE)
     content = state.content()
     return None if content is None else decode(content, state.path)
 
 
-def _remove(directory: Place) -> None:
+def _remove(directory: FilePlace) -> None:
     if directory.kind() is fs.FileType.Directory:
         with write_failures(directory.path):
             directory.file_system.delete_dir(directory.path)
 
 
 @contextmanager
-def _locked(place: Place) -> Iterator[None]:
+def _locked(place: FilePlace) -> Iterator[None]:
     path = place.under(LOCK).path
     with write_failures(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orbitmq.limits.spark import ARCHIVE_BUFFERED_BYTES, ARCHIVE_OPEN_FILES_MAX, ARCHIVE_ROW_GROUP_BYTES
-from orbitmq.spark.log_files.places import Place
-from orbitmq.spark.pipelines.archiving.state import Landed
+from orbitmq.spark.log_files.places import FilePlace
+from orbitmq.spark.pipelines.archiving.state import LandedFile
 from orbitmq.spark.pipelines.durable import make_directory, sync, write_failures
 
 _DAY_US: Final = 86_400_000_000
@@ -37,7 +37,7 @@ class FileForm(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_file: int
 
 
-class Origin(msgspec.Struct, frozen=True, order=True):
+class FileOrigin(msgspec.Struct, frozen=True, order=True):
     """Rows of one topic, day and queue or log, whose file is `<prefix>-<first offset>.parquet`."""
 
     topic: str
@@ -51,32 +51,32 @@ class Origin(msgspec.Struct, frozen=True, order=True):
 class Landing:
     """Open files of one task. `add` any number of times, then `close`, which gives the files."""
 
-    def __init__(self, root: Place, staged: str, token: str, form: FileForm) -> None:
+    def __init__(self, root: FilePlace, staged: str, token: str, form: FileForm) -> None:
         """staged: below `root`; token: no other attempt has it."""
         self._root = root
         self._staged = staged
         self._token = token
         self._form = form
-        self._open: dict[Origin, _OpenFile] = {}
-        self._landed: list[Landed] = []
+        self._open: dict[FileOrigin, _OpenFile] = {}
+        self._landed: list[LandedFile] = []
         self._buffered_bytes = 0
         make_directory(root.under(staged))
 
     def add(self, topic: str, prefix: str, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> None:
         """Rows of one topic and origin, with the offsets that name their files; `storeTimestamp` is among the columns."""
         for day, part, places in _by_day(rows, offsets):
-            self._add(Origin(topic, day, prefix), part.select(list(self._form.columns)), places)
+            self._add(FileOrigin(topic, day, prefix), part.select(list(self._form.columns)), places)
         if self._buffered_bytes > ARCHIVE_BUFFERED_BYTES:
             fullest = max(self._open.values(), key=lambda file: file.buffered_bytes)
             self._buffered_bytes -= fullest.write_on()
 
-    def close(self) -> list[Landed]:
+    def close(self) -> list[LandedFile]:
         """Every file, in the order of their names."""
         for origin in list(self._open):
             self._finish(origin)
         return sorted(self._landed, key=lambda file: file.path)
 
-    def _add(self, origin: Origin, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> None:
+    def _add(self, origin: FileOrigin, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> None:
         at = 0
         while at < rows.num_rows:
             file = self._open.get(origin)
@@ -90,14 +90,14 @@ class Landing:
             elif file.buffered_bytes >= ARCHIVE_ROW_GROUP_BYTES:
                 self._buffered_bytes -= file.write_on()
 
-    def _begin(self, origin: Origin, first: int) -> _OpenFile:
+    def _begin(self, origin: FileOrigin, first: int) -> _OpenFile:
         if len(self._open) >= ARCHIVE_OPEN_FILES_MAX:
             self._finish(next(iter(self._open)))
         staged = f"{self._staged}/{self._token}-{len(self._landed) + len(self._open)}"
         file = self._open[origin] = _OpenFile(self._root.under(staged), staged, origin.path(first), self._form)
         return file
 
-    def _finish(self, origin: Origin) -> None:
+    def _finish(self, origin: FileOrigin) -> None:
         file = self._open.pop(origin)
         self._buffered_bytes -= file.buffered_bytes
         self._landed.append(file.finish())
@@ -106,7 +106,7 @@ class Landing:
 class _OpenFile:
     """One file. Nothing is opened before the first rows are written on, so waiting rows cost no file descriptor."""
 
-    def __init__(self, place: Place, staged: str, path: str, form: FileForm) -> None:
+    def __init__(self, place: FilePlace, staged: str, path: str, form: FileForm) -> None:
         self._place = place
         self._staged = staged
         self._path = path
@@ -137,7 +137,7 @@ class _OpenFile:
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         return freed
 
-    def finish(self) -> Landed:
+    def finish(self) -> LandedFile:
         if self._waiting:
             self.write_on()
         with write_failures(self._place.path):
@@ -145,7 +145,7 @@ class _OpenFile:
             size_bytes = self._stream.tell()
             self._stream.close()
         sync(self._place)
-        return Landed(staged=self._staged, path=self._path, rows=self.rows, size_bytes=size_bytes)
+        return LandedFile(staged=self._staged, path=self._path, rows=self.rows, size_bytes=size_bytes)
 
 
 def _writer_options(form: FileForm, schema: pa.Schema) -> Mapping[str, Any]:

@@ -20,10 +20,10 @@ from orbitmq.protocol.names import topic_name_problem
 from orbitmq.spark.log_files.directory import LogDirectory, look_at
 from orbitmq.spark.log_files.ranges import cut
 from orbitmq.spark.log_files.reading import RowRules
-from orbitmq.spark.log_files.selection import Selection
-from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
+from orbitmq.spark.log_files.selection import RecordSelection
+from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import LogWork
 
 log = logging.getLogger("orbitmq.spark")
@@ -34,7 +34,7 @@ _NAMED: Final = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
 class Logs:
     """Store directories of one or several brokers."""
 
-    source: Final = Source.LOGS
+    source: Final = SourceKind.LOGS
 
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""
@@ -57,7 +57,7 @@ class Logs:
         self._verify_checksums = settings.verify_checksums
         self._fail_on_data_loss = settings.fail_on_data_loss
 
-    def plan(self, state: ArchiveState) -> Plan:
+    def plan(self, state: ArchiveState) -> ArchivePlan:
         """What is there now and not in the archive."""
         pieces = []
         since: dict[str, int] = {}
@@ -70,8 +70,8 @@ class Logs:
             rules = self._rules(name, path, since_ms)
             at = self._begin(path, directory, begun)
             ranges = cut(directory, at, None, ARCHIVE_RANGE_BYTES)
-            pieces += [Piece(LogWork(rules=rules, part=part, name=name), {}, {name: part.end}) for part in ranges]
-        return Plan(pieces, rows=None, since=since)
+            pieces += [TaskPiece(LogWork(rules=rules, part=part, name=name), {}, {name: part.end}) for part in ranges]
+        return ArchivePlan(pieces, rows=None, since=since)
 
     def _begin(self, path: str, directory: LogDirectory, at: int | None) -> int | None:
         if at is None:
@@ -97,7 +97,7 @@ class Logs:
             place=path,
             names=self._names,
             properties=self._properties,
-            selection=Selection(
+            selection=RecordSelection(
                 topics=self._topics,
                 pattern=self._pattern,
                 starting_ms=since_ms,

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import Work
 
 
-class Piece(NamedTuple):
+class TaskPiece(NamedTuple):
     """The work of one task, and the places behind it."""
 
     work: Work
@@ -22,8 +22,8 @@ class Piece(NamedTuple):
     positions: Mapping[str, int]
 
 
-class Plan(NamedTuple):
-    pieces: Sequence[Piece]
+class ArchivePlan(NamedTuple):
+    pieces: Sequence[TaskPiece]
     rows: int | None
     """In all pieces; None where only reading tells."""
     missing: int = 0
@@ -38,6 +38,6 @@ class ArchiveSource(Protocol):
     """Where messages come from."""
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> SourceKind: ...
 
-    def plan(self, state: ArchiveState) -> Plan: ...
+    def plan(self, state: ArchiveState) -> ArchivePlan: ...

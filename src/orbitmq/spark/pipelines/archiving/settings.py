@@ -9,10 +9,10 @@ from typing import Annotated
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_TASKS, ARCHIVE_FILE_ROWS
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting
+from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
 
 
-class Compression(StrEnum):
+class ArchiveCompression(StrEnum):
     """Of the files."""
 
     ZSTD = "zstd"
@@ -55,7 +55,7 @@ class ArchiveSettings:
     since_ms: Annotated[
         int | None,
         Setting(
-            "Leaves out what was stored before, where the archive begins with a queue or a log.", kind=Kind.INSTANT
+            "Leaves out what was stored before, where the archive begins with a queue or a log.", kind=TimeKind.INSTANT
         ),
     ] = None
     columns: Annotated[
@@ -63,7 +63,7 @@ class ArchiveSettings:
         Setting("Columns of the files; all when none is named. The topic is in the directory.", metavar="NAME"),
     ] = ()
     properties: Annotated[ArchivedProperties, Setting("Form of the column `properties`.")] = ArchivedProperties.MAP
-    compression: Annotated[Compression, Setting("Compression of the files.")] = Compression.ZSTD
+    compression: Annotated[ArchiveCompression, Setting("Compression of the files.")] = ArchiveCompression.ZSTD
     rows_per_file: Annotated[int, Setting("Most rows of a file.", minimum=1, maximum=ARCHIVE_FILE_ROWS)] = (
         ARCHIVE_FILE_ROWS
     )
@@ -72,15 +72,15 @@ class ArchiveSettings:
         Setting("Tasks whose files are committed together; a stop request waits for them.", minimum=1, maximum=10_000),
     ] = ARCHIVE_BATCH_TASKS
     follow: Annotated[bool, Setting("Goes on with what is new, until it is asked to stop.")] = False
-    every_ms: Annotated[int, Setting("How often `follow` looks for something new.", kind=Kind.SPAN, minimum=100)] = (
-        60_000
-    )
+    every_ms: Annotated[
+        int, Setting("How often `follow` looks for something new.", kind=TimeKind.SPAN, minimum=100)
+    ] = 60_000
     fail_on_data_loss: Annotated[
         bool,
         Setting("Whether messages that were removed before they were archived end the run; else they are counted."),
     ] = True
     retry_timeout_ms: Annotated[
-        int, Setting("How long a server that is away is tried again.", kind=Kind.SPAN, minimum=0)
+        int, Setting("How long a server that is away is tried again.", kind=TimeKind.SPAN, minimum=0)
     ] = 60_000
     verify_checksums: Annotated[bool, Setting("Whether the checksum of every body is computed; for `store`.")] = True
 

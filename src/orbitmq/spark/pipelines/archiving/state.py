@@ -20,14 +20,14 @@ VERSION: Final = 1
 EMPTY: Final[Mapping[str, int]] = {}
 
 
-class Source(StrEnum):
+class SourceKind(StrEnum):
     """What an archive is made of."""
 
     TOPICS = "topics"
     LOGS = "logs"
 
 
-class Landed(msgspec.Struct, frozen=True, kw_only=True):
+class LandedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a batch; paths are below the archive's directory."""
 
     staged: str
@@ -49,7 +49,7 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the file."""
 
     version: int = VERSION
-    source: Source
+    source: SourceKind
     owner: str
     """The run that may commit."""
     fixed: dict[str, str] = {}
@@ -63,7 +63,7 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     since: dict[str, int] = {}
     """Of logs: what was stored before is left out, in ms since 1970 by broker name, where the run that began with the log said so. A
     later run may find much of that log still before it."""
-    files: list[Landed] = []
+    files: list[LandedFile] = []
     """Of the last batch, until all of them have their final names: by this run, or when the next one begins."""
     before: Reached | None = None
     """While `files` are named: where a run begins again when one of them is lost. None in what earlier versions wrote."""
@@ -75,7 +75,11 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, owner=owner)
 
     def after(
-        self, files: Iterable[Landed], queues: Offsets, positions: Mapping[str, int], since: Mapping[str, int] = EMPTY
+        self,
+        files: Iterable[LandedFile],
+        queues: Offsets,
+        positions: Mapping[str, int],
+        since: Mapping[str, int] = EMPTY,
     ) -> ArchiveState:
         """With one more batch, which brought queues and logs to these places."""
         return msgspec.structs.replace(
@@ -128,7 +132,7 @@ def decode(content: bytes, place: str) -> ArchiveState:
     return state
 
 
-def check_same(state: ArchiveState, source: Source, fixed: Mapping[str, str], place: str) -> None:
+def check_same(state: ArchiveState, source: SourceKind, fixed: Mapping[str, str], place: str) -> None:
     """Raises ConfigurationError when a run would put into an archive what does not go with the rest."""
     if state.source is not source:
         raise ConfigurationError(

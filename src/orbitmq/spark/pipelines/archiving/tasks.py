@@ -17,7 +17,7 @@ import msgspec
 from orbitmq.spark.log_files.ranges import LogRange
 from orbitmq.spark.log_files.reading import RowRules
 from orbitmq.spark.pipelines.archiving.landing import FileForm
-from orbitmq.spark.pipelines.archiving.state import Landed
+from orbitmq.spark.pipelines.archiving.state import LandedFile
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.plan import QueueRange
 
@@ -51,10 +51,10 @@ class LogWork(msgspec.Struct, frozen=True, kw_only=True):
 Work = QueueWork | LogWork
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class TaskDone(msgspec.Struct, frozen=True, kw_only=True):
     """What a task did. `rows` + `quarantined` + `missing` are what was to be read."""
 
-    files: list[Landed]
+    files: list[LandedFile]
     rows: int
     quarantined: int
     missing: int = 0
@@ -79,7 +79,7 @@ class ArchiveTasks:
                 yield pa.record_batch({RESULT: [msgspec.json.encode(done).decode()]})
 
 
-def archive_work(root: str, staged: str, form: FileForm, work: Work) -> Done:
+def archive_work(root: str, staged: str, form: FileForm, work: Work) -> TaskDone:
     """The rows of one piece of work, in files that wait for their names."""
     from orbitmq.spark.log_files.places import place_at
     from orbitmq.spark.pipelines.archiving.directory import QUARANTINE
@@ -97,9 +97,11 @@ def archive_work(root: str, staged: str, form: FileForm, work: Work) -> Done:
     files = landing.close()
     if quarantine.count:
         final = f"{QUARANTINE}/{_work_name(work)}.jsonl"
-        files.append(Landed(staged=path, path=final, rows=quarantine.count, size_bytes=quarantine.size_bytes))
+        files.append(LandedFile(staged=path, path=final, rows=quarantine.count, size_bytes=quarantine.size_bytes))
     wanted = sum(part.count for part in work.ranges) if isinstance(work, QueueWork) else rows + quarantine.count
-    return Done(files=files, rows=rows, quarantined=quarantine.count, missing=max(0, wanted - rows - quarantine.count))
+    return TaskDone(
+        files=files, rows=rows, quarantined=quarantine.count, missing=max(0, wanted - rows - quarantine.count)
+    )
 
 
 def _work_name(work: Work) -> str:

@@ -12,9 +12,9 @@ from typing import Final
 
 from orbitmq.errors import DataLostError
 from orbitmq.spark.options import ReadOptions, read_options
-from orbitmq.spark.pipelines.archiving.plan import Piece, Plan
+from orbitmq.spark.pipelines.archiving.plan import ArchivePlan, TaskPiece
 from orbitmq.spark.pipelines.archiving.settings import ArchiveSettings
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, Source
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork
 from orbitmq.spark.reading.cluster import cluster_of
 from orbitmq.spark.reading.fetching import Fetch, loss_text, report
@@ -27,7 +27,7 @@ from orbitmq.spark.reading.starting import extents_of, resolve, topics_of
 class Topics:
     """Topics of a cluster, by name or by pattern."""
 
-    source: Final = Source.TOPICS
+    source: Final = SourceKind.TOPICS
 
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""
@@ -57,16 +57,16 @@ class Topics:
             fail_on_data_loss=settings.fail_on_data_loss,
         )
 
-    def plan(self, state: ArchiveState) -> Plan:
+    def plan(self, state: ArchiveState) -> ArchivePlan:
         """What is there now and not in the archive."""
         options = self._options
         doing = f"planning an archive of {options.subscribed} (name server {';'.join(options.name_servers)})"
         found, lost, behind = Retrying(options.retry_timeout_ms).run(doing, lambda: self._ranges(state))
         pieces = [
-            Piece(QueueWork(fetch=self._fetch, ranges=part), {piece.queue: piece.end for piece in part}, {})
+            TaskPiece(QueueWork(fetch=self._fetch, ranges=part), {piece.queue: piece.end for piece in part}, {})
             for part in partitions(found, max_rows=self._rows)
         ]
-        return Plan(pieces, rows=sum(piece.count for piece in found), missing=lost, behind=behind)
+        return ArchivePlan(pieces, rows=sum(piece.count for piece in found), missing=lost, behind=behind)
 
     def _ranges(self, state: ArchiveState) -> tuple[list[QueueRange], int, Offsets]:
         options = self._options

@@ -9,7 +9,7 @@ from typing import Annotated
 from orbitmq.client.redrive import DeadLetters, RedriveOrder
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_TASK_ROWS_PER_SECOND_MAX, SPARK_TASK_ROWS_PER_SECOND_MIN
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting
+from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class RedriveSettings:
     key: Annotated[Sequence[str], Setting("Only with one of these keys.", metavar="KEY")] = ()
     tag: Annotated[Sequence[str], Setting("Only with one of these tags.", metavar="TAG")] = ()
     property_: Annotated[Mapping[str, str] | None, Setting("Only with these properties.", metavar="NAME=VALUE")] = None
-    since_ms: Annotated[int | None, Setting("Only dead since this time.", kind=Kind.INSTANT)] = None
-    until_ms: Annotated[int | None, Setting("Only dead before this time.", kind=Kind.INSTANT)] = None
+    since_ms: Annotated[int | None, Setting("Only dead since this time.", kind=TimeKind.INSTANT)] = None
+    until_ms: Annotated[int | None, Setting("Only dead before this time.", kind=TimeKind.INSTANT)] = None
     reason: Annotated[str | None, Setting("Only with this text in the value of a property.", metavar="TEXT")] = None
     rate: Annotated[
         float | None,

@@ -25,7 +25,7 @@ DONE: Final = "done.json"
 T = TypeVar("T")
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayDone(msgspec.Struct, frozen=True, kw_only=True):
     """What all runs of a replay together have done. slices: those before this number are written."""
 
     slices: int = 0
@@ -33,8 +33,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     rows_written: int = 0
     rows_quarantined: int = 0
 
-    def plus(self, more: Done) -> Done:
-        return Done(
+    def plus(self, more: ReplayDone) -> ReplayDone:
+        return ReplayDone(
             slices=self.slices + more.slices,
             rows_read=self.rows_read + more.rows_read,
             rows_written=self.rows_written + more.rows_written,
@@ -52,14 +52,14 @@ class ReplayFolder:
         """None where no replay was begun."""
         return self._read(PLAN, ReplayPlan)
 
-    def done(self) -> Done:
-        return self._read(DONE, Done) or Done()
+    def done(self) -> ReplayDone:
+        return self._read(DONE, ReplayDone) or ReplayDone()
 
     def begin(self, plan: ReplayPlan) -> None:
         make_directory(self.place)
         self._write(PLAN, plan)
 
-    def keep(self, done: Done) -> None:
+    def keep(self, done: ReplayDone) -> None:
         self._write(DONE, done)
 
     def _read(self, name: str, kind: type[T]) -> T | None:

@@ -19,12 +19,12 @@ import numpy as np
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.pipelines.broken_rows import MessageRules, refused_rows, too_many, values_of
 from orbitmq.spark.pipelines.replaying.rows import POSITION
-from orbitmq.spark.pipelines.task_reports import BrokenRow, Line, batches_of, broken_line
+from orbitmq.spark.pipelines.task_reports import BrokenRow, ReportLine, batches_of, broken_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orbitmq.spark.log_files.places import Place
+    from orbitmq.spark.log_files.places import FilePlace
 
 
 class RefusedTask(NamedTuple):
@@ -41,7 +41,7 @@ class RefusedTask(NamedTuple):
         context = TaskContext.get()
         yield from batches_of(self.look(batches, 0 if context is None else context.partitionId()))
 
-    def look(self, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[Line]:
+    def look(self, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
         """A line for each row that cannot be written, whose values hold its position. MessageIllegalError when there are too many."""
         rules = MessageRules(
             self.places, topic=self.topic, max_message_bytes=self.max_message_bytes, part=part, by_key=True
@@ -59,7 +59,7 @@ class RefusedTask(NamedTuple):
             first += batch.num_rows
 
 
-def put_aside(directory: Place, slice_number: int, refused: Sequence[BrokenRow]) -> None:
+def put_aside(directory: FilePlace, slice_number: int, refused: Sequence[BrokenRow]) -> None:
     """The file of one slice: `slice-000003.jsonl`."""
     from orbitmq.spark.pipelines.quarantine import Quarantine
 

@@ -27,7 +27,7 @@ from orbitmq.spark.log_files.places import place_at
 from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.failed_jobs import job_errors, was_caused_by
-from orbitmq.spark.pipelines.replaying.folder import Done, ReplayFolder
+from orbitmq.spark.pipelines.replaying.folder import ReplayDone, ReplayFolder
 from orbitmq.spark.pipelines.replaying.plan import (
     ReplayPlan,
     Slice,
@@ -37,9 +37,9 @@ from orbitmq.spark.pipelines.replaying.plan import (
     tasks_for,
 )
 from orbitmq.spark.pipelines.replaying.refused import RefusedTask, put_aside
-from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, Queues, messages, selected
+from orbitmq.spark.pipelines.replaying.rows import POSITION, Choice, ReplayQueues, messages, selected
 from orbitmq.spark.pipelines.replaying.settings import ReplaySettings
-from orbitmq.spark.pipelines.replaying.source import ArchiveSource, Source, TopicSource, writable_queues
+from orbitmq.spark.pipelines.replaying.source import ReplayedArchive, ReplayedTopics, ReplaySource, writable_queues
 from orbitmq.spark.pipelines.row_counts import count_of, counted, places_kept
 from orbitmq.spark.pipelines.run import ALONE, Run, Summary
 from orbitmq.spark.pipelines.settings import pipeline
@@ -51,7 +51,7 @@ from orbitmq.spark.writing_options import write_options
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from orbitmq.spark.log_files.places import Place
+    from orbitmq.spark.log_files.places import FilePlace
 
 log = logging.getLogger("orbitmq.spark")
 
@@ -83,7 +83,7 @@ def replay(spark: SparkSession, *, settings: ReplaySettings, run: Run = ALONE) -
         plan=plan,
         aside=_aside(settings, plan, folder),
     )
-    before = done = Done() if folder is None else folder.done()
+    before = done = ReplayDone() if folder is None else folder.done()
     stopped = False
     with run.progress.stage("replay", plan.offsets) as stage:
         for piece in plan.slices():
@@ -115,14 +115,14 @@ def replay(spark: SparkSession, *, settings: ReplaySettings, run: Run = ALONE) -
     )
 
 
-def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
+def _source(spark: SparkSession, settings: ReplaySettings) -> ReplaySource:
     if settings.archive is not None:
-        return ArchiveSource(spark, settings.archive, settings.topic)
+        return ReplayedArchive(spark, settings.archive, settings.topic)
     name_server = settings.from_name_server or settings.name_server or ""
-    return TopicSource(spark, name_server, settings.topic, settings.expression)
+    return ReplayedTopics(spark, name_server, settings.topic, settings.expression)
 
 
-def _plan(settings: ReplaySettings, source: Source, folder: ReplayFolder | None) -> ReplayPlan:
+def _plan(settings: ReplaySettings, source: ReplaySource, folder: ReplayFolder | None) -> ReplayPlan:
     """That of the run before, or a new one. ConfigurationError for settings that differ from those of the run before."""
     queue_counts = writable_queues(settings.name_server or "", settings.to)
     plan = None if folder is None else folder.plan()
@@ -136,7 +136,7 @@ def _plan(settings: ReplaySettings, source: Source, folder: ReplayFolder | None)
         since_ms=settings.since_ms,
         until_ms=settings.until_ms,
         slice_rows=slice_rows_for(settings.rate),
-        brokers=brokers_for(stretches, queue_counts, settings.to) if settings.queues is Queues.KEEP else {},
+        brokers=brokers_for(stretches, queue_counts, settings.to) if settings.queues is ReplayQueues.KEEP else {},
         stretches=stretches,
     )
     if folder is not None:
@@ -144,7 +144,7 @@ def _plan(settings: ReplaySettings, source: Source, folder: ReplayFolder | None)
     return plan
 
 
-def _aside(settings: ReplaySettings, plan: ReplayPlan, folder: ReplayFolder | None) -> Place | None:
+def _aside(settings: ReplaySettings, plan: ReplayPlan, folder: ReplayFolder | None) -> FilePlace | None:
     """Where refused rows are put."""
     if settings.quarantine is not None:
         return place_at(settings.quarantine).under(plan.work)  # other replays may put theirs there
@@ -157,10 +157,10 @@ class _Writing:
 
     spark: SparkSession
     settings: ReplaySettings
-    source: Source
+    source: ReplaySource
     chosen: Choice
     plan: ReplayPlan
-    aside: Place | None
+    aside: FilePlace | None
 
     @property
     def tasks(self) -> int | None:
@@ -181,7 +181,7 @@ class _Writing:
             options["taskRowsPerSecond"] = str(settings.rate / tasks)
         return options
 
-    def write(self, piece: Slice) -> Done:
+    def write(self, piece: Slice) -> ReplayDone:
         """Write a slice, without the rows that cannot be; they are in their file on return. What was done."""
         try:
             return self._write(piece, ())
@@ -200,7 +200,7 @@ class _Writing:
         put_aside(self.aside, piece.number, refused)
         return done
 
-    def _write(self, piece: Slice, refused: Sequence[BrokenRow]) -> Done:
+    def _write(self, piece: Slice, refused: Sequence[BrokenRow]) -> ReplayDone:
         from pyspark.sql import functions as F
 
         with self._errors(piece), places_kept(self.spark):
@@ -211,7 +211,9 @@ class _Writing:
             found, written = counted(found)
             writer = found.write.format("orbitmq").options(**self.options).option("idempotencyStep", piece.number)
             writer.mode("append").save()
-        return Done(slices=1, rows_read=count_of(read), rows_written=count_of(written), rows_quarantined=len(refused))
+        return ReplayDone(
+            slices=1, rows_read=count_of(read), rows_written=count_of(written), rows_quarantined=len(refused)
+        )
 
     def _refused(self, piece: Slice) -> Sequence[BrokenRow]:
         found = self._messages(self.source.rows(piece))

@@ -32,7 +32,7 @@ class DueTimes(StrEnum):
     DROP = "drop"
 
 
-class Queues(StrEnum):
+class ReplayQueues(StrEnum):
     NEW = "new"
     KEEP = "keep"
 

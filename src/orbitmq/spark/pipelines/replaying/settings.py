@@ -8,8 +8,8 @@ from typing import Annotated
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_TASK_ROWS_PER_SECOND_MAX, SPARK_TASK_ROWS_PER_SECOND_MIN
-from orbitmq.spark.pipelines.replaying.rows import DueTimes, Queues
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting
+from orbitmq.spark.pipelines.replaying.rows import DueTimes, ReplayQueues
+from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,10 @@ class ReplaySettings:
     where: Annotated[
         str | None, Setting("Only messages for which this is true: SQL over the columns of a read.", metavar="SQL")
     ] = None
-    since_ms: Annotated[int | None, Setting("Only messages stored at or after this time.", kind=Kind.INSTANT)] = None
-    until_ms: Annotated[int | None, Setting("Only messages stored before this time.", kind=Kind.INSTANT)] = None
+    since_ms: Annotated[int | None, Setting("Only messages stored at or after this time.", kind=TimeKind.INSTANT)] = (
+        None
+    )
+    until_ms: Annotated[int | None, Setting("Only messages stored before this time.", kind=TimeKind.INSTANT)] = None
     rate: Annotated[
         float | None,
         Setting(
@@ -59,13 +61,13 @@ class ReplaySettings:
         DueTimes,
         Setting("Whether a message with a due time keeps it. One that lies in the past delays nothing."),
     ] = DueTimes.KEEP
-    shift_due_ms: Annotated[int, Setting("Move due times later by so much.", kind=Kind.SPAN, minimum=0)] = 0
+    shift_due_ms: Annotated[int, Setting("Move due times later by so much.", kind=TimeKind.SPAN, minimum=0)] = 0
     queues: Annotated[
-        Queues,
+        ReplayQueues,
         Setting(
             "`keep`: to the queue of the same number and, if it is there, the same broker, in the order of the queue it came from."
         ),
-    ] = Queues.NEW
+    ] = ReplayQueues.NEW
     quarantine: Annotated[
         str | None,
         Setting(

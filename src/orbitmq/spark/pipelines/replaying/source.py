@@ -38,7 +38,7 @@ NEEDED: Final = (
 """Columns without which an archive cannot be replayed; the first two are in the names of its directories."""
 
 
-class Source(Protocol):
+class ReplaySource(Protocol):
     def stretches(self, since_ms: int | None, until_ms: int | None) -> Sequence[Stretch]: ...
 
     def rows(self, piece: Slice) -> DataFrame: ...
@@ -47,7 +47,7 @@ class Source(Protocol):
         """Those rows in so many tasks; None leaves it to Spark."""
 
 
-class ArchiveSource:
+class ReplayedArchive:
     """Parquet files in directories `topic=.../day=...`."""
 
     def __init__(self, spark: SparkSession, place: str, topics: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ class ArchiveSource:
         return in_order(rows, tasks)
 
 
-class TopicSource:
+class ReplayedTopics:
     """Topics of a cluster, from their oldest message to what is there at the start."""
 
     def __init__(self, spark: SparkSession, name_server: str, topics: Sequence[str], expression: str) -> None:

@@ -25,7 +25,7 @@ COLUMNS: Final = ("topic", "storeTimestamp", "bornTimestamp", "deliverTimestamp"
 """What a report reads of a message; `body` as well when bodies are to be measured."""
 
 
-class Kind(StrEnum):
+class MessageClass(StrEnum):
     """What a message counts as."""
 
     PLAIN = "plain"
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
     topic: str
     slot_ms: int
-    kind: Kind
+    kind: MessageClass
     low_ms: int
     rows: int
     size_bytes: int
@@ -60,13 +60,13 @@ class Cell(NamedTuple):
 
 
 _KIND: Final = f"""case
-    when stored is null then '{Kind.UNDATED}'
-    when startswith(topic, '{RETRY_PREFIX}') then '{Kind.RETRY}'
-    when startswith(topic, '{DLQ_PREFIX}') then '{Kind.DEAD}'
-    when due is null then '{Kind.PLAIN}'
-    when due <= born then '{Kind.OVERDUE}'
-    when stored < due then '{Kind.EARLY}'
-    else '{Kind.TIMED}' end"""
+    when stored is null then '{MessageClass.UNDATED}'
+    when startswith(topic, '{RETRY_PREFIX}') then '{MessageClass.RETRY}'
+    when startswith(topic, '{DLQ_PREFIX}') then '{MessageClass.DEAD}'
+    when due is null then '{MessageClass.PLAIN}'
+    when due <= born then '{MessageClass.OVERDUE}'
+    when stored < due then '{MessageClass.EARLY}'
+    else '{MessageClass.TIMED}' end"""
 
 
 def cells_of(messages: DataFrame, slot_ms: int) -> Iterator[Cell]:
@@ -95,7 +95,7 @@ def cells_of(messages: DataFrame, slot_ms: int) -> Iterator[Cell]:
             "topic",
             f"coalesce(stored - pmod(stored, {slot_ms}L), 0L) as slot",
             "kind",
-            f"case when kind = '{Kind.TIMED}' then {low_sql('late')} else 0L end as low",
+            f"case when kind = '{MessageClass.TIMED}' then {low_sql('late')} else 0L end as low",
             "size",
             "late",
             "attempts",
@@ -112,13 +112,13 @@ def cells_of(messages: DataFrame, slot_ms: int) -> Iterator[Cell]:
         )
     columns = [counted.column(name).to_pylist() for name in counted.column_names]
     for topic, slot, kind, low, rows, size_bytes, latest, attempts in zip(*columns, strict=True):
-        yield Cell(topic, slot, Kind(kind), low, rows, size_bytes, latest, attempts)
+        yield Cell(topic, slot, MessageClass(kind), low, rows, size_bytes, latest, attempts)
 
 
 def _aggregates() -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
-    worst = f.expr(f"if(first(kind) = '{Kind.EARLY}', min(late), max(late))")
+    worst = f.expr(f"if(first(kind) = '{MessageClass.EARLY}', min(late), max(late))")
     return (
         f.count("*").alias("rows"),
         f.sum("size").alias("size"),

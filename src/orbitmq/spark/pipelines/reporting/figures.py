@@ -16,7 +16,7 @@ import msgspec
 
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from orbitmq.spark.pipelines.reporting.buckets import percentile
-from orbitmq.spark.pipelines.reporting.cells import Cell, Kind
+from orbitmq.spark.pipelines.reporting.cells import Cell, MessageClass
 
 ALL_TOPICS: Final = ""
 """Stands for all topics together."""
@@ -40,7 +40,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     overdue: int
 
 
-class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+class TopicTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """Messages stored in one span, those of retry and dead-letter topics left out."""
 
     topic: str
@@ -77,7 +77,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     by_topic_and_slot: tuple[Lateness, ...]
     distribution: tuple[tuple[int, int], ...]
     """All topics together: begin of a lateness bucket in ms, and its count; rising."""
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[TopicTraffic, ...]
     retries: tuple[Failures, ...]
     dead_letters: tuple[Failures, ...]
 
@@ -95,10 +95,10 @@ class _Tally:
         self.overdue = 0
 
     def add(self, cell: Cell) -> None:
-        if cell.kind is Kind.TIMED:
+        if cell.kind is MessageClass.TIMED:
             self.counts[cell.low_ms] += cell.rows
             self.latest_ms = max(self.latest_ms, cell.latest_ms)
-        elif cell.kind is Kind.EARLY:
+        elif cell.kind is MessageClass.EARLY:
             self.early += cell.rows
             self.earliest_ms = min(self.earliest_ms, cell.latest_ms)
         else:
@@ -121,19 +121,19 @@ def figures(cells: Iterable[Cell], width_ms: int) -> Figures:
     by_slot: defaultdict[int, _Tally] = defaultdict(_Tally)
     by_both: defaultdict[tuple[str, int], _Tally] = defaultdict(_Tally)
     traffic: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
-    failures: dict[Kind, defaultdict[tuple[str, int], list[int]]] = {
-        kind: defaultdict(lambda: [0, 0]) for kind in (Kind.RETRY, Kind.DEAD)
+    failures: dict[MessageClass, defaultdict[tuple[str, int], list[int]]] = {
+        kind: defaultdict(lambda: [0, 0]) for kind in (MessageClass.RETRY, MessageClass.DEAD)
     }
     messages = undated = 0
     slots: set[int] = set()
     for cell in cells:
         messages += cell.rows
-        if cell.kind is Kind.UNDATED:
+        if cell.kind is MessageClass.UNDATED:
             undated += cell.rows
             continue
         slots.add(cell.slot_ms)
         if cell.kind in failures:
-            prefix = RETRY_PREFIX if cell.kind is Kind.RETRY else DLQ_PREFIX
+            prefix = RETRY_PREFIX if cell.kind is MessageClass.RETRY else DLQ_PREFIX
             failure = failures[cell.kind][cell.topic.removeprefix(prefix), cell.slot_ms]
             failure[0] += cell.rows
             failure[1] = max(failure[1], cell.attempts)
@@ -141,7 +141,7 @@ def figures(cells: Iterable[Cell], width_ms: int) -> Figures:
         stored = traffic[cell.topic, cell.slot_ms]
         stored[0] += cell.rows
         stored[1] += cell.size_bytes
-        if cell.kind is not Kind.PLAIN:
+        if cell.kind is not MessageClass.PLAIN:
             both = by_both[cell.topic, cell.slot_ms]
             for tally in (overall, by_topic[cell.topic], by_slot[cell.slot_ms], both):
                 tally.add(cell)
@@ -158,12 +158,12 @@ def figures(cells: Iterable[Cell], width_ms: int) -> Figures:
         distribution=tuple(sorted(overall.counts.items())),
         traffic=tuple(
             [
-                Traffic(topic=topic, slot_ms=slot, messages=count, size_bytes=size)
+                TopicTraffic(topic=topic, slot_ms=slot, messages=count, size_bytes=size)
                 for (topic, slot), (count, size) in sorted(traffic.items())
             ]
         ),
-        retries=_failures(failures[Kind.RETRY]),
-        dead_letters=_failures(failures[Kind.DEAD]),
+        retries=_failures(failures[MessageClass.RETRY]),
+        dead_letters=_failures(failures[MessageClass.DEAD]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.spark.pipelines.reporting import plots
 from orbitmq.spark.pipelines.reporting.figures import Figures
-from orbitmq.spark.pipelines.reporting.pending import Pending
+from orbitmq.spark.pipelines.reporting.pending import ClusterPending
 
 ROWS_SHOWN: Final = 50
 """Lines of a table on the page; the Parquet files hold all."""
@@ -39,7 +39,7 @@ class Part(NamedTuple):
     left_out: int = 0
 
 
-def page(title: str, source: str, made_ms: int, figures: Figures, pending: Pending | None) -> str:
+def page(title: str, source: str, made_ms: int, figures: Figures, pending: ClusterPending | None) -> str:
     """The page. source: what was read, in words; made_ms: when."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -61,7 +61,7 @@ def page(title: str, source: str, made_ms: int, figures: Figures, pending: Pendi
     )
 
 
-def tiles(figures: Figures, pending: Pending | None) -> list[Tile]:
+def tiles(figures: Figures, pending: ClusterPending | None) -> list[Tile]:
     """What a reader wants to know first."""
     late = figures.overall
     found = [
@@ -90,7 +90,7 @@ def tiles(figures: Figures, pending: Pending | None) -> list[Tile]:
     return found
 
 
-def parts(figures: Figures, pending: Pending | None) -> list[Part]:
+def parts(figures: Figures, pending: ClusterPending | None) -> list[Part]:
     """The body of the page; a part without anything to say says so in words."""
     return [_lateness(figures), _throughput(figures), _failures(figures), *([_pending(pending)] if pending else [])]
 
@@ -182,7 +182,7 @@ def _failures(figures: Figures) -> Part:
     )
 
 
-def _pending(found: Pending) -> Part:
+def _pending(found: ClusterPending) -> Part:
     if not found.messages:
         return Part("Pending", f"Nothing was pending at {_instant(found.at_ms)}.")
     lines = [(topic, f"{count:,}") for topic, count in sorted(found.by_topic.items(), key=lambda item: -item[1])]

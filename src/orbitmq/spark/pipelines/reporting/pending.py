@@ -26,7 +26,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterPending(msgspec.Struct, frozen=True, kw_only=True):
     """What the brokers of a cluster had pending at `at_ms`. `spans` leaves out empty ones, earliest first."""
 
     at_ms: int
@@ -38,7 +38,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[Due, ...]
 
 
-def pending_of(name_server: str, now_ms: int) -> Pending:
+def pending_of(name_server: str, now_ms: int) -> ClusterPending:
     """Ask the brokers that the name servers know. Raises ClientError; a RocketMQ broker cannot count (TimersMissingError)."""
     import orbitmq.sync
 
@@ -52,7 +52,7 @@ def pending_of(name_server: str, now_ms: int) -> Pending:
         for bucket in counts.buckets:
             if width_ms == HOUR_MS or bucket.begin_ms + DAY_MS > near_end_ms:
                 spans[bucket.begin_ms, width_ms] = bucket.count
-    return Pending(
+    return ClusterPending(
         at_ms=now_ms,
         messages=whole.pending,
         far=whole.far,

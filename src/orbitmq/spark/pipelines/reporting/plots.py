@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from orbitmq.limits.spark import REPORT_TOPICS_DRAWN
 from orbitmq.spark.pipelines.reporting.buckets import high_of
 from orbitmq.spark.pipelines.reporting.figures import Failures, Figures
-from orbitmq.spark.pipelines.reporting.pending import HOUR_MS, Pending
+from orbitmq.spark.pipelines.reporting.pending import HOUR_MS, ClusterPending
 
 Axes: TypeAlias = Any
 """Of matplotlib, whose types want numbers where it takes dates as well."""
@@ -134,7 +134,7 @@ def failures(figures: Figures) -> str | None:
     return _stacked(series, figures.width_ms, label="messages in a span", scale=1)
 
 
-def pending(found: Pending, *, near: bool) -> str | None:
+def pending(found: ClusterPending, *, near: bool) -> str | None:
     """What falls due by the hour (near) or by the day; None without any."""
     spans = [span for span in found.spans if (span.width_ms == HOUR_MS) == near]
     if not spans:

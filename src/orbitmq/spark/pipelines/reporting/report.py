@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from orbitmq.spark.pipelines.reporting.figures import Figures
-    from orbitmq.spark.pipelines.reporting.pending import Pending
+    from orbitmq.spark.pipelines.reporting.pending import ClusterPending
 
 PAGE_FILE: Final = "report.html"
 
@@ -76,7 +76,7 @@ def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -
     )
 
 
-def _details(found: Figures, pending: Pending | None) -> dict[str, int | float | str | bool]:
+def _details(found: Figures, pending: ClusterPending | None) -> dict[str, int | float | str | bool]:
     late = found.overall
     details: dict[str, int | float | str | bool] = {
         "timed": late.timed,

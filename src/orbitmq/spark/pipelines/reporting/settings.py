@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from orbitmq.spark.pipelines.settings import Kind, NameServerSetting, Setting
+from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,11 @@ class ReportSettings:
     ] = ()
     name_server: NameServerSetting = None
     topic: Annotated[Sequence[str], Setting("Only this topic; all but those of the system if none is given.")] = ()
-    since_ms: Annotated[int | None, Setting("Only messages stored at this time or later.", kind=Kind.INSTANT)] = None
-    until_ms: Annotated[int | None, Setting("Only messages stored before this time.", kind=Kind.INSTANT)] = None
-    per_ms: Annotated[int, Setting("Width of the spans that are counted apart.", kind=Kind.SPAN, minimum=1_000)] = (
+    since_ms: Annotated[int | None, Setting("Only messages stored at this time or later.", kind=TimeKind.INSTANT)] = (
+        None
+    )
+    until_ms: Annotated[int | None, Setting("Only messages stored before this time.", kind=TimeKind.INSTANT)] = None
+    per_ms: Annotated[int, Setting("Width of the spans that are counted apart.", kind=TimeKind.SPAN, minimum=1_000)] = (
         3_600_000
     )
     sizes: Annotated[bool, Setting("Measure bodies too, which means to read them.")] = False

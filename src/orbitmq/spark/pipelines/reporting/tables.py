@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from orbitmq.spark.pipelines.reporting.figures import Failures, Figures, Lateness, Traffic
-from orbitmq.spark.pipelines.reporting.pending import Due, Pending
+from orbitmq.spark.pipelines.reporting.figures import Failures, Figures, Lateness, TopicTraffic
+from orbitmq.spark.pipelines.reporting.pending import ClusterPending, Due
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _TIMES: Final = {"slot_ms": "slot", "begin_ms": "begin"}
 
 
-def tables(figures: Figures, pending: Pending | None) -> Iterator[tuple[str, pa.Table]]:
+def tables(figures: Figures, pending: ClusterPending | None) -> Iterator[tuple[str, pa.Table]]:
     """Name of the file without its ending, and what is in it."""
     lateness = (figures.overall, *figures.by_topic, *figures.by_slot, *figures.by_topic_and_slot)
     yield "lateness", _table(Lateness, lateness)
     yield "distribution", _columns({"low_ms": int, "count": int}, figures.distribution)
-    yield "throughput", _table(Traffic, figures.traffic)
+    yield "throughput", _table(TopicTraffic, figures.traffic)
     yield "retries", _table(Failures, figures.retries)
     yield "dead_letters", _table(Failures, figures.dead_letters)
     if pending is not None:

@@ -34,12 +34,12 @@ from orbitmq.spark.pipelines.collecting import collected
 from orbitmq.spark.pipelines.run import Run
 from orbitmq.spark.pipelines.scheduling.due_rows import DueRows
 from orbitmq.spark.pipelines.scheduling.far_rows import FarTask
-from orbitmq.spark.pipelines.scheduling.row_checks import LATEST_MS, Layout
+from orbitmq.spark.pipelines.scheduling.row_checks import LATEST_MS, DueLayout
 from orbitmq.spark.pipelines.scheduling.tier_rows import Host
-from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, Report, report_of
-from orbitmq.spark.reading.retrying import Waiting
+from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, TaskReport, report_of
+from orbitmq.spark.reading.retrying import RetryClock
 from orbitmq.spark.writing.scopes import BrokerSet, Writer
-from orbitmq.spark.writing.sending import Sending
+from orbitmq.spark.writing.sending import TaskSending
 from orbitmq.spark.writing_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class Outcome(NamedTuple):
     files: int = 0
     broker: str = ""
     reason: str = ""
-    report: Report | None = None
+    report: TaskReport | None = None
     stopped: bool = False
 
 
-class Owner(NamedTuple):
+class JobBroker(NamedTuple):
     """The broker of a job, and how many queues each topic has there."""
 
     name: str
@@ -77,18 +77,18 @@ class FarLoad:
     job: str
     brief: bool
     options: WriteOptions
-    sending: Sending
+    sending: TaskSending
     run: Run
 
     def load(
         self,
         due: DueRows,
-        layout: Layout,
+        layout: DueLayout,
         topics: Sequence[str],
         *,
         file_bytes: int,
         unable: str,
-        check: Callable[[Report], None],
+        check: Callable[[TaskReport], None],
     ) -> Outcome:
         """Have the far rows count. unable: why no files are to be written, if so. check: called with what tasks read before anything
         counts; what it raises ends the job."""
@@ -131,7 +131,7 @@ class FarLoad:
 
     # --- which broker -----------------------------------------------------------------------------------------------
 
-    def _owner(self, topics: Sequence[str]) -> Owner | str:
+    def _owner(self, topics: Sequence[str]) -> JobBroker | str:
         """The job's broker, which all brokers of the topics know; or why there is none."""
         writer = Writer(f"{self.job}/far", 0, ends=True, brief=self.brief)
         known = {topic: self.sending.known(topic, writer.prefix(topic)) for topic in topics}
@@ -164,20 +164,20 @@ class FarLoad:
             scope = writer.scope(topic, BrokerSet((name,), (found.queue_counts[name],)))
             for broker in sorted(found.queue_counts):
                 self.sending.end_epoch(topic, broker, FinishEpoch(scope, 0, 0, self.brief), needed=True)
-        return Owner(name, {topic: found.queue_counts[name] for topic, found in known.items()})
+        return JobBroker(name, {topic: found.queue_counts[name] for topic, found in known.items()})
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _ask(self, owner: Owner, topic: str, request: FarLoadRequest) -> FarLoadState:
+    def _ask(self, owner: JobBroker, topic: str, request: FarLoadRequest) -> FarLoadState:
         answer = self.sending.ask(topic, owner.name, RequestCode.FAR_LOAD, request.encode(), f"loading job {self.job}")
         return FarLoadState.decode(answer)
 
     def _commit(
-        self, owner: Owner, topic: str, opened: FarLoadState, split_ms: int, files: list[LoadFile]
+        self, owner: JobBroker, topic: str, opened: FarLoadState, split_ms: int, files: list[LoadFile]
     ) -> FarLoadState:
         """Have these files count, or those of another attempt if that was first. Returns when it is durable."""
         request = FarLoadRequest(FarLoadAction.LOAD, self.job, opened.attempt, opened.created_ms, split_ms, files)
-        clock = Waiting()
+        clock = RetryClock()
         checked, since_ms = -1, clock.now_ms()
         while True:
             state = self._ask(owner, topic, request)
@@ -215,6 +215,6 @@ def chosen(job: str, brokers: set[str]) -> str | None:
     return max(brokers, key=lambda name: blake2b(f"{job}\n{name}".encode(), digest_size=8).digest(), default=None)
 
 
-def _outcome(loaded: FarLoadState, owner: Owner) -> Outcome:
+def _outcome(loaded: FarLoadState, owner: JobBroker) -> Outcome:
     reason = "an earlier run of the job found that files cannot be loaded" if loaded.split_ms >= ALL_MS else ""
     return Outcome(loaded.split_ms, loaded.rows, loaded.files, owner.name, reason)

@@ -27,9 +27,9 @@ from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.spark.pipelines.broken_rows import too_many
-from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
+from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
 from orbitmq.spark.pipelines.scheduling.tier_rows import MESSAGE_SCHEMA, Host, loaded_bytes, loaded_table
-from orbitmq.spark.pipelines.task_reports import Kind, Line, batches_of, broken_line
+from orbitmq.spark.pipelines.task_reports import LineKind, ReportLine, batches_of, broken_line
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarTierError
 
@@ -48,7 +48,7 @@ class FarTask(NamedTuple):
     probe: tuple[str, str]
     host: Host
     queues: Mapping[str, int]
-    layout: Layout
+    layout: DueLayout
     split_ms: int
     now_ms: int
     file_bytes: int
@@ -68,7 +68,7 @@ class FarTask(NamedTuple):
         for _ in batches:
             pass
         problem = storage_problem(self.url, *self.probe)
-        yield from batches_of([Line(Kind.READ, 0, problem)])
+        yield from batches_of([ReportLine(LineKind.READ, 0, problem)])
 
 
 def storage_problem(url: str, name: str, text: str) -> str:
@@ -83,7 +83,7 @@ def storage_problem(url: str, name: str, text: str) -> str:
     return "" if content == text.encode() else f"{where}: what the broker wrote there is another text"
 
 
-def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, ids: UniqueIds) -> Iterator[Line]:
+def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, ids: UniqueIds) -> Iterator[ReportLine]:
     """Write the rows of one part. ClientError where the tier's storage is not there, MessageIllegalError when too many are broken."""
     if problem := storage_problem(task.url, *task.probe):
         raise ClientError(
@@ -94,7 +94,7 @@ def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, 
     read = near = broken_count = file_count = size_bytes = 0
     gathered: list[pa.Table] = []
 
-    def written() -> Iterator[Line]:
+    def written() -> Iterator[ReportLine]:
         nonlocal file_count, size_bytes
         table = loaded_table(pa.concat_tables(gathered), task.host, task.now_ms)
         content = loaded_bytes(table)
@@ -102,7 +102,7 @@ def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, 
         storage.write(name, content)
         file_count, size_bytes = file_count + 1, 0
         gathered.clear()
-        yield Line(Kind.FILE, part, json.dumps([name, content.size, crc32(content)]), table.num_rows)
+        yield ReportLine(LineKind.FILE, part, json.dumps([name, content.size, crc32(content)]), table.num_rows)
 
     for batch in batches:
         good, broken = checks.divide(batch, read)
@@ -121,8 +121,8 @@ def write_far_rows(task: FarTask, batches: Iterator[pa.RecordBatch], part: int, 
             yield from written()
     if gathered:
         yield from written()
-    yield Line(Kind.READ, part, rows=read)
-    yield Line(Kind.NEAR, part, rows=near)
+    yield ReportLine(LineKind.READ, part, rows=read)
+    yield ReportLine(LineKind.NEAR, part, rows=near)
 
 
 RECORD_BYTES: Final = 350

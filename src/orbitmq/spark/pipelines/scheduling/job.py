@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.pipelines.scheduling.due_rows import DueRows
     from orbitmq.spark.pipelines.scheduling.far_load import Outcome
-    from orbitmq.spark.pipelines.scheduling.row_checks import Layout
-    from orbitmq.spark.pipelines.task_reports import BrokenRow, Report
+    from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout
+    from orbitmq.spark.pipelines.task_reports import BrokenRow, TaskReport
 
 
 @pipeline(ScheduleSettings)
@@ -100,11 +100,11 @@ class _Job:
 
     def execute(self, due: DueRows) -> _Done:
         from orbitmq.spark.pipelines.scheduling.far_load import ALL_MS
-        from orbitmq.spark.pipelines.scheduling.row_checks import Layout
-        from orbitmq.spark.pipelines.task_reports import Kind
+        from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout
+        from orbitmq.spark.pipelines.task_reports import LineKind
 
         settings = self._settings
-        layout = Layout(
+        layout = DueLayout(
             names=due.names,
             places=due.places,
             due=due.due,
@@ -118,8 +118,8 @@ class _Job:
         done = _Done(loaded=far.rows, files=far.files, broker=far.broker, reason=far.reason, stopped=far.stopped)
         near = None
         if far.report is not None:
-            done.read, done.broken = far.report.count(Kind.READ), len(far.report.broken)
-            near = far.report.count(Kind.NEAR)
+            done.read, done.broken = far.report.count(LineKind.READ), len(far.report.broken)
+            near = far.report.count(LineKind.NEAR)
         if done.stopped or near == 0:
             return done
         split_ms = None if far.split_ms is None or far.split_ms >= ALL_MS else far.split_ms
@@ -127,14 +127,14 @@ class _Job:
         if report is None:
             done.stopped = True
             return done
-        done.sent = report.count(Kind.SENT)
+        done.sent = report.count(LineKind.SENT)
         if far.report is None:
-            done.read, done.broken = report.count(Kind.READ) + done.loaded, len(report.broken)
+            done.read, done.broken = report.count(LineKind.READ) + done.loaded, len(report.broken)
             if split_ms is None:
                 self._put_aside(report.broken)
         return done
 
-    def _load(self, due: DueRows, layout: Layout) -> Outcome:
+    def _load(self, due: DueRows, layout: DueLayout) -> Outcome:
         """Load the far rows, or hear what became of them."""
         from contextlib import closing
 
@@ -166,18 +166,18 @@ class _Job:
         frame = due.frame.select(due.names[due.places["topic"]]).distinct().limit(SPARK_TOPICS_MAX + 1)
         return sorted(row[0] for row in collected(self._spark, frame, "looking for topics") or () if row[0])
 
-    def _check_rows(self, report: Report) -> None:
+    def _check_rows(self, report: TaskReport) -> None:
         """Before anything counts: every row is one, or is put aside."""
         if report.broken and self._settings.on_error is OnError.FAIL:
             raise MessageIllegalError(report.broken[0].reason)
         self._put_aside(report.broken)
 
-    def _send(self, due: DueRows, layout: Layout, split_ms: int | None) -> Report | None:
+    def _send(self, due: DueRows, layout: DueLayout, split_ms: int | None) -> TaskReport | None:
         """Send the rows due before the split, or all of them. None when the stop request came first."""
         from orbitmq.spark.pipelines.collecting import collected
         from orbitmq.spark.pipelines.scheduling.due_rows import DUE_MS
         from orbitmq.spark.pipelines.scheduling.near_rows import NearTask, in_parts
-        from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, Kind, report_of
+        from orbitmq.spark.pipelines.task_reports import REPORT_COLUMNS, LineKind, report_of
         from orbitmq.spark.writing.row_columns import ROW_KEY
 
         settings = self._settings
@@ -198,7 +198,7 @@ class _Job:
             if rows is None:
                 return None
             report = report_of(rows)
-            stage.advance(report.count(Kind.SENT), lag=0)
+            stage.advance(report.count(LineKind.SENT), lag=0)
         return report
 
     def _put_aside(self, broken: Sequence[BrokenRow]) -> None:

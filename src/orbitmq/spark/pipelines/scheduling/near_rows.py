@@ -19,8 +19,8 @@ from orbitmq.errors import MessageIllegalError
 from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
 from orbitmq.spark.pipelines.broken_rows import too_many
 from orbitmq.spark.pipelines.scheduling.due_rows import DUE, DUE_MS
-from orbitmq.spark.pipelines.scheduling.row_checks import Layout, RowChecks
-from orbitmq.spark.pipelines.task_reports import BrokenRow, Kind, Line, batches_of, broken_line
+from orbitmq.spark.pipelines.scheduling.row_checks import DueLayout, RowChecks
+from orbitmq.spark.pipelines.task_reports import BrokenRow, LineKind, ReportLine, batches_of, broken_line
 from orbitmq.spark.writing.scopes import job_writer
 from orbitmq.spark.writing.sent import Sent
 from orbitmq.spark.writing.tasks import end_job, run_task
@@ -36,7 +36,7 @@ class NearTask(NamedTuple):
     """What every task of a job is given. brief: nobody will start the job again under this name."""
 
     options: WriteOptions
-    layout: Layout
+    layout: DueLayout
     job: str
     brief: bool
     fails: bool
@@ -49,7 +49,7 @@ class NearTask(NamedTuple):
         yield from batches_of(send_near_rows(self, batches, 0 if context is None else context.partitionId()))
 
 
-def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[Line]:
+def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int) -> Iterator[ReportLine]:
     """Send the rows of one part; every one is stored when the lines come. MessageIllegalError for a broken row that `fails`."""
     checks = RowChecks(task.layout, part)
     broken: list[BrokenRow] = []
@@ -74,11 +74,11 @@ def send_near_rows(task: NearTask, batches: Iterator[pa.RecordBatch], part: int)
     if task.options.row_key is not None and marks:
         end_job(task.options, writer, [Sent(rows, marks)])
     yield from (broken_line(row) for row in broken)
-    yield Line(Kind.READ, part, rows=read)
-    yield Line(Kind.SENT, part, rows=rows)
+    yield ReportLine(LineKind.READ, part, rows=read)
+    yield ReportLine(LineKind.SENT, part, rows=rows)
 
 
-def _with_due_time(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+def _with_due_time(batch: pa.RecordBatch, layout: DueLayout) -> pa.RecordBatch:
     return batch.set_column(layout.due, DUE, batch.column(layout.due).cast(TIME))
 
 

@@ -25,7 +25,7 @@ LATEST_MS: Final = 253_402_300_799_999
 """Year 9999, the last of ISO 8601 texts and of most calendars."""
 
 
-class Layout(NamedTuple):
+class DueLayout(NamedTuple):
     """Where things stand in the batches of a job, as `DueRows` says."""
 
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 class RowChecks:
     """The checks of one task."""
 
-    def __init__(self, layout: Layout, part: int) -> None:
+    def __init__(self, layout: DueLayout, part: int) -> None:
         self._layout = layout
         self._part = part
         self._rules = MessageRules(

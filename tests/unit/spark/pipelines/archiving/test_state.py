@@ -6,14 +6,14 @@ import pytest
 
 from orbitmq.errors import ConfigurationError, StoreDamagedError
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.pipelines.archiving.state import ArchiveState, Landed, Source, check_same, decode, encode
+from orbitmq.spark.pipelines.archiving.state import ArchiveState, LandedFile, SourceKind, check_same, decode, encode
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
-FILE = Landed(staged="s", path="p", rows=1, size_bytes=2)
+FILE = LandedFile(staged="s", path="p", rows=1, size_bytes=2)
 
 
 def test_there_and_back() -> None:
-    state = ArchiveState(source=Source.TOPICS, owner="me", fixed={"columns": "body"})
+    state = ArchiveState(source=SourceKind.TOPICS, owner="me", fixed={"columns": "body"})
     after = state.after([FILE], {QUEUE: 17}, {"broker-a": 5}).after([], {}, {"broker-b": 6})
     again = decode(encode(after), "here")
     assert again == after
@@ -33,9 +33,9 @@ def test_what_is_no_state() -> None:
 
 
 def test_what_does_not_go_with_the_rest() -> None:
-    state = ArchiveState(source=Source.TOPICS, owner="me", fixed={"columns": "body"})
-    check_same(state, Source.TOPICS, {"columns": "body", "new": "x"}, "here")
+    state = ArchiveState(source=SourceKind.TOPICS, owner="me", fixed={"columns": "body"})
+    check_same(state, SourceKind.TOPICS, {"columns": "body", "new": "x"}, "here")
     with pytest.raises(ConfigurationError, match="is an archive of topics, and this run reads logs"):
-        check_same(state, Source.LOGS, {}, "here")
+        check_same(state, SourceKind.LOGS, {}, "here")
     with pytest.raises(ConfigurationError, match="begun with columns 'body', and this run has 'body,tags'"):
-        check_same(state, Source.TOPICS, {"columns": "body,tags"}, "here")
+        check_same(state, SourceKind.TOPICS, {"columns": "body,tags"}, "here")

@@ -19,7 +19,7 @@ from orbitmq.protocol.remoting.frame import Command
 from orbitmq.spark.pipelines.archiving.archive import archive
 from orbitmq.spark.pipelines.archiving.directory import opened
 from orbitmq.spark.pipelines.archiving.landing import FileForm
-from orbitmq.spark.pipelines.archiving.state import Source
+from orbitmq.spark.pipelines.archiving.state import SourceKind
 from orbitmq.spark.pipelines.archiving.tasks import QueueWork, archive_work
 from orbitmq.spark.reading.fetching import Fetch
 from orbitmq.spark.reading.offsets import Extent
@@ -69,7 +69,7 @@ def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
 
 def test_what_an_empty_queue_has_lost_is_counted_by_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no piece of work for it, so no batch that would note the place behind the loss. No Spark is needed then."""
-    with opened(str(tmp_path), Source.TOPICS, {}, owner="before") as directory:
+    with opened(str(tmp_path), SourceKind.TOPICS, {}, owner="before") as directory:
         directory.commit((), {QUEUE: 4}, {})
     spark: Any = None
     module = "orbitmq.spark.pipelines.archiving.topics"

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("matplotlib", reason="plots need the extra orbitmq[spark]")
 
 from orbitmq.spark.pipelines.reporting import plots
-from orbitmq.spark.pipelines.reporting.cells import Cell, Kind
+from orbitmq.spark.pipelines.reporting.cells import Cell, MessageClass
 from orbitmq.spark.pipelines.reporting.figures import Figures, figures
 from orbitmq.spark.pipelines.reporting.page import ROWS_SHOWN, page
-from orbitmq.spark.pipelines.reporting.pending import DAY_MS, HOUR_MS, Due, Pending
+from orbitmq.spark.pipelines.reporting.pending import DAY_MS, HOUR_MS, ClusterPending, Due
 
 AT = 1_795_000_000_000 // HOUR_MS * HOUR_MS
 NASTY = "<script>alert('$x$')</script>"
@@ -21,23 +21,23 @@ NASTY = "<script>alert('$x$')</script>"
 
 def some(*more: Cell) -> Figures:
     cells = [
-        Cell("orders", AT, Kind.TIMED, 3, 90, 900, 3, 0),
-        Cell("orders", AT + HOUR_MS, Kind.TIMED, 1_000, 10, 100, 1_003, 0),
-        Cell("%RETRY%billing", AT, Kind.RETRY, 0, 5, 0, 0, 2),
-        Cell("%DLQ%billing", AT, Kind.DEAD, 0, 2, 0, 0, 16),
+        Cell("orders", AT, MessageClass.TIMED, 3, 90, 900, 3, 0),
+        Cell("orders", AT + HOUR_MS, MessageClass.TIMED, 1_000, 10, 100, 1_003, 0),
+        Cell("%RETRY%billing", AT, MessageClass.RETRY, 0, 5, 0, 0, 2),
+        Cell("%DLQ%billing", AT, MessageClass.DEAD, 0, 2, 0, 0, 16),
     ]
     return figures([*cells, *more], HOUR_MS)
 
 
-def waiting() -> Pending:
+def waiting() -> ClusterPending:
     spans = (
         Due(begin_ms=AT, width_ms=HOUR_MS, messages=7),
         Due(begin_ms=AT // DAY_MS * DAY_MS + 40 * DAY_MS, width_ms=DAY_MS, messages=5),
     )
-    return Pending(at_ms=AT, messages=12, far=5, next_due_ms=AT + 1, by_topic={"orders": 12}, spans=spans)
+    return ClusterPending(at_ms=AT, messages=12, far=5, next_due_ms=AT + 1, by_topic={"orders": 12}, spans=spans)
 
 
-def shown(found: Figures, pending: Pending | None = None) -> str:
+def shown(found: Figures, pending: ClusterPending | None = None) -> str:
     return page("Report", "A test", AT, found, pending)
 
 
@@ -71,7 +71,7 @@ def test_it_shows_the_figures_and_a_plot_for_each_part() -> None:
 
 
 def test_it_loads_nothing_and_runs_nothing_whatever_a_topic_is_called() -> None:
-    text = shown(some(Cell(NASTY, AT, Kind.TIMED, 1, 1, 1, 1, 0)))
+    text = shown(some(Cell(NASTY, AT, MessageClass.TIMED, 1, 1, 1, 1, 0)))
     words = Words(text)
     assert words.dangerous == []
     assert NASTY in words.text
@@ -80,8 +80,8 @@ def test_it_loads_nothing_and_runs_nothing_whatever_a_topic_is_called() -> None:
 
 
 def test_early_messages_raise_an_alarm() -> None:
-    early = Cell("orders", AT, Kind.EARLY, 0, 3, 0, -7, 0)
-    assert "tile alarm" not in shown(figures([Cell("a", AT, Kind.TIMED, 1, 1, 1, 1, 0)], HOUR_MS))
+    early = Cell("orders", AT, MessageClass.EARLY, 0, 3, 0, -7, 0)
+    assert "tile alarm" not in shown(figures([Cell("a", AT, MessageClass.TIMED, 1, 1, 1, 1, 0)], HOUR_MS))
     text = shown(figures([early], HOUR_MS))
     assert "tile alarm" in text
     assert "by up to 7 ms" in Words(text).text
@@ -94,7 +94,7 @@ def test_an_empty_report_says_so() -> None:
 
 
 def test_a_long_table_says_what_it_leaves_out() -> None:
-    many = [Cell(f"t{number:03}", AT, Kind.PLAIN, 0, 1, 1, 0, 0) for number in range(ROWS_SHOWN + 7)]
+    many = [Cell(f"t{number:03}", AT, MessageClass.PLAIN, 0, 1, 1, 0, 0) for number in range(ROWS_SHOWN + 7)]
     assert "7 more lines" in Words(shown(figures(many, HOUR_MS))).text
 
 

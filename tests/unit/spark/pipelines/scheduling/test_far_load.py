@@ -11,9 +11,9 @@ import pytest
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeView
-from orbitmq.spark.pipelines.scheduling.far_load import FarLoad, Owner, chosen
+from orbitmq.spark.pipelines.scheduling.far_load import FarLoad, JobBroker, chosen
 from orbitmq.spark.pipelines.scheduling.far_rows import _queues, storage_problem
-from orbitmq.spark.writing.sending import Known
+from orbitmq.spark.writing.sending import WritableTopic
 
 
 class Brokers:
@@ -24,11 +24,11 @@ class Brokers:
         self.scopes: dict[str, set[str]] = {}
         self.foreign = False
 
-    def known(self, topic: str, prefix: str) -> Known:
+    def known(self, topic: str, prefix: str) -> WritableTopic:
         if self.foreign:
-            return Known(self.queue_counts, None)
+            return WritableTopic(self.queue_counts, None)
         names = {scope for broker in self.queue_counts for scope in self.scopes.get(broker, ())}
-        return Known(
+        return WritableTopic(
             self.queue_counts, [ScopeView(scope, 0, -1) for scope in sorted(names) if scope.startswith(prefix)]
         )
 
@@ -37,7 +37,7 @@ class Brokers:
         self.scopes.setdefault(broker, set()).add(end.scope)
 
 
-def owner(brokers: Brokers, job: str = "job") -> Owner | str:
+def owner(brokers: Brokers, job: str = "job") -> JobBroker | str:
     unused: Any = None
     load = FarLoad(spark=unused, job=job, brief=False, options=unused, sending=brokers, run=unused)  # type: ignore[arg-type]
     return load._owner(["orders"])
@@ -46,7 +46,7 @@ def owner(brokers: Brokers, job: str = "job") -> Owner | str:
 def test_every_run_goes_to_the_same_broker_whatever_becomes_of_the_route() -> None:
     brokers = Brokers(a=4, b=2)
     first = owner(brokers)
-    assert isinstance(first, Owner)
+    assert isinstance(first, JobBroker)
     assert first.queues == {"orders": brokers.queue_counts[first.name]}
     for added in "cdefgh":
         brokers.queue_counts[added] = 1
