@@ -20,8 +20,16 @@ from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, Recurri
 from orbitmq.timing.recurrence.records import decode, defined, deleted, encode, progressed, replay
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
-from orbitmq.timing.recurrence.state import Message, Place, Recurring, define, pause, resume
-from orbitmq.timing.recurrence.turns import LeftOut, Reason, Turn, next_due, previous_of, settled, take_turn
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage, RunPlace, define, pause, resume
+from orbitmq.timing.recurrence.turns import (
+    LeftOut,
+    LeftOutReason,
+    RecurrenceTurn,
+    next_due,
+    previous_of,
+    settled,
+    take_turn,
+)
 
 MINUTE = 60_000
 START = 1_774_738_800_000
@@ -64,7 +72,7 @@ class Generation:
     """What one generation owes: its instants later than `from_ms`, while it was in force and not paused."""
 
     schedule: Schedule
-    state: Recurring
+    state: RecurringState
     from_ms: int
     left_out: list[LeftOut] = field(default_factory=list)
     done: list[Occurrence] = field(default_factory=list)
@@ -82,7 +90,7 @@ class Engine:
         self.messages: list[str] = []
         self.taken_count = 0
         self.generations: dict[int, Generation] = {}
-        self.state: Recurring | None = None
+        self.state: RecurringState | None = None
 
     def restart(self) -> None:
         self.state = None
@@ -91,14 +99,14 @@ class Engine:
 
     def define(self, rule: Rule) -> None:
         self.settle()
-        change = define(self.state, "r", rule, Message("t", b""), self.now_ms)
+        change = define(self.state, "r", rule, RunMessage("t", b""), self.now_ms)
         assert change.state is not None
         if change.outcome is not RecurringOutcome.UNCHANGED:
             self.write(change.state)
             new = change.state
             self.generations[new.generation] = Generation(new.schedule(), new, new.progress.settled_ms)
 
-    def write(self, state: Recurring) -> None:
+    def write(self, state: RecurringState) -> None:
         self.state = state
         self.records.append(encode(defined(state)))
 
@@ -119,7 +127,7 @@ class Engine:
             return
         if turn.settled_ms == state.progress.settled_ms:
             return
-        last = Place(0, self.messages.index(turn.runs[-1].id)) if turn.runs else None
+        last = RunPlace(0, self.messages.index(turn.runs[-1].id)) if turn.runs else None
         self.state = settled(state, turn, last)
         self.records.append(encode(progressed(self.state)))
         generation = self.generations[state.generation]
@@ -157,7 +165,7 @@ class Engine:
                     resumed = resume(self.state, self.now_ms).state
                     assert resumed is not None
                     self.write(resumed)
-                    gap = LeftOut(Reason.MISSED, before_ms + 1, resumed.progress.settled_ms + 1)
+                    gap = LeftOut(LeftOutReason.MISSED, before_ms + 1, resumed.progress.settled_ms + 1)
                     self.generations[resumed.generation].left_out.append(gap)
                 else:
                     self.records.append(encode(deleted(self.state)))
@@ -212,14 +220,14 @@ def test_the_model_catches_an_engine_that_does_not_look_for_the_id(monkeypatch: 
 HONEST = take_turn
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, bug: Callable[..., Turn]) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, bug: Callable[..., RecurrenceTurn]) -> None:
     monkeypatch.setitem(Engine.settle.__globals__, "take_turn", bug)
 
 
 def test_the_model_catches_a_run_that_is_dropped_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = msgspec.structs.replace(EVERY_MINUTE, catch_up=CatchUp.LATEST)
     engine = live(DOWN, rule)
-    assert any(span.reason is Reason.MISSED for span in engine.generations[START].left_out)
+    assert any(span.reason is LeftOutReason.MISSED for span in engine.generations[START].left_out)
     plant(monkeypatch, lambda *arguments: HONEST(*arguments)._replace(left_out=()))
     with pytest.raises(AssertionError, match="lost"):
         live(DOWN, rule)

@@ -35,8 +35,8 @@ from orbitmq.timing.recurrence.reading import BookReading
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.recurrence.schedule import Schedule
-from orbitmq.timing.recurrence.state import Message, Recurring
-from orbitmq.timing.recurrence.turns import LeftOut, Reason, Turn
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage
+from orbitmq.timing.recurrence.turns import LeftOut, LeftOutReason, RecurrenceTurn
 
 MINUTE = 60_000
 START = 1_774_738_800_000
@@ -87,9 +87,9 @@ Step = tuple[str, object]
 class Watched(Recurrences):
     """Tells what it leaves out."""
 
-    on_done: Callable[[Recurring, Turn], None]
+    on_done: Callable[[RecurringState, RecurrenceTurn], None]
 
-    def _store_turn(self, state: Recurring, turn: Turn, messages: list[NewMessage]) -> None:
+    def _store_turn(self, state: RecurringState, turn: RecurrenceTurn, messages: list[NewMessage]) -> None:
         super()._store_turn(state, turn, messages)
         self.on_done(state, turn)
 
@@ -99,7 +99,7 @@ class Generation:
     """What one rule owes: its instants later than `from_ms` up to `settled_ms`, but for those that were left out."""
 
     schedule: Schedule
-    state: Recurring
+    state: RecurringState
     from_ms: int
     settled_ms: int
     left_out: list[LeftOut] = field(default_factory=list)
@@ -129,7 +129,7 @@ class World:
     def recurrences(self) -> Recurrences:
         return self.here.recurrences
 
-    def left_out(self, state: Recurring, turn: Turn) -> None:
+    def left_out(self, state: RecurringState, turn: RecurrenceTurn) -> None:
         self.generations[state.name, state.generation].left_out += turn.left_out
 
     # --- what happens -----------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class World:
                 recurrences.take_below(here.store.log.end, 2)
                 here.turn()
             case "define", (str(name), Rule() as rule):
-                change = recurrences.put(name, rule, Message("T", b"run"), here.statuses.append)
+                change = recurrences.put(name, rule, RunMessage("T", b"run"), here.statuses.append)
                 if (made := change.state) is not None:
                     self.generations.setdefault((name, made.generation), self.owed(made))
                 here.turn()
@@ -197,14 +197,16 @@ class World:
                     change = recurrences.set_paused(state, paused=False, on_done=on_done)
                     assert before is not None
                     assert change.state is not None
-                    gap = LeftOut(Reason.MISSED, before.progress.settled_ms + 1, change.state.progress.settled_ms + 1)
+                    gap = LeftOut(
+                        LeftOutReason.MISSED, before.progress.settled_ms + 1, change.state.progress.settled_ms + 1
+                    )
                     if before.paused:
                         self.generations[name, state.generation].left_out.append(gap)
                 else:
                     recurrences.delete(state, on_done)
                 here.turn()
 
-    def owed(self, state: Recurring) -> Generation:
+    def owed(self, state: RecurringState) -> Generation:
         return Generation(state.schedule(), state, state.progress.settled_ms, state.progress.settled_ms)
 
     def cut_power(self, seed: int) -> None:

@@ -23,7 +23,7 @@ from orbitmq.store.opening import open_store
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.runner import Recurrences, Unstorable
 from orbitmq.timing.recurrence.schedule import Occurrence
-from orbitmq.timing.recurrence.state import Change, Message, Recurring
+from orbitmq.timing.recurrence.state import Change, RecurringState, RunMessage
 
 TOPIC = "T"
 
@@ -35,7 +35,7 @@ class OpenRuns:
         self.refused: dict[str, str] = {}
         self.committed: int | None = None
 
-    def message_of(self, state: Recurring, run: Occurrence, now_ms: int) -> NewMessage:
+    def message_of(self, state: RecurringState, run: Occurrence, now_ms: int) -> NewMessage:
         topic = state.message.topic
         if topic in self.refused:
             raise Unstorable(self.refused[topic])
@@ -80,7 +80,7 @@ class RecurringStore:
         self.recurrences.attach(self.store, sender)
 
     def put(self, name: str, rule: Rule, *, topic: str = TOPIC, body: bytes = b"run") -> Change:
-        change = self.recurrences.put(name, rule, Message(topic, body), self.statuses.append)
+        change = self.recurrences.put(name, rule, RunMessage(topic, body), self.statuses.append)
         self.turn()
         return change
 

@@ -34,7 +34,7 @@ from orbitmq.protocol.remoting.recurring_bodies import (
 from orbitmq.store.durability import OnDone, PutStatus
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.runner import Recurrences
-from orbitmq.timing.recurrence.state import Change, Message, Recurring
+from orbitmq.timing.recurrence.state import Change, RecurringState, RunMessage
 
 Body = TypeVar("Body", bound=JsonBody)
 
@@ -60,7 +60,7 @@ class RecurringProcessor(Room):
 
     def put(self, command: Command, peer: Peer) -> Command | None:
         definition = _body(command, RecurringDefinition)
-        rule, message = rule_of(definition), Message(definition.topic, definition.body, definition.properties)
+        rule, message = rule_of(definition), RunMessage(definition.topic, definition.body, definition.properties)
         name = reserved_property(message)
         if name is not None:
             raise Refusal(
@@ -115,7 +115,7 @@ class RecurringProcessor(Room):
             cursor=shown[-1].name if len(wanted) > limit else None,
         )
 
-    def _known(self, name: str) -> Recurring:
+    def _known(self, name: str) -> RecurringState:
         state = self._recurrences.get(name)
         if state is None:
             raise Refusal(
@@ -153,7 +153,7 @@ class RecurringProcessor(Room):
     def _view_of(self, made: Change) -> RecurringView | None:
         return None if made.state is None else self._view(made.state)
 
-    def _view(self, state: Recurring, *, with_body: bool = True) -> RecurringView:
+    def _view(self, state: RecurringState, *, with_body: bool = True) -> RecurringView:
         last = state.progress.last
         return RecurringView(
             definition=definition_of(state, with_body=with_body),
@@ -188,7 +188,7 @@ def rule_of(definition: RecurringDefinition) -> Rule:
     )
 
 
-def definition_of(state: Recurring, *, with_body: bool) -> RecurringDefinition:
+def definition_of(state: RecurringState, *, with_body: bool) -> RecurringDefinition:
     """What was asked for, from what is kept."""
     rule, message = state.rule, state.message
     return RecurringDefinition(

@@ -24,7 +24,7 @@ from orbitmq.protocol.remoting.versions import OUR_VERSION
 from orbitmq.store.message import NewMessage
 from orbitmq.timing.recurrence.runner import Unstorable
 from orbitmq.timing.recurrence.schedule import Occurrence
-from orbitmq.timing.recurrence.state import Message, Recurring
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage
 
 RUN_ID_CHARS: Final = 32
 
@@ -42,7 +42,7 @@ class BrokerRuns:
         self._clock = clock
         self._origin = Origin(admission.store_host, OUR_VERSION)
 
-    def message_of(self, state: Recurring, run: Occurrence, now_ms: int) -> NewMessage:
+    def message_of(self, state: RecurringState, run: Occurrence, now_ms: int) -> NewMessage:
         topic = state.message.topic
         config = self._topics.get(topic)
         if config is None:
@@ -57,7 +57,7 @@ class BrokerRuns:
         admitted.properties = append_property(admitted.properties, Property.RUN, str(state.generation))
         return admitted
 
-    def check(self, name: str, message: Message, *, template: str, queues: int) -> None:
+    def check(self, name: str, message: RunMessage, *, template: str, queues: int) -> None:
         """Judge the message of a definition as a run of it would be, which creates its topic where that is allowed.
 
         Raises Refusal.
@@ -73,7 +73,7 @@ class BrokerRuns:
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
         return self._offsets.query(group, topic, queue_id)
 
-    def _sending(self, message: Message, queue_id: int, values: dict[str, str], now_ms: int) -> Sending:
+    def _sending(self, message: RunMessage, queue_id: int, values: dict[str, str], now_ms: int) -> Sending:
         text = encode_properties(values).decode()
         return Sending(message.topic, queue_id, message.body, text, born_timestamp=now_ms)
 
@@ -85,7 +85,7 @@ class BrokerRuns:
         return placement.message
 
 
-def _run_values(message: Message, name: str, run_id: str, planned_ms: int) -> dict[str, str]:
+def _run_values(message: RunMessage, name: str, run_id: str, planned_ms: int) -> dict[str, str]:
     """What a run says: its message's own properties, and which run it is."""
     return message.properties | {
         Property.UNIQ_KEY: run_id,
@@ -94,7 +94,7 @@ def _run_values(message: Message, name: str, run_id: str, planned_ms: int) -> di
     }
 
 
-def reserved_property(message: Message) -> str | None:
+def reserved_property(message: RunMessage) -> str | None:
     """A property that a recurring message may not have, if it has one."""
     for name in message.properties:
         if name in OWN_TO_RUNS or name.startswith(OUR_PREFIX):

@@ -24,7 +24,7 @@ DueAt = Callable[[int], int]
 """Queue offset of a unit in the level's queue -> its due time in milliseconds."""
 
 
-class Run:
+class LevelRun:
     """Offsets `done` to `end` are pending; those below `taken` have been handed out."""
 
     __slots__ = ("done", "end", "head_due_ms", "last_due_ms", "start", "taken")
@@ -46,7 +46,7 @@ class LevelRuns:
 
     def __init__(self, due_at: DueAt) -> None:
         self._due_at = due_at
-        self._runs: list[Run] = []
+        self._runs: list[LevelRun] = []
         self.next_offset = 0
         """Offset after the newest unit that was added."""
         self.squeezed_count = 0
@@ -67,7 +67,7 @@ class LevelRuns:
             last.end = offset + 1
             last.last_due_ms = max(last.last_due_ms, due_ms)
         else:
-            self._runs.append(Run(offset, offset + 1, due_ms, due_ms))
+            self._runs.append(LevelRun(offset, offset + 1, due_ms, due_ms))
         self.next_offset = offset + 1
 
     def add_range(self, start: int, due_times: Iterator[int]) -> None:
@@ -92,7 +92,7 @@ class LevelRuns:
 
     def take_due(self, now_ms: int) -> int | None:
         """The offset of a unit that is due, earliest first; None when none is."""
-        best: Run | None = None
+        best: LevelRun | None = None
         for run in self._runs:
             if (
                 run.taken < run.end
@@ -104,7 +104,7 @@ class LevelRuns:
             return None
         return self._take(best)
 
-    def _take(self, run: Run) -> int:
+    def _take(self, run: LevelRun) -> int:
         offset = run.taken
         if offset + 1 < run.end:
             run.head_due_ms = self._due_at(offset + 1)
@@ -141,9 +141,9 @@ class LevelRuns:
         run = self._find(offset)
         if run is None:
             return False
-        rest: Run | None = None
+        rest: LevelRun | None = None
         if offset > run.done:  # finished out of order, by another program: split what is left
-            rest = Run(run.done, offset, self._due_at(run.done), self._due_at(offset - 1))
+            rest = LevelRun(run.done, offset, self._due_at(run.done), self._due_at(offset - 1))
             rest.taken = min(run.taken, offset)
             if run.done < rest.taken < offset:
                 rest.head_due_ms = self._due_at(rest.taken)
@@ -158,11 +158,11 @@ class LevelRuns:
             self._runs.remove(run)
         return True
 
-    def _find(self, offset: int) -> Run | None:
+    def _find(self, offset: int) -> LevelRun | None:
         """The run in which the unit is pending."""
         runs = self._runs
         if len(runs) == 1:  # the clock was steady
-            run: Run | None = runs[0]
+            run: LevelRun | None = runs[0]
         else:
             index = bisect_right(runs, offset, key=lambda run: run.start) - 1
             run = runs[index] if index >= 0 else None

@@ -12,7 +12,7 @@ from typing import Final
 
 from orbitmq.limits.recurrence import RECURRENCE_INSTANT_MS_MAX
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
-from orbitmq.timing.recurrence.state import Recurring
+from orbitmq.timing.recurrence.state import RecurringState
 from orbitmq.timing.recurrence.turns import next_due
 
 _SLACK: Final = 64
@@ -28,7 +28,7 @@ class Agenda:
         self._heap: list[tuple[int, str]] = []
         """What `_due` says, and entries that are outdated."""
 
-    def put(self, state: Recurring) -> None:
+    def put(self, state: RecurringState) -> None:
         """The message is in this state now. ConfigurationError when its rule is not usable; then it has no runs.
 
         Cost: that of one or two instants of the rule, and for a rule that is new that of reading its expression.
@@ -46,7 +46,7 @@ class Agenda:
         self._due.pop(name, None)
         self._schedules.pop(name, None)
 
-    def schedule(self, state: Recurring) -> Schedule:
+    def schedule(self, state: RecurringState) -> Schedule:
         """The runs of this state's generation, kept for the next time. ConfigurationError when its rule is not usable."""
         known = self._schedules.get(state.name)
         if known is None or known[0] != state.generation:
@@ -76,7 +76,7 @@ class Agenda:
         return taken
 
 
-def runs_after(schedule: Schedule, state: Recurring, after_ms: int, count: int) -> list[Occurrence]:
+def runs_after(schedule: Schedule, state: RecurringState, after_ms: int, count: int) -> list[Occurrence]:
     """The runs of a state planned for later than `after_ms`, at most `count`; those that a paused one would have."""
     if state.rule.count_max is not None:
         count = min(count, state.rule.count_max - state.progress.stored_count)

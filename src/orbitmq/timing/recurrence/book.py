@@ -21,13 +21,13 @@ from typing import NamedTuple
 
 from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.records import Defined, Deleted, Progressed, Record, replay
-from orbitmq.timing.recurrence.state import Recurring
+from orbitmq.timing.recurrence.state import RecurringState
 
 
 class Kept(NamedTuple):
     """One recurring message, and where the record of its definition is."""
 
-    state: Recurring
+    state: RecurringState
     queue_offset: int
     physical_offset: int
     size: int
@@ -55,10 +55,10 @@ class RecurrenceBook:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __iter__(self) -> Iterator[Recurring]:
+    def __iter__(self) -> Iterator[RecurringState]:
         return (kept.state for kept in self._kept.values())
 
-    def get(self, name: str) -> Recurring | None:
+    def get(self, name: str) -> RecurringState | None:
         kept = self._kept.get(name)
         return None if kept is None else kept.state
 
@@ -82,7 +82,7 @@ class RecurrenceBook:
         self._change(physical_offset, name, now, moves=isinstance(record, Defined))
         return name
 
-    def progress(self, state: Recurring, physical_offset: int) -> None:
+    def progress(self, state: RecurringState, physical_offset: int) -> None:
         """The log holds a run of this message, which is now in `state`, and no record of its progress yet."""
         kept = self._kept[state.name]
         self._change(physical_offset, state.name, kept._replace(state=state), moves=False)
@@ -149,7 +149,7 @@ class RecurrenceBook:
                 return
             yield kept
 
-    def too_old(self) -> Recurring | None:
+    def too_old(self) -> RecurringState | None:
         """The message whose definition has to be written anew, because a start would read too many records behind it."""
         oldest = next(iter(self._kept.values()), None)
         if oldest is None:

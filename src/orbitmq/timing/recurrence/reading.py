@@ -32,7 +32,7 @@ from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import is_sound
 from orbitmq.timing.recurrence.book import RecurrenceBook
 from orbitmq.timing.recurrence.records import decode
-from orbitmq.timing.recurrence.state import Place, Progress, Recurring
+from orbitmq.timing.recurrence.state import RecurringState, RunPlace, RunProgress
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -144,17 +144,17 @@ class BookReading:
             return
         if not _is_run_of(state, planned_ms, entry, _number(values.get(Property.RUN))):
             return
-        progress = Progress(
+        progress = RunProgress(
             settled_ms=planned_ms,
             stored_count=state.progress.stored_count + 1,
-            last=Place(entry.queue_id, entry.queue_offset),
+            last=RunPlace(entry.queue_id, entry.queue_offset),
         )
         self._book.progress(msgspec.structs.replace(state, progress=progress), entry.physical_offset)
         self.unsettled.setdefault(state.name, entry.physical_offset)
         changed.add(state.name)
 
 
-def _is_run_of(state: Recurring, planned_ms: int, entry: Dispatched, generation: int | None) -> bool:
+def _is_run_of(state: RecurringState, planned_ms: int, entry: Dispatched, generation: int | None) -> bool:
     if generation != state.generation or entry.topic != state.message.topic:
         return False
     try:

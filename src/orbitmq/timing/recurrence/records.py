@@ -21,21 +21,21 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import RecordError
-from orbitmq.timing.recurrence.state import Progress, Recurring
+from orbitmq.timing.recurrence.state import RecurringState, RunProgress
 
 VERSION: Final = 1
 
 
 class Defined(msgspec.Struct, frozen=True, tag_field="kind", tag="defined"):
     version: int
-    recurring: Recurring
+    recurring: RecurringState
 
 
 class Progressed(msgspec.Struct, frozen=True, tag_field="kind", tag="progressed"):
     version: int
     name: str
     generation: int
-    progress: Progress
+    progress: RunProgress
 
 
 class Deleted(msgspec.Struct, frozen=True, tag_field="kind", tag="deleted"):
@@ -54,15 +54,15 @@ class _Head(msgspec.Struct):
 _DECODER: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
 
 
-def defined(recurring: Recurring) -> Defined:
+def defined(recurring: RecurringState) -> Defined:
     return Defined(VERSION, recurring)
 
 
-def progressed(recurring: Recurring) -> Progressed:
+def progressed(recurring: RecurringState) -> Progressed:
     return Progressed(VERSION, recurring.name, recurring.generation, recurring.progress)
 
 
-def deleted(recurring: Recurring) -> Deleted:
+def deleted(recurring: RecurringState) -> Deleted:
     return Deleted(VERSION, recurring.name, recurring.generation)
 
 
@@ -88,7 +88,7 @@ def decode(data: bytes, where: str) -> Record:
     )
 
 
-def replay(state: Recurring | None, record: Record) -> Recurring | None:
+def replay(state: RecurringState | None, record: Record) -> RecurringState | None:
     """What holds after one more record about the same name. A progress of a generation that was replaced changes nothing."""
     match record:
         case Defined():

@@ -40,16 +40,24 @@ from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Occurrence
 from orbitmq.timing.recurrence.state import (
     Change,
-    Message,
-    Place,
-    Recurring,
+    RecurringState,
+    RunMessage,
+    RunPlace,
     ahead_ms,
     define,
     delete,
     pause,
     resume,
 )
-from orbitmq.timing.recurrence.turns import LeftOut, Previous, Reason, Turn, previous_of, settled, take_turn
+from orbitmq.timing.recurrence.turns import (
+    LeftOut,
+    LeftOutReason,
+    Previous,
+    RecurrenceTurn,
+    previous_of,
+    settled,
+    take_turn,
+)
 from orbitmq.timing.release import LATENESS_BOUNDS_MS
 from orbitmq.timing.rewriting import Taken
 
@@ -78,7 +86,7 @@ class Unstorable(Exception):
 class RunSender(Protocol):
     """What the broker does for runs."""
 
-    def message_of(self, state: Recurring, run: Occurrence, now_ms: int) -> NewMessage:
+    def message_of(self, state: RecurringState, run: Occurrence, now_ms: int) -> NewMessage:
         """The message of a run: its id is the unique key, and all runs of one turn go to one queue. Raises Unstorable."""
         ...
 
@@ -109,7 +117,7 @@ class Recurrences:
         """From the instant of each run to the moment its message became visible."""
         self.stored_count = 0
         """Runs that became messages since the start of the process."""
-        self.left_out_counts: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        self.left_out_counts: dict[LeftOutReason, int] = dict.fromkeys(LeftOutReason, 0)
         """Reason -> how often runs were left out for it; spans of time, not runs."""
         self.rewritten_count = 0
         """Definitions written anew."""
@@ -191,10 +199,10 @@ class Recurrences:
     def __len__(self) -> int:
         return len(self._book)
 
-    def __iter__(self) -> Iterator[Recurring]:
+    def __iter__(self) -> Iterator[RecurringState]:
         return iter(self._book)
 
-    def get(self, name: str) -> Recurring | None:
+    def get(self, name: str) -> RecurringState | None:
         return self._book.get(name)
 
     def due_ms(self, name: str) -> int | None:
@@ -224,7 +232,7 @@ class Recurrences:
                 counts["ended" if self._agenda.due_ms(state.name) is None else "active"] += 1
         return counts
 
-    def upcoming(self, state: Recurring, count: int) -> list[Occurrence]:
+    def upcoming(self, state: RecurringState, count: int) -> list[Occurrence]:
         """The next runs; those that a paused message would have if it was resumed now. None of them when its rule is not usable."""
         after_ms = state.progress.settled_ms
         if state.paused:
@@ -234,7 +242,7 @@ class Recurrences:
         except ConfigurationError:
             return []
 
-    def put(self, name: str, rule: Rule, message: Message, on_done: OnDone) -> Change:
+    def put(self, name: str, rule: Rule, message: RunMessage, on_done: OnDone) -> Change:
         """Define a message or replace it. `on_done` hears when that is as durable as the flush mode asks.
 
         Nothing changes when this raises: ConfigurationError for what is not usable or beyond the bounds, StoreUnwritableError,
@@ -247,18 +255,18 @@ class Recurrences:
             self._check_room(current, message)
         return self._change(name, change, on_done)
 
-    def set_paused(self, state: Recurring, *, paused: bool, on_done: OnDone) -> Change:
+    def set_paused(self, state: RecurringState, *, paused: bool, on_done: OnDone) -> Change:
         """Pause a message or let it go on; as `put`."""
         self._happen(state.name)
         current = self._book.get(state.name) or state
         return self._change(state.name, pause(current) if paused else resume(current, self._clock.now_ms()), on_done)
 
-    def delete(self, state: Recurring, on_done: OnDone) -> Change:
+    def delete(self, state: RecurringState, on_done: OnDone) -> Change:
         """Forget a message; as `put`. What its runs have stored stays."""
         self._happen(state.name)
         return self._change(state.name, delete(), on_done)
 
-    def _check_room(self, current: Recurring | None, message: Message) -> None:
+    def _check_room(self, current: RecurringState | None, message: RunMessage) -> None:
         if current is None and len(self._book) >= limits.RECURRENCE_DEFINITIONS_MAX:
             raise ConfigurationError(
                 f"this broker keeps RECURRENCE_DEFINITIONS_MAX = {limits.RECURRENCE_DEFINITIONS_MAX} recurring messages already",
@@ -449,7 +457,7 @@ class Recurrences:
         else:
             self._changed(name)
 
-    def _previous(self, state: Recurring) -> Previous:
+    def _previous(self, state: RecurringState) -> Previous:
         """What is known about the message of the run before, as far as the rule asks."""
         rule, last, topic = state.rule, state.progress.last, state.message.topic
         if rule.overlap_group is None or last is None:
@@ -461,7 +469,7 @@ class Recurrences:
         same = queue is not None and queue.next_offset > last.queue_offset
         return previous_of(state.progress, committed, queue.min_offset if queue is not None and same else None)
 
-    def _carry_out(self, state: Recurring, turn: Turn, now_ms: int) -> None:
+    def _carry_out(self, state: RecurringState, turn: RecurrenceTurn, now_ms: int) -> None:
         assert self._sender is not None
         store = self._open_store()
         messages: list[NewMessage] = []
@@ -478,27 +486,27 @@ class Recurrences:
             self._store_turn(state, _first_of(turn, len(messages)), messages)
         except (Unstorable, RecordError) as error:
             trouble = f"a run cannot be stored: {error}"
-            left_out = LeftOut(Reason.REFUSED, turn.runs[0].planned_ms, turn.settled_ms + 1)
-            self._store_turn(state, Turn((), (*turn.left_out, left_out), turn.settled_ms), [])
+            left_out = LeftOut(LeftOutReason.REFUSED, turn.runs[0].planned_ms, turn.settled_ms + 1)
+            self._store_turn(state, RecurrenceTurn((), (*turn.left_out, left_out), turn.settled_ms), [])
         if trouble is not None:
             self._report(state.name, trouble)
         elif messages:
             self._troubles.pop(state.name, None)
 
-    def _store_turn(self, state: Recurring, turn: Turn, messages: list[NewMessage]) -> None:
+    def _store_turn(self, state: RecurringState, turn: RecurrenceTurn, messages: list[NewMessage]) -> None:
         """Append the runs and the record of their progress as one batch. Raises StoreUnwritableError, RecordError."""
         store = self._open_store()
-        last: Place | None = None
+        last: RunPlace | None = None
         if messages:
             queue = store.queues.for_append(messages[0].topic, messages[0].queue_id)
-            last = Place(messages[0].queue_id, queue.next_offset + len(messages) - 1)
+            last = RunPlace(messages[0].queue_id, queue.next_offset + len(messages) - 1)
         record = progressed(settled(state, turn, last))
         entries = store.append_batch([*messages, self._record(record)])
         self._note(record, entries[-1], turn.runs, None)
         for span in turn.left_out:
             self.left_out_counts[span.reason] += 1
             logger.log(
-                logging.WARNING if span.reason is Reason.MISSED else logging.DEBUG,
+                logging.WARNING if span.reason is LeftOutReason.MISSED else logging.DEBUG,
                 "recurring message %r: runs planned from %d to before %d are left out: %s",
                 state.name, span.first_ms, span.before_ms, span.reason.value,
             )  # fmt: skip
@@ -519,7 +527,7 @@ class Recurrences:
         """Write definitions anew that lie where retention wants to clean."""
         self._rewrite([kept.state for kept in islice(self._book.below(self._move_below), limit)])
 
-    def _rewrite(self, states: Sequence[Recurring]) -> None:
+    def _rewrite(self, states: Sequence[RecurringState]) -> None:
         """Write definitions anew; what the store does not take now is for the next time."""
         if states and not self._open_store().writes_accepted:
             return
@@ -531,9 +539,9 @@ class Recurrences:
             logger.warning("definitions of recurring messages are not written anew yet: %s", error)
 
 
-def _first_of(turn: Turn, count: int) -> Turn:
+def _first_of(turn: RecurrenceTurn, count: int) -> RecurrenceTurn:
     """The turn up to its first `count` runs; the others are in the next one."""
     if count >= len(turn.runs):
         return turn
     runs = turn.runs[:count]
-    return Turn(runs, turn.left_out, runs[-1].planned_ms)
+    return RecurrenceTurn(runs, turn.left_out, runs[-1].planned_ms)

@@ -36,7 +36,7 @@ from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.schedule import Schedule
 
 
-class Message(msgspec.Struct, frozen=True):
+class RunMessage(msgspec.Struct, frozen=True):
     """What every run sends. Admission decides about its properties as about those of any message."""
 
     topic: str
@@ -44,25 +44,25 @@ class Message(msgspec.Struct, frozen=True):
     properties: dict[str, str] = {}
 
 
-class Place(msgspec.Struct, frozen=True):
+class RunPlace(msgspec.Struct, frozen=True):
     """Where the message of a run is."""
 
     queue_id: int
     queue_offset: int
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a generation is."""
 
     settled_ms: int
     """Runs planned for up to this instant have happened or been left out."""
     stored_count: int = 0
     """Runs of this generation that have become messages."""
-    last: Place | None = None
+    last: RunPlace | None = None
     """The message of the latest run, also of an earlier generation with the same topic."""
 
 
-class Recurring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecurringState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One recurring message."""
 
     name: str
@@ -70,8 +70,8 @@ class Recurring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     begun_ms: int
     """When this generation was made."""
     rule: Rule
-    message: Message
-    progress: Progress
+    message: RunMessage
+    progress: RunProgress
     paused: bool = False
 
     def schedule(self) -> Schedule:
@@ -86,36 +86,36 @@ class Change(NamedTuple):
     """
 
     outcome: RecurringOutcome
-    state: Recurring | None
+    state: RecurringState | None
 
 
-def define(current: Recurring | None, name: str, rule: Rule, message: Message, now_ms: int) -> Change:
+def define(current: RecurringState | None, name: str, rule: Rule, message: RunMessage, now_ms: int) -> Change:
     """Create the message of this name, or replace it. A paused one stays paused: who paused it decides when it goes on.
 
     ConfigurationError, and nothing changes, when the name, the rule or the message is not usable.
     """
     _check_message(message)
     if current is None:
-        made = Recurring(
+        made = RecurringState(
             name=name,
             generation=now_ms,
             begun_ms=now_ms,
             rule=rule,
             message=message,
-            progress=Progress(settled_ms=now_ms),
+            progress=RunProgress(settled_ms=now_ms),
         )
         made.schedule()
         return Change(RecurringOutcome.CREATED, made)
     wrong = ahead_ms(current, now_ms) > 0
     if (current.rule, current.message) == (rule, message) and not wrong:
         return Change(RecurringOutcome.UNCHANGED, current)
-    made = Recurring(
+    made = RecurringState(
         name=name,
         generation=max(current.generation + 1, now_ms),
         begun_ms=now_ms,
         rule=rule,
         message=message,
-        progress=Progress(
+        progress=RunProgress(
             settled_ms=now_ms if wrong else max(current.progress.settled_ms, _made_over_from(current, now_ms) - 1),
             last=current.progress.last if current.message.topic == message.topic else None,
         ),
@@ -125,14 +125,14 @@ def define(current: Recurring | None, name: str, rule: Rule, message: Message, n
     return Change(RecurringOutcome.REPLACED, made)
 
 
-def pause(current: Recurring) -> Change:
+def pause(current: RecurringState) -> Change:
     """No run happens until it is resumed."""
     if current.paused:
         return Change(RecurringOutcome.UNCHANGED, current)
     return Change(RecurringOutcome.PAUSED, msgspec.structs.replace(current, paused=True))
 
 
-def resume(current: Recurring, now_ms: int) -> Change:
+def resume(current: RecurringState, now_ms: int) -> Change:
     """Runs happen again; those of the pause are settled."""
     if not current.paused:
         return Change(RecurringOutcome.UNCHANGED, current)
@@ -143,14 +143,14 @@ def resume(current: Recurring, now_ms: int) -> Change:
     return Change(RecurringOutcome.RESUMED, msgspec.structs.replace(current, paused=False, progress=progress))
 
 
-def ahead_ms(current: Recurring, now_ms: int) -> int:
+def ahead_ms(current: RecurringState, now_ms: int) -> int:
     """By how much a message was begun or settled later than now, which only a clock that was ahead can do; 0 when it is in order.
     Until then it has no runs."""
     last_ms = max(current.begun_ms, current.progress.settled_ms)
     return last_ms - now_ms if last_ms - now_ms > RECURRENCE_AHEAD_MS_MAX else 0
 
 
-def _begun_anew(current: Recurring, now_ms: int) -> Recurring:
+def _begun_anew(current: RecurringState, now_ms: int) -> RecurringState:
     """The same rule from now on, as a generation of its own: a run of the time that was settled by mistake is another one."""
     return msgspec.structs.replace(
         current,
@@ -165,7 +165,7 @@ def delete() -> Change:
     return Change(RecurringOutcome.DELETED, None)
 
 
-def _made_over_from(current: Recurring, now_ms: int) -> int:
+def _made_over_from(current: RecurringState, now_ms: int) -> int:
     """The first instant that a new rule decides about: that of a run which has been planned for and not happened, or what
     comes after now."""
     if not current.paused and not is_used_up(current):
@@ -175,13 +175,13 @@ def _made_over_from(current: Recurring, now_ms: int) -> int:
     return now_ms + 1
 
 
-def is_used_up(current: Recurring) -> bool:
+def is_used_up(current: RecurringState) -> bool:
     """The generation has had all runs that its rule allows."""
     count_max = current.rule.count_max
     return count_max is not None and current.progress.stored_count >= count_max
 
 
-def _check_message(message: Message) -> None:
+def _check_message(message: RunMessage) -> None:
     problem = topic_name_problem(message.topic)
     if problem is not None:
         raise ConfigurationError(f"a recurring message cannot be sent: {problem}", remedy="name an ordinary topic")

@@ -25,7 +25,7 @@ import msgspec
 from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
-from orbitmq.timing.recurrence.state import Place, Progress, Recurring, is_used_up
+from orbitmq.timing.recurrence.state import RecurringState, RunPlace, RunProgress, is_used_up
 
 
 class Previous(StrEnum):
@@ -41,7 +41,7 @@ class Previous(StrEnum):
     """It is there and the group's offset is not beyond it, or the group has never committed one."""
 
 
-class Reason(StrEnum):
+class LeftOutReason(StrEnum):
     """Why runs were left out."""
 
     MISSED = "missed"
@@ -55,12 +55,12 @@ class Reason(StrEnum):
 class LeftOut(NamedTuple):
     """The runs planned for from `first_ms` on and before `before_ms`. How many these are is not counted: it may be millions."""
 
-    reason: Reason
+    reason: LeftOutReason
     first_ms: int
     before_ms: int
 
 
-class Turn(NamedTuple):
+class RecurrenceTurn(NamedTuple):
     """What happens at one instant."""
 
     runs: tuple[Occurrence, ...]
@@ -69,7 +69,7 @@ class Turn(NamedTuple):
     settled_ms: int
 
 
-def previous_of(progress: Progress, committed_offset: int | None, min_offset: int | None) -> Previous:
+def previous_of(progress: RunProgress, committed_offset: int | None, min_offset: int | None) -> Previous:
     """What is known about the latest message, from the group's offset for its queue and the queue's lowest offset.
 
     `committed_offset` is None where the group has none, `min_offset` where there is no such queue any more.
@@ -83,7 +83,7 @@ def previous_of(progress: Progress, committed_offset: int | None, min_offset: in
     return Previous.WAITING
 
 
-def next_due(recurring: Recurring, schedule: Schedule) -> int | None:
+def next_due(recurring: RecurringState, schedule: Schedule) -> int | None:
     """When the next run happens, in ms; may be in the past. None while paused, and when there are no more runs."""
     if recurring.paused or is_used_up(recurring):
         return None
@@ -91,7 +91,7 @@ def next_due(recurring: Recurring, schedule: Schedule) -> int | None:
     return None if run is None else run.at_ms
 
 
-def take_turn(recurring: Recurring, schedule: Schedule, now_ms: int, previous: Previous) -> Turn:
+def take_turn(recurring: RecurringState, schedule: Schedule, now_ms: int, previous: Previous) -> RecurrenceTurn:
     """What is due at `now_ms`. Nothing when it is called too early.
 
     Cost: that of two instants of the rule when one run is due, at most 4 * `catch_up_max` when several are. It does not depend on
@@ -99,10 +99,10 @@ def take_turn(recurring: Recurring, schedule: Schedule, now_ms: int, previous: P
     """
     rule, progress = recurring.rule, recurring.progress
     if recurring.paused or is_used_up(recurring):
-        return Turn((), (), progress.settled_ms)
+        return RecurrenceTurn((), (), progress.settled_ms)
     nearest = list(islice(schedule.upcoming(progress.settled_ms), 2))
     if not nearest or nearest[0].at_ms > now_ms:
-        return Turn((), (), progress.settled_ms)
+        return RecurrenceTurn((), (), progress.settled_ms)
     first = nearest[0]
     runs = nearest[:1]
     wanted_count = rule.catch_up_max if rule.catch_up is CatchUp.ALL else 1
@@ -119,21 +119,21 @@ def take_turn(recurring: Recurring, schedule: Schedule, now_ms: int, previous: P
     if rule.catch_up is CatchUp.NONE and now_ms - last.at_ms > limits.RECURRENCE_GRACE_MS:
         from_ms, runs = last.planned_ms + 1, []
     if first.planned_ms < from_ms:
-        left_out.append(LeftOut(Reason.MISSED, first.planned_ms, from_ms))
+        left_out.append(LeftOut(LeftOutReason.MISSED, first.planned_ms, from_ms))
     if runs and rule.overlap is Overlap.SKIP and previous is Previous.WAITING:
-        left_out.append(LeftOut(Reason.OVERLAP, from_ms, last.planned_ms + 1))
+        left_out.append(LeftOut(LeftOutReason.OVERLAP, from_ms, last.planned_ms + 1))
         runs = []
     if rule.count_max is not None:
         runs = runs[: rule.count_max - progress.stored_count]
-    return Turn(tuple(runs), tuple(left_out), last.planned_ms)
+    return RecurrenceTurn(tuple(runs), tuple(left_out), last.planned_ms)
 
 
-def settled(recurring: Recurring, turn: Turn, last: Place | None) -> Recurring:
+def settled(recurring: RecurringState, turn: RecurrenceTurn, last: RunPlace | None) -> RecurringState:
     """The state after a turn whose runs are stored; `last` is where the last of them is, None when there was none."""
     progress = recurring.progress
     return msgspec.structs.replace(
         recurring,
-        progress=Progress(
+        progress=RunProgress(
             settled_ms=turn.settled_ms,
             stored_count=progress.stored_count + len(turn.runs),
             last=last if turn.runs else progress.last,

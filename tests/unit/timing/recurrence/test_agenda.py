@@ -8,20 +8,20 @@ import pytest
 from orbitmq.errors import ConfigurationError
 from orbitmq.timing.recurrence.agenda import Agenda, runs_after
 from orbitmq.timing.recurrence.rule import Rule
-from orbitmq.timing.recurrence.state import Message, Progress, Recurring, define, pause
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage, RunProgress, define, pause
 
 NOW = 1_767_225_600_000
 
 
-def recurring(name: str, interval_ms: int, **rule: object) -> Recurring:
+def recurring(name: str, interval_ms: int, **rule: object) -> RecurringState:
     asked = Rule(interval_ms=interval_ms, **rule)  # type: ignore[arg-type]
-    state = define(None, name, asked, Message("T", b"x"), NOW).state
+    state = define(None, name, asked, RunMessage("T", b"x"), NOW).state
     assert state is not None
     return state
 
 
-def settled(state: Recurring, settled_ms: int, stored_count: int = 0) -> Recurring:
-    return msgspec.structs.replace(state, progress=Progress(settled_ms=settled_ms, stored_count=stored_count))
+def settled(state: RecurringState, settled_ms: int, stored_count: int = 0) -> RecurringState:
+    return msgspec.structs.replace(state, progress=RunProgress(settled_ms=settled_ms, stored_count=stored_count))
 
 
 def test_the_earliest_comes_first_and_at_most_so_many() -> None:

@@ -9,20 +9,20 @@ from orbitmq.limits import recurrence as limits
 from orbitmq.timing.recurrence.book import RecurrenceBook
 from orbitmq.timing.recurrence.records import defined, deleted, progressed
 from orbitmq.timing.recurrence.rule import Rule
-from orbitmq.timing.recurrence.state import Message, Place, Progress, Recurring, define
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage, RunPlace, RunProgress, define
 
 NOW = 1_767_225_600_000
 
 
-def recurring(name: str, body: bytes = b"12345", now_ms: int = NOW) -> Recurring:
-    state = define(None, name, Rule(interval_ms=60_000), Message("T", body), now_ms).state
+def recurring(name: str, body: bytes = b"12345", now_ms: int = NOW) -> RecurringState:
+    state = define(None, name, Rule(interval_ms=60_000), RunMessage("T", body), now_ms).state
     assert state is not None
     return state
 
 
-def further(state: Recurring, count: int = 1) -> Recurring:
+def further(state: RecurringState, count: int = 1) -> RecurringState:
     settled_ms = state.progress.settled_ms + 60_000
-    progress = Progress(settled_ms=settled_ms, stored_count=state.progress.stored_count + count, last=Place(0, 7))
+    progress = RunProgress(settled_ms=settled_ms, stored_count=state.progress.stored_count + count, last=RunPlace(0, 7))
     return msgspec.structs.replace(state, progress=progress)
 
 
@@ -33,15 +33,15 @@ class Log:
         self.book = RecurrenceBook()
         self.end = 1_000
 
-    def defined(self, state: Recurring) -> int:
+    def defined(self, state: RecurringState) -> int:
         self.book.note(defined(state), self.book.next_offset, self.end, 100)
         return self.moved()
 
-    def progressed(self, state: Recurring) -> int:
+    def progressed(self, state: RecurringState) -> int:
         self.book.note(progressed(state), self.book.next_offset, self.end, 100)
         return self.moved()
 
-    def deleted(self, state: Recurring) -> int:
+    def deleted(self, state: RecurringState) -> int:
         self.book.note(deleted(state), self.book.next_offset, self.end, 100)
         return self.moved()
 

@@ -19,7 +19,7 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.timing.recurrence.records import Record, defined, deleted, encode
 from orbitmq.timing.recurrence.rule import Rule
-from orbitmq.timing.recurrence.state import Message, Recurring, define, pause
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage, define, pause
 
 NOW = 1_767_225_600_000
 MINUTE = 60_000
@@ -65,8 +65,8 @@ def planned(store: RecurringStore) -> list[int]:
     return [(int(run[Property.PLANNED_MS]) - NOW) // MINUTE for run in store.runs()]
 
 
-def made(name: str, rule: Rule = EVERY_MINUTE) -> Recurring:
-    state = define(None, name, rule, Message("T", b"run"), NOW).state
+def made(name: str, rule: Rule = EVERY_MINUTE) -> RecurringState:
+    state = define(None, name, rule, RunMessage("T", b"run"), NOW).state
     assert state is not None
     return state
 
@@ -104,7 +104,7 @@ def test_what_was_changed_without_knowing_of_a_record_before_it_counts_behind_it
     """One turn: somebody else's definitions of two messages, then our own of one of them. The last of each holds."""
     append(here, defined(made("a")))
     append(here, defined(made("b")))
-    here.recurrences.put("a", Rule(interval_ms=5 * MINUTE), Message("T", b"run"), here.statuses.append)
+    here.recurrences.put("a", Rule(interval_ms=5 * MINUTE), RunMessage("T", b"run"), here.statuses.append)
     append(here, defined(made("c")))
     here.turn()
     rules = {state.name: state.rule.interval_ms for state in here.recurrences}

@@ -10,16 +10,16 @@ from orbitmq.errors import RecordError
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.records import Record, decode, defined, deleted, encode, progressed, replay
 from orbitmq.timing.recurrence.rule import Rule
-from orbitmq.timing.recurrence.state import Message, Place, Progress, Recurring
+from orbitmq.timing.recurrence.state import RecurringState, RunMessage, RunPlace, RunProgress
 
 RULE = Rule(
     cron="0 9 * * MON-FRI", zone="Europe/Berlin", start_ms=5, end_ms=9, count_max=7, jitter_ms=3, overlap=Overlap.SKIP,
     overlap_group="workers", catch_up=CatchUp.NONE, catch_up_max=4,
 )  # fmt: skip
-FULL = Recurring(
+FULL = RecurringState(
     name="report", generation=1_790_000_000_000, begun_ms=1_790_000_000_000, rule=RULE,
-    message=Message("reports", b"\x00\xff", {"TAGS": "daily"}),
-    progress=Progress(settled_ms=11, stored_count=2, last=Place(3, 99)), paused=True,
+    message=RunMessage("reports", b"\x00\xff", {"TAGS": "daily"}),
+    progress=RunProgress(settled_ms=11, stored_count=2, last=RunPlace(3, 99)), paused=True,
 )  # fmt: skip
 
 FIRST_VERSION = (
@@ -53,9 +53,9 @@ def test_what_is_written_is_read(record: Record) -> None:
 
 def test_what_is_left_out_has_its_default() -> None:
     found = decode(SMALL, "offset 0")
-    assert replay(None, found) == Recurring(
-        name="r", generation=1, begun_ms=1, rule=Rule(interval_ms=60_000), message=Message("t", b""),
-        progress=Progress(settled_ms=1),
+    assert replay(None, found) == RecurringState(
+        name="r", generation=1, begun_ms=1, rule=Rule(interval_ms=60_000), message=RunMessage("t", b""),
+        progress=RunProgress(settled_ms=1),
     )  # fmt: skip
     assert encode(found) == SMALL
 
@@ -113,15 +113,15 @@ def test_a_rule_that_is_not_usable_any_more_can_still_be_read() -> None:
 
 
 def test_records_in_their_order_give_the_state() -> None:
-    later = Progress(settled_ms=50, stored_count=3, last=Place(0, 1))
-    moved = Recurring(**{name: getattr(FULL, name) for name in FULL.__struct_fields__} | {"progress": later})
+    later = RunProgress(settled_ms=50, stored_count=3, last=RunPlace(0, 1))
+    moved = RecurringState(**{name: getattr(FULL, name) for name in FULL.__struct_fields__} | {"progress": later})
     state = replay(replay(None, defined(FULL)), progressed(moved))
     assert state == moved
     assert replay(state, deleted(moved)) is None
 
 
 def test_the_progress_of_a_generation_that_was_replaced_changes_nothing() -> None:
-    newer = Recurring(
+    newer = RecurringState(
         **{name: getattr(FULL, name) for name in FULL.__struct_fields__} | {"generation": FULL.generation + 1}
     )
     assert replay(newer, progressed(FULL)) is newer

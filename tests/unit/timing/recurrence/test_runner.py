@@ -21,13 +21,13 @@ from orbitmq.store.mark import MARK_FILE
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.timing.recurrence.rule import Rule
-from orbitmq.timing.recurrence.state import Message
-from orbitmq.timing.recurrence.turns import Reason
+from orbitmq.timing.recurrence.state import RunMessage
+from orbitmq.timing.recurrence.turns import LeftOutReason
 
 NOW = 1_767_225_600_000
 MINUTE = 60_000
 EVERY_MINUTE = Rule(interval_ms=MINUTE)
-MESSAGE = Message("T", b"run")
+MESSAGE = RunMessage("T", b"run")
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_a_run_that_is_refused_is_left_out_said_once_and_stops_nobody(
     assert planned(here) == [1, 2, 3]
     assert caplog.messages == ["recurring message 'bad': a run cannot be stored: it is gone"]
     assert here.recurrences.trouble("bad") == "a run cannot be stored: it is gone"
-    assert here.recurrences.left_out_counts[Reason.REFUSED] == 3
+    assert here.recurrences.left_out_counts[LeftOutReason.REFUSED] == 3
     assert here.recurrences.state_counts() == {"active": 1, "paused": 0, "ended": 0, "trouble": 1}
     del sender.refused["Gone"]
     here.advance(MINUTE)

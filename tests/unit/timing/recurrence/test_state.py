@@ -10,10 +10,10 @@ from orbitmq.protocol.remoting.recurring_bodies import RecurringOutcome
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import (
     Change,
-    Message,
-    Place,
-    Progress,
-    Recurring,
+    RecurringState,
+    RunMessage,
+    RunPlace,
+    RunProgress,
     define,
     delete,
     is_used_up,
@@ -26,20 +26,20 @@ NOW = 1_790_000_100_000
 MINUTE = 60_000
 HOUR = 3_600_000
 HOURLY = Rule(cron="0 * * * *")
-MESSAGE = Message("reports", b"{}", {"KEYS": "hourly"})
+MESSAGE = RunMessage("reports", b"{}", {"KEYS": "hourly"})
 
 
-def made(rule: Rule = HOURLY, now_ms: int = NOW) -> Recurring:
+def made(rule: Rule = HOURLY, now_ms: int = NOW) -> RecurringState:
     state = define(None, "report", rule, MESSAGE, now_ms).state
     assert state is not None
     return state
 
 
-def due(state: Recurring) -> int | None:
+def due(state: RecurringState) -> int | None:
     return next_due(state, state.schedule())
 
 
-def after_change(change: Change) -> Recurring:
+def after_change(change: Change) -> RecurringState:
     assert change.state is not None
     return change.state
 
@@ -63,7 +63,7 @@ def test_the_past_of_a_start_is_not_made_up_for() -> None:
 def test_defining_the_same_again_changes_nothing() -> None:
     state = made()
     assert define(
-        state, "report", Rule(cron="0 * * * *"), Message("reports", b"{}", {"KEYS": "hourly"}), NOW + 5
+        state, "report", Rule(cron="0 * * * *"), RunMessage("reports", b"{}", {"KEYS": "hourly"}), NOW + 5
     ) == Change(RecurringOutcome.UNCHANGED, state)
     every = made(Rule(interval_ms=MINUTE))  # its start is when it was made, also when it is defined again later
     assert define(every, "report", Rule(interval_ms=MINUTE), MESSAGE, NOW + 30_000) == Change(
@@ -72,24 +72,24 @@ def test_defining_the_same_again_changes_nothing() -> None:
 
 
 def test_replacing_begins_a_generation_whose_runs_are_later_than_now() -> None:
-    state = settled(made(), take_turn(made(), made().schedule(), next_hour(NOW), Previous.NONE), Place(2, 40))
+    state = settled(made(), take_turn(made(), made().schedule(), next_hour(NOW), Previous.NONE), RunPlace(2, 40))
     change = define(state, "report", Rule(cron="30 * * * *"), MESSAGE, NOW + HOUR)
     assert change.outcome is RecurringOutcome.REPLACED
     new = after_change(change)
     assert (new.generation, new.begun_ms) == (NOW + HOUR, NOW + HOUR)
-    assert new.progress == Progress(settled_ms=NOW + HOUR, stored_count=0, last=Place(2, 40))
+    assert new.progress == RunProgress(settled_ms=NOW + HOUR, stored_count=0, last=RunPlace(2, 40))
     assert due(new) == next_hour(NOW + HOUR) - 30 * MINUTE
 
 
 def test_another_body_is_a_generation_too() -> None:
-    change = define(made(), "report", HOURLY, Message("reports", b"new"), NOW + 1)
+    change = define(made(), "report", HOURLY, RunMessage("reports", b"new"), NOW + 1)
     assert change.outcome is RecurringOutcome.REPLACED
     assert after_change(change).generation == NOW + 1
 
 
 def test_a_new_topic_forgets_where_the_last_message_is() -> None:
-    state = msgspec.structs.replace(made(), progress=Progress(settled_ms=NOW, last=Place(0, 1)))
-    assert after_change(define(state, "report", HOURLY, Message("other", b""), NOW + 1)).progress.last is None
+    state = msgspec.structs.replace(made(), progress=RunProgress(settled_ms=NOW, last=RunPlace(0, 1)))
+    assert after_change(define(state, "report", HOURLY, RunMessage("other", b""), NOW + 1)).progress.last is None
 
 
 def test_generations_grow_even_when_the_clock_was_set_back() -> None:
@@ -104,7 +104,7 @@ def test_a_run_that_waits_for_its_jitter_is_made_over_to_the_new_rule() -> None:
     planned, at = next_hour(NOW), due(state)
     assert at is not None
     assert planned + 2 < at  # the case needs some jitter
-    same_time = after_change(define(state, "report", HOURLY, Message("reports", b"new"), planned + 1))
+    same_time = after_change(define(state, "report", HOURLY, RunMessage("reports", b"new"), planned + 1))
     assert due(same_time) == planned  # at once, and not twice
     other_time = after_change(define(state, "report", Rule(cron="59 * * * *"), MESSAGE, planned + 1))
     assert due(other_time) == planned + 59 * MINUTE
@@ -137,7 +137,7 @@ def test_a_paused_one_that_is_replaced_stays_paused() -> None:
 
 
 def test_a_resume_with_a_clock_that_was_set_back_repeats_nothing() -> None:
-    state = msgspec.structs.replace(made(), progress=Progress(settled_ms=NOW + HOUR), paused=True)
+    state = msgspec.structs.replace(made(), progress=RunProgress(settled_ms=NOW + HOUR), paused=True)
     assert after_change(resume(state, NOW)).progress.settled_ms == NOW + HOUR
 
 
@@ -155,7 +155,7 @@ def test_a_generation_that_had_all_its_runs_is_used_up() -> None:
     state = made(msgspec.structs.replace(HOURLY, count_max=1))
     assert not is_used_up(state)
     turn = take_turn(state, state.schedule(), next_hour(NOW), Previous.NONE)
-    done = settled(state, turn, Place(0, 0))
+    done = settled(state, turn, RunPlace(0, 0))
     assert is_used_up(done)
     assert due(done) is None
     more = after_change(define(done, "report", msgspec.structs.replace(HOURLY, count_max=2), MESSAGE, NOW + HOUR))
@@ -165,13 +165,13 @@ def test_a_generation_that_had_all_its_runs_is_used_up() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (Message("", b""), "the topic name is blank"),
-        (Message("a b", b""), "contains characters"),
-        (Message("t", b"x" * 262_145), "RECURRENCE_BODY_BYTES_MAX = 262144"),
-        (Message("t", b"", {"p": "x" * 33_000}), "PROPERTIES_BYTES_MAX = 32767"),
+        (RunMessage("", b""), "the topic name is blank"),
+        (RunMessage("a b", b""), "contains characters"),
+        (RunMessage("t", b"x" * 262_145), "RECURRENCE_BODY_BYTES_MAX = 262144"),
+        (RunMessage("t", b"", {"p": "x" * 33_000}), "PROPERTIES_BYTES_MAX = 32767"),
     ],
 )
-def test_a_message_that_cannot_be_sent_is_refused(message: Message, said: str) -> None:
+def test_a_message_that_cannot_be_sent_is_refused(message: RunMessage, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as refused:
         define(None, "report", HOURLY, message, NOW)
     assert refused.value.remedy
@@ -179,7 +179,7 @@ def test_a_message_that_cannot_be_sent_is_refused(message: Message, said: str) -
 
 def test_a_separator_in_a_property_is_refused() -> None:
     with pytest.raises(RecordError):
-        define(None, "report", HOURLY, Message("t", b"", {"p": "a\x02b"}), NOW)
+        define(None, "report", HOURLY, RunMessage("t", b"", {"p": "a\x02b"}), NOW)
 
 
 def test_a_rule_that_cannot_be_is_refused_before_anything_changes() -> None:
