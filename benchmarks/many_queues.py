@@ -25,7 +25,7 @@ from orbitmq.clock import SystemClock
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import OsFiles
 from orbitmq.store.message import NewMessage
-from orbitmq.store.open_files import OpenFiles
+from orbitmq.store.open_files import BoundedFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 
@@ -62,7 +62,7 @@ def store_turns(folder: Path, queues: int, seconds: float) -> list[float]:
     clock = SystemClock()
     root = Path(tempfile.mkdtemp(dir=folder, prefix="many-queues-"))
     settings = StoreSettings(flush_disk_type=FlushDiskType.SYNC_FLUSH, sync_flush_timeout_ms=60_000)
-    store = open_store(root, settings, OpenFiles(OsFiles(), OPEN_MAX, MAPPED_MAX), clock, notify=calls.put)
+    store = open_store(root, settings, BoundedFiles(OsFiles(), OPEN_MAX, MAPPED_MAX), clock, notify=calls.put)
     taken: list[float] = []
     sent, end = 0, time.monotonic() + seconds
     try:

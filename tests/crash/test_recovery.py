@@ -23,7 +23,7 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.known_queues import QUEUES_FILE
 from orbitmq.store.mark import MARK_FILE
 from orbitmq.store.message import NewMessage
-from orbitmq.store.recovery import Origin
+from orbitmq.store.recovery import LastWriter
 from orbitmq.store.settings import FlushDiskType
 
 ASYNC = FlushDiskType.ASYNC_FLUSH
@@ -250,7 +250,7 @@ def test_a_log_that_is_gone_is_not_taken_for_a_new_store(tmp_path: Path) -> None
 def test_a_killed_start_leaves_a_store_that_is_still_ours(tmp_path: Path) -> None:
     killed_store(tmp_path, batch=False)
     running = Running(tmp_path, RecordingFiles(OsFiles(), tmp_path), ManualClock(START_MS), ASYNC)
-    assert running.store.report.origin is Origin.OURS
+    assert running.store.report.origin is LastWriter.OURS
     running.store.close()
     examine(tmp_path, RecordingFiles(OsFiles(), tmp_path), _promised(4), ManualClock(START_MS), ASYNC)
 

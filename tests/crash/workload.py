@@ -21,7 +21,7 @@ from tests.worlds.little_store import SMALL, SteppedWorker, close_as_killed
 
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, SendIdentity, identity_in_log, read_identity
-from orbitmq.broker.idempotence.memory import Place, unpack
+from orbitmq.broker.idempotence.memory import SentPlace, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
@@ -545,7 +545,7 @@ def check_repeat(running: Running, promises: Promises, key: str) -> None:
         raise Broken(f"the repeat of {key} is told {place}, the first send was told {physical_offset}")
 
 
-def remembered(idempotence: Idempotence) -> Iterator[tuple[SendIdentity, Place]]:
+def remembered(idempotence: Idempotence) -> Iterator[tuple[SendIdentity, SentPlace]]:
     memory = idempotence.memory
     for name, epoch in memory.live_epochs():
         scope = memory.scope(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from orbitmq.broker.idempotence.idempotence import Idempotence
-from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.idempotence.owners import Owners
 from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
 from orbitmq.broker.offsets import OffsetTable
@@ -20,7 +20,7 @@ from orbitmq.protocol.recall_handles import decode_handle
 from orbitmq.store import worker
 from orbitmq.store.files import OsFile
 from orbitmq.store.flushing import Flushing
-from orbitmq.store.open_files import OpenFiles
+from orbitmq.store.open_files import BoundedFiles
 from orbitmq.store.reading import ColdRead
 from orbitmq.store.reads import Reads
 from orbitmq.store.reserve import Reserve
@@ -74,7 +74,7 @@ def handle_of_a_repeat_made_new() -> None:
     """A repeat is answered with the handle that its own message would have had."""
     correct = Repeats.first_answer
 
-    def first_answer(self: Repeats, place: Place, unique_key: str) -> FirstAnswer | None:
+    def first_answer(self: Repeats, place: SentPlace, unique_key: str) -> FirstAnswer | None:
         first = correct(self, place, unique_key)
         if first is None or first.handle is None:
             return first
@@ -103,7 +103,7 @@ def worker_flag_left_set() -> None:
 
 def descriptor_set_without_a_bound() -> None:
     """No open file is given back."""
-    OpenFiles._give_back = lambda self, remaining: None  # type: ignore[method-assign]
+    BoundedFiles._give_back = lambda self, remaining: None  # type: ignore[method-assign]
 
 
 def jump_believed_at_once() -> None:

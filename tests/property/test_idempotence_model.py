@@ -14,7 +14,7 @@ from tests.worlds.little_store import LittleStore
 
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.identity import SendIdentity, read_identity
-from orbitmq.broker.idempotence.memory import KeyBounds, KeyMemory, Place
+from orbitmq.broker.idempotence.memory import KeyBounds, KeyMemory, SentPlace
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.commands import ResponseCode
 
@@ -33,16 +33,16 @@ class Model:
     """Per scope: epochs in the order of their number, of which the last two that came count, with their keys."""
 
     def __init__(self) -> None:
-        self.scopes: dict[str, list[tuple[int, dict[tuple[str, str], Place]]]] = {}
+        self.scopes: dict[str, list[tuple[int, dict[tuple[str, str], SentPlace]]]] = {}
 
-    def find(self, scope: str, epoch: int, key: tuple[str, str]) -> Place | str | None:
+    def find(self, scope: str, epoch: int, key: tuple[str, str]) -> SentPlace | str | None:
         epochs = self.scopes.get(scope, [])
         for known, keys in epochs:
             if known == epoch:
                 return keys.get(key)
         return "stale" if epochs and epoch < epochs[-1][0] and not scope.startswith("~") else None
 
-    def add(self, scope: str, epoch: int, key: tuple[str, str], place: Place) -> None:
+    def add(self, scope: str, epoch: int, key: tuple[str, str], place: SentPlace) -> None:
         epochs = self.scopes.setdefault(scope, [])
         if not epochs or epoch > epochs[-1][0]:
             epochs.append((epoch, {}))
@@ -64,7 +64,9 @@ class Sender:
         little.idempotence.memory.bounds = KeyBounds(transient_idle_ms=1 << 40)
         return little
 
-    def send(self, scope: str, epoch: int, key: str, topic: str, level: int) -> tuple[Place | str | None, Place | None]:
+    def send(
+        self, scope: str, epoch: int, key: str, topic: str, level: int
+    ) -> tuple[SentPlace | str | None, SentPlace | None]:
         """What admission said, and where the message went if it went anywhere."""
         little = self.little
         values = {"UNIQ_KEY": key, "ORBITMQ_SCOPE": scope, "ORBITMQ_EPOCH": str(epoch)}
@@ -79,7 +81,7 @@ class Sender:
         placed = little.append(topic, 3, key.encode(), level=level, **values)
         little.idempotence.sent(once, placed, 3)
         little.store.commit()
-        return None, Place(placed.physical_offset, placed.queue_offset, 3)
+        return None, SentPlace(placed.physical_offset, placed.queue_offset, 3)
 
     def restart(self, *, kill: bool) -> None:
         if kill:

@@ -13,7 +13,7 @@ from orbitmq.clock import ManualClock
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import OsFiles
 from orbitmq.store.index import IndexService, Trust
-from orbitmq.store.index_file import IndexShape
+from orbitmq.store.index_file import IndexFileShape
 
 KEYS = st.sampled_from(["a", "b", "order-1", "order-2", "ключ", "😀" * 5, "7F000001000018B4AAC26E0D3B7C0001"])
 
@@ -24,7 +24,7 @@ class IndexMachine(RuleBasedStateMachine):
     @initialize(slots=st.integers(1, 40), entries=st.integers(2, 30))
     def start(self, slots: int, entries: int) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.shape = IndexShape(slots, entries)
+        self.shape = IndexFileShape(slots, entries)
         self.clock = ManualClock()
         self.records: list[Dispatched] = []
         self.model: dict[str, list[int]] = {}

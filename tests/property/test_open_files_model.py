@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.store.files import Buffer, File, OsFiles
-from orbitmq.store.open_files import OpenFiles
+from orbitmq.store.open_files import BoundedFiles
 
 FILES = 6
 KEPT = 0
@@ -64,7 +64,7 @@ class CountingFiles(OsFiles):
 
 def run(open_max: int, mapped_max: int, work: list[tuple[str, int]]) -> None:
     counting = CountingFiles()
-    files = OpenFiles(counting, open_max, mapped_max)
+    files = BoundedFiles(counting, open_max, mapped_max)
     handles: dict[int, File] = {}
     used: list[int] = []  # open ones by use, least recently used first
     mapped: list[int] = []
@@ -130,11 +130,11 @@ def test_a_file_that_was_kept_is_given_back_when_it_is_synced() -> None:
 
 
 def nothing_given_back() -> mock._patch[mock.Mock]:
-    return mock.patch.object(OpenFiles, "_give_back", return_value=None)
+    return mock.patch.object(BoundedFiles, "_give_back", return_value=None)
 
 
 def use_not_noted() -> mock._patch[mock.Mock]:
-    return mock.patch.object(OpenFiles, "used", return_value=None)
+    return mock.patch.object(BoundedFiles, "used", return_value=None)
 
 
 @pytest.mark.parametrize("bug", [nothing_given_back, use_not_noted])

@@ -22,7 +22,7 @@ from server_process import RawClient, ServedProcess, clean_environment, pull_fie
 from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import encode, request
 from orbitmq.telemetry.catalogue import ALL
-from orbitmq.telemetry.metric import Kind
+from orbitmq.telemetry.metric import MetricKind
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,7 +145,7 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     missing = [
         metric.name
         for metric in ALL
-        if not found.get(metric.name + ("_count" if metric.kind is Kind.HISTOGRAM else ""))
+        if not found.get(metric.name + ("_count" if metric.kind is MetricKind.HISTOGRAM else ""))
     ]
     assert missing == []
 

@@ -33,7 +33,7 @@ from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.identity import ONCE_NAMES, SendIdentity, read_identity
-from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.message_properties import (
     CANCEL,
     COPY,
@@ -168,7 +168,7 @@ class Admission:
             return placement
         return EarlierResult(placement, earlier)
 
-    def earlier_places(self, sends: Sequence[SendIdentity], topic: str, now_ms: int) -> list[Place | None]:
+    def earlier_places(self, sends: Sequence[SendIdentity], topic: str, now_ms: int) -> list[SentPlace | None]:
         """Where the sends of one request to `topic` went before, None for new ones. Raises `Refusal`."""
         return self._memory().admit(sends, topic, now_ms)
 

@@ -40,7 +40,7 @@ from orbitmq.protocol.remoting.versions import Language
 logger = logging.getLogger("orbitmq.broker")
 
 
-class Member(msgspec.Struct, eq=False):
+class GroupMember(msgspec.Struct, eq=False):
     """One connection in one group. `seen_ms` is wall time for display, `seen_ns` monotonic for expiry."""
 
     peer: Peer
@@ -60,7 +60,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
-    members: dict[Peer, Member] = msgspec.field(default_factory=dict)
+    members: dict[Peer, GroupMember] = msgspec.field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = msgspec.field(default_factory=dict)
     fingerprint: int | None = None
     disagreements: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class ConsumerGroup(msgspec.Struct, eq=False):
         return sorted({member.client_id for member in self.members.values()})
 
 
-class Identity(msgspec.Struct, frozen=True, eq=False):
+class HeartbeatSender(msgspec.Struct, frozen=True, eq=False):
     """Who sent a heartbeat, and when."""
 
     peer: Peer
@@ -87,8 +87,8 @@ class Identity(msgspec.Struct, frozen=True, eq=False):
     now_ms: int
     now_ns: int
 
-    def member(self) -> Member:
-        return Member(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns)
+    def member(self) -> GroupMember:
+        return GroupMember(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns)
 
 
 class ClientRegistry:
@@ -99,7 +99,7 @@ class ClientRegistry:
         self._notify = notify
         self._wants_notice = wants_notice
         self._expiry_ns = expiry_ns
-        self._producers: dict[str, dict[Peer, Member]] = {}
+        self._producers: dict[str, dict[Peer, GroupMember]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[tuple[str, bool]]] = {}
         """Per connection the groups it is in; True marks a consumer group. Makes closing cheap and bounds a heartbeat."""
@@ -113,7 +113,7 @@ class ClientRegistry:
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
-    def producer_seen(self, group: str, who: Identity) -> None:
+    def producer_seen(self, group: str, who: HeartbeatSender) -> None:
         """Raises `Refusal` beyond a bound."""
         self._enter(group, who, consumer=False)
         _touch(self._producers.setdefault(group, {}), who)
@@ -121,7 +121,7 @@ class ClientRegistry:
         self._requesters[who.client_id] = who.peer
         self._requester_ids[who.peer] = who.client_id
 
-    def consumer_seen(self, data: ConsumerData, who: Identity) -> bool:
+    def consumer_seen(self, data: ConsumerData, who: HeartbeatSender) -> bool:
         """Take in one group of a full heartbeat; whether the group has changed (its members are then told).
 
         Raises `Refusal` beyond a bound.
@@ -140,7 +140,7 @@ class ClientRegistry:
             self._tell(group)
         return changed
 
-    def consumer_alive(self, data: ConsumerData, who: Identity) -> bool:
+    def consumer_alive(self, data: ConsumerData, who: HeartbeatSender) -> bool:
         """As `consumer_seen` for a heartbeat without subscriptions: those that are known stay."""
         self._enter(data.group_name, who, consumer=True)
         group = self._group_of(data)
@@ -199,7 +199,7 @@ class ClientRegistry:
     def consumers(self) -> list[ConsumerGroup]:
         return list(self._consumers.values())
 
-    def producer(self, group: str) -> list[Member]:
+    def producer(self, group: str) -> list[GroupMember]:
         return list(self._producers.get(group, {}).values())
 
     def requester(self, client_id: str) -> Peer | None:
@@ -212,7 +212,7 @@ class ClientRegistry:
     def groups_subscribed_to(self, topic: str) -> list[str]:
         return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)
 
-    def member(self, group: str, client_id: str) -> Member | None:
+    def member(self, group: str, client_id: str) -> GroupMember | None:
         info = self._consumers.get(group)
         if info is None:
             return None
@@ -220,13 +220,13 @@ class ClientRegistry:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _members(self) -> Iterable[Member]:
+    def _members(self) -> Iterable[GroupMember]:
         for producers in self._producers.values():
             yield from producers.values()
         for group in self._consumers.values():
             yield from group.members.values()
 
-    def _enter(self, group: str, who: Identity, *, consumer: bool) -> None:
+    def _enter(self, group: str, who: HeartbeatSender, *, consumer: bool) -> None:
         groups = self._groups_of.setdefault(who.peer, set())
         if (group, consumer) not in groups:
             if len(groups) >= CLIENT_GROUPS_PER_CONNECTION_MAX:
@@ -337,7 +337,7 @@ class ClientRegistry:
             self._notify(group.name, list(group.members))
 
 
-def _touch(members: dict[Peer, Member], who: Identity) -> bool:
+def _touch(members: dict[Peer, GroupMember], who: HeartbeatSender) -> bool:
     """Note a heartbeat; whether the connection is new in the group."""
     member = members.get(who.peer)
     if member is None or member.client_id != who.client_id:

@@ -16,13 +16,13 @@ from orbitmq.limits.broker import COLD_PULLS_AT_ONCE_MAX, COLD_PULLS_OF_PEER_MAX
 from orbitmq.protocol.remoting.peer import Peer
 
 
-class Request(Protocol):
+class ColdPull(Protocol):
     """A pull."""
 
     peer: Peer
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=ColdPull)
 
 
 class ColdPulls(Generic[R]):

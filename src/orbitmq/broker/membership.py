@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.broker.clients import Identity
+from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
@@ -88,7 +88,7 @@ class MembershipProcessor(Room):
                 f"the heartbeat has a client id of more than {CLIENT_ID_CHARS_MAX} characters, "
                 f"or a producer group of more than {GROUP_CHARS_MAX}",
             )
-        who = Identity(
+        who = HeartbeatSender(
             peer,
             heartbeat.client_id,
             command.language,

@@ -20,7 +20,7 @@ from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.counting.statistics import LATENCY_MASK
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
-from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
@@ -309,7 +309,7 @@ class SendProcessor(Room):
         return {"TRACE_ON": self._trace_on, "MSG_REGION": self._region}
 
 
-def _places(placement: BatchPlacement, appended: Sequence[Dispatched]) -> Sequence[Dispatched | Place]:
+def _places(placement: BatchPlacement, appended: Sequence[Dispatched]) -> Sequence[Dispatched | SentPlace]:
     """Where each message of the batch is: at its earlier place, or at the next new one."""
     if not placement.earlier:
         return appended

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from orbitmq.broker.idempotence.identity import SendIdentity
-from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.store.message import NewMessage
 
 
@@ -55,7 +55,7 @@ class EarlierResult(msgspec.Struct, gc=False):
     """A send whose key is known: where the first one went, and what is to be appended should that one not count any more."""
 
     placement: Placement
-    place: Place
+    place: SentPlace
 
 
 class BatchPlacement(msgspec.Struct, gc=False):
@@ -67,5 +67,5 @@ class BatchPlacement(msgspec.Struct, gc=False):
     wait: bool
     sends: Sequence[SendIdentity] = ()
     """Which send each of `messages` is, when the sender may repeat the batch."""
-    earlier: Sequence[Place | None] = ()
+    earlier: Sequence[SentPlace | None] = ()
     """For each message of the request where it went before; None for those in `messages`. Empty: all are in `messages`."""

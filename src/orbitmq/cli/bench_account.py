@@ -19,7 +19,7 @@ WARM_UP_RUN: Final = b"warm-up."
 """Messages sent before a measurement: nobody accounts for them."""
 
 
-class Mark(NamedTuple):
+class BodyMark(NamedTuple):
     """What a body says about itself."""
 
     run: bytes
@@ -32,9 +32,9 @@ def marked_body(run: bytes, number: int, due_ms: int, size: int) -> bytes:
     return _MARK.pack(run, number, due_ms) + b"x" * (size - MARK_BYTES)
 
 
-def read_mark(body: bytes) -> Mark | None:
+def read_mark(body: bytes) -> BodyMark | None:
     """The mark of a body, or None when it is too short to have one."""
-    return Mark(*_MARK.unpack_from(body)) if len(body) >= MARK_BYTES else None
+    return BodyMark(*_MARK.unpack_from(body)) if len(body) >= MARK_BYTES else None
 
 
 class Numbers:
@@ -81,7 +81,7 @@ class Received:
         self.foreign = 0
         self._numbers: dict[bytes, Numbers] = {}
 
-    def take(self, body: bytes) -> Mark | None:
+    def take(self, body: bytes) -> BodyMark | None:
         """Count one message; its mark when it is the first of its number, so that its time may be counted as well."""
         self.bytes_count += len(body)
         mark = read_mark(body)
@@ -106,7 +106,7 @@ NUMBER_MAX: Final = 1 << 32
 """A larger number is no message of ours: nobody sends so many, and a bit for each would take 512 MiB."""
 
 
-class Schedule:
+class SendSchedule:
     """When each message is due: one every `1 / rate` seconds, or as soon as there is room without a rate.
 
     With a rate, times are measured from when a message was due, not from when the sender got round to it: a slow answer then

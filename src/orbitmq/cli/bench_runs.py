@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, Schedule, marked_body
+from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, SendSchedule, marked_body
 from orbitmq.cli.latencies import percentiles
 from orbitmq.client import Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import SystemClock
@@ -49,7 +49,7 @@ class SendPlan(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
 
 
-class Sending:
+class SendRun:
     """One run of senders."""
 
     def __init__(self, client: Client, plan: SendPlan) -> None:
@@ -74,7 +74,7 @@ class Sending:
                 await producer.send(plan.topic, marked_body(WARM_UP_RUN, 0, 0, plan.size))
             loop = asyncio.get_running_loop()
             began_s, cpu = loop.time(), cpu_seconds()
-            schedule = Schedule(plan.rate, began_s)
+            schedule = SendSchedule(plan.rate, began_s)
             senders = asyncio.gather(*(self._send_all(producer, schedule, began_s) for _ in range(plan.in_flight)))
             try:
                 await senders
@@ -83,7 +83,7 @@ class Sending:
             seconds, cpu = loop.time() - began_s, cpu_seconds() - cpu
         return self._told(seconds, cpu)
 
-    async def _send_all(self, producer: Producer, schedule: Schedule, began_s: float) -> None:
+    async def _send_all(self, producer: Producer, schedule: SendSchedule, began_s: float) -> None:
         """One of the senders: takes the next number until there is none."""
         plan, loop, clock = self._plan, asyncio.get_running_loop(), SystemClock()
         while plan.count is None or self._next < plan.count:
@@ -231,7 +231,7 @@ class Consuming:
 
 async def run_delays(client: Client, plan: SendPlan, delay_ms: int) -> dict[str, Any]:
     """Send with a delay level, consume in the same process, and account for lateness."""
-    sending = Sending(client, plan)
+    sending = SendRun(client, plan)
     consuming = Consuming(client, plan.topic, sending.run_id, from_beginning=False)
     await make_known(client, plan.topic)
     worker = asyncio.create_task(consuming.consume(64))

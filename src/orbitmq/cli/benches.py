@@ -55,7 +55,7 @@ def send(
     tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.", show_default=False)] = None,
 ) -> None:
     """Send messages and show rate, latency, own CPU and failures. `bench consume --run` accounts for what arrives."""
-    from orbitmq.cli.bench_runs import Sending, SendPlan
+    from orbitmq.cli.bench_runs import SendPlan, SendRun
 
     plan = SendPlan(
         topic=topic,
@@ -66,7 +66,7 @@ def send(
         rate=rate,
         tag=tag,
     )
-    told = run(lambda client: Sending(client, plan).run())
+    told = run(lambda client: SendRun(client, plan).run())
     _show(told)
     if told["failed"]:
         raise typer.Exit(ExitCode.FAILED)

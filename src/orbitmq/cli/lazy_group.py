@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is: a module with a `typer.Typer` named `app`, and its line in the list."""
 
     module: str
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 class LazyGroup(TyperGroup):
     """Commands by name, each imported when asked for."""
 
-    def __init__(self, entries: Mapping[str, Entry], **rest: Any) -> None:
+    def __init__(self, entries: Mapping[str, CommandEntry], **rest: Any) -> None:
         super().__init__(**rest)
         self.entries: Final = entries
 

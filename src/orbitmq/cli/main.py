@@ -13,36 +13,40 @@ from typing import Final
 import click
 
 from orbitmq.cli.exit_codes import ExitCode, exit_code_of
-from orbitmq.cli.lazy_group import Entry, LazyGroup
+from orbitmq.cli.lazy_group import CommandEntry, LazyGroup
 from orbitmq.cli.shared_options import cluster_options
 from orbitmq.errors import OrbitError
 
 COMMANDS: Final = {
-    "serve": Entry("orbitmq.cli.serving", "Run name server and broker in one process, in the foreground."),
-    "nameserver": Entry("orbitmq.cli.nameservers", "Run a name server; read and change one that runs."),
-    "broker": Entry("orbitmq.cli.brokers", "Run a broker; show, configure and count one that runs."),
-    "doctor": Entry("orbitmq.cli.doctor", "Check this machine, and whether a running server answers."),
-    "context": Entry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
-    "cluster": Entry("orbitmq.cli.clusters", "The cluster: brokers, rates, round-trip times."),
-    "topic": Entry("orbitmq.cli.topics", "Topics: list, show, create, update, delete, route, stats, producers."),
-    "group": Entry("orbitmq.cli.groups", "Consumer groups: list, settings, lag, members, offsets."),
-    "message": Entry("orbitmq.cli.messages", "Messages: show, send, redrive dead letters."),
-    "timer": Entry("orbitmq.cli.timers", "Timer messages: list, show, recall, reschedule, stats, export, import."),
-    "send": Entry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
-    "tail": Entry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
-    "bench": Entry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
-    "recurring": Entry(
+    "serve": CommandEntry("orbitmq.cli.serving", "Run name server and broker in one process, in the foreground."),
+    "nameserver": CommandEntry("orbitmq.cli.nameservers", "Run a name server; read and change one that runs."),
+    "broker": CommandEntry("orbitmq.cli.brokers", "Run a broker; show, configure and count one that runs."),
+    "doctor": CommandEntry("orbitmq.cli.doctor", "Check this machine, and whether a running server answers."),
+    "context": CommandEntry("orbitmq.cli.context_commands", "Contexts: names for clusters, and the one that is asked."),
+    "cluster": CommandEntry("orbitmq.cli.clusters", "The cluster: brokers, rates, round-trip times."),
+    "topic": CommandEntry("orbitmq.cli.topics", "Topics: list, show, create, update, delete, route, stats, producers."),
+    "group": CommandEntry("orbitmq.cli.groups", "Consumer groups: list, settings, lag, members, offsets."),
+    "message": CommandEntry("orbitmq.cli.messages", "Messages: show, send, redrive dead letters."),
+    "timer": CommandEntry(
+        "orbitmq.cli.timers", "Timer messages: list, show, recall, reschedule, stats, export, import."
+    ),
+    "send": CommandEntry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
+    "tail": CommandEntry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
+    "bench": CommandEntry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),
+    "recurring": CommandEntry(
         "orbitmq.cli.recurring", "Recurring messages: put, list, show, pause, resume, delete, merge, preview."
     ),
-    "pipeline": Entry(
+    "pipeline": CommandEntry(
         "orbitmq.cli.pipelines",
         "Bulk jobs on Spark: archive, replay, schedule, redrive, report, or the steps of a file.",
     ),
-    "store": Entry("orbitmq.cli.stores", "Store directories: check, dump, stat, hand-over."),
-    "protocol": Entry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
-    "completion": Entry("orbitmq.cli.completion", "Print a shell's completion script."),
-    "mqadmin": Entry("orbitmq.cli.mqadmin", "RocketMQ's administration commands: which are understood, and as what."),
-    "version": Entry("orbitmq.cli.versions", "Show versions."),
+    "store": CommandEntry("orbitmq.cli.stores", "Store directories: check, dump, stat, hand-over."),
+    "protocol": CommandEntry("orbitmq.cli.protocol_tables", "The protocol: codes, coverage."),
+    "completion": CommandEntry("orbitmq.cli.completion", "Print a shell's completion script."),
+    "mqadmin": CommandEntry(
+        "orbitmq.cli.mqadmin", "RocketMQ's administration commands: which are understood, and as what."
+    ),
+    "version": CommandEntry("orbitmq.cli.versions", "Show versions."),
 }
 
 EPILOG: Final = (

@@ -42,7 +42,7 @@ ROUTE_PAUSE_S: Final = 5.0
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-class Wanted(NamedTuple):
+class TailSelection(NamedTuple):
     """What to print, and from where on. queues: these ids, or all when empty."""
 
     topic: str
@@ -111,7 +111,7 @@ def tail(
         if form is not None:
             raise typer.BadParameter("give one of --format and --template")
         check_template(template)
-    wanted = Wanted(
+    wanted = TailSelection(
         topic=topic,
         tags=tags,
         condition=TailFilter(
@@ -144,7 +144,7 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
 class _Tail:
     """Followers of all queues chosen, and a look at the route for more of them."""
 
-    def __init__(self, client: Client, wanted: Wanted, count: int | None) -> None:
+    def __init__(self, client: Client, wanted: TailSelection, count: int | None) -> None:
         self._client = client
         self._wanted = wanted
         self._left = count

@@ -59,7 +59,7 @@ IMPORT_AT_ONCE: Final = 32
 """Sends under way at a time."""
 
 
-class Selection(NamedTuple):
+class TimerSelection(NamedTuple):
     """Which pending timer messages are meant."""
 
     topic: str | None
@@ -71,7 +71,7 @@ class Selection(NamedTuple):
     @classmethod
     def parsed(
         cls, topic: str | None, due_from: str | None, due_until: str | None, key: str | None, key_prefix: str | None
-    ) -> Selection:
+    ) -> TimerSelection:
         """`BadParameter` for what does not go together."""
         if topic is None and (key is not None or key_prefix is not None):
             raise typer.BadParameter("--key and --key-prefix need --topic")
@@ -102,7 +102,7 @@ def note_left_out(broker_name: str, count: int) -> None:
     )
 
 
-class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class ExportedTimer(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One exported timer message. `body` is base64."""
 
     topic: str
@@ -115,7 +115,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-Numbered = tuple[int, Line, bytes]
+Numbered = tuple[int, ExportedTimer, bytes]
 """A line with its number and its body."""
 
 
@@ -146,7 +146,7 @@ def export_timers(
     key_prefix: KeyPrefixOption = None,
 ) -> None:
     """Print pending timer messages in full, as one JSON document a line with the body in base64."""
-    selection = Selection.parsed(topic, due_from, due_until, key, key_prefix)
+    selection = TimerSelection.parsed(topic, due_from, due_until, key, key_prefix)
     exported = 0
 
     async def work(client: Client) -> None:
@@ -161,10 +161,10 @@ def export_timers(
     note(f"{exported} exported")
 
 
-def exported_line(message: TimerMessage) -> Line:
+def exported_line(message: TimerMessage) -> ExportedTimer:
     """What of a message is its program's own."""
     timer = message.timer
-    return Line(
+    return ExportedTimer(
         timer.topic,
         timer.message_id,
         timer.deliver_ms,
@@ -236,7 +236,7 @@ def import_timers(
         note("nothing was sent (--dry-run)")
 
 
-async def _send(producer: Producer, line: Line, body: bytes, scope: str) -> bool:
+async def _send(producer: Producer, line: ExportedTimer, body: bytes, scope: str) -> bool:
     """Whether the broker had it already."""
     from orbitmq.client import Once
 
@@ -294,7 +294,7 @@ def _lines(source: BinaryIO, file: str, scope: str) -> Iterator[Numbered]:
                 remedy=f"what stands before it is imported; put the line right and run again with --scope {scope}, which passes over that",
             )
         try:
-            line = msgspec.json.decode(text, type=Line)
+            line = msgspec.json.decode(text, type=ExportedTimer)
             yield number, line, base64.b64decode(line.body, validate=True)
         except (msgspec.DecodeError, binascii.Error, ValueError) as error:
             raise ConfigurationError(

@@ -85,7 +85,7 @@ def list_timers(
     count: Annotated[int, typer.Option("--count", min=1, help="Most to show.")] = 50,
 ) -> None:
     """List what is pending on all brokers, earliest due first."""
-    selection = timer_moves.Selection.parsed(topic, due_from, due_until, key, key_prefix)
+    selection = timer_moves.TimerSelection.parsed(topic, due_from, due_until, key, key_prefix)
     rows: list[dict[str, object]] = []
 
     async def work(client: Client) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orbitmq.columns.layout import Layout
+from orbitmq.columns.layout import RecordLayout
 from orbitmq.columns.slices import binary_column
 from orbitmq.errors import DamagedRecordError, ProtocolError
 from orbitmq.limits.columns import COLUMN_BYTES_MAX
@@ -23,13 +23,13 @@ from orbitmq.protocol.sysflag import SysFlag, compression_of
 _COMPRESSED = SysFlag.COMPRESSED.value
 
 
-def is_compressed(layout: Layout) -> npt.NDArray[np.bool_]:
+def is_compressed(layout: RecordLayout) -> npt.NDArray[np.bool_]:
     """Which bodies are."""
     flags: npt.NDArray[np.bool_] = (layout.numbers("sysFlag") & _COMPRESSED) != 0
     return flags
 
 
-def restored(data: memoryview, layout: Layout, row: int, sys_flag: int) -> bytes:
+def restored(data: memoryview, layout: RecordLayout, row: int, sys_flag: int) -> bytes:
     """The original of one compressed body. Raises DamagedRecordError."""
     body = data[int(layout.body_at[row]) : int(layout.body_end[row])]
     try:
@@ -39,7 +39,7 @@ def restored(data: memoryview, layout: Layout, row: int, sys_flag: int) -> bytes
         raise DamagedRecordError(int(layout.starts[row]), f"its body cannot be restored: {error}") from error
 
 
-def body_column(buffer: pa.Buffer, layout: Layout, restored_before: dict[int, bytes]) -> Any:
+def body_column(buffer: pa.Buffer, layout: RecordLayout, restored_before: dict[int, bytes]) -> Any:
     """The bodies. `restored_before` has those by row that were restored already."""
     compressed = is_compressed(layout)
     if not compressed.any():

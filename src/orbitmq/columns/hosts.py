@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orbitmq.columns.layout import Layout
+from orbitmq.columns.layout import RecordLayout
 from orbitmq.protocol.ids import host_text
 
 _HEX: Final = np.frombuffer("".join(f"{number:02X}" for number in range(256)).encode(), "V2")
 
 
-def host_column(layout: Layout, name: str) -> Any:
+def host_column(layout: RecordLayout, name: str) -> Any:
     """`bornHost` or `storeHost` as `ip:port`, an IPv6 address in brackets."""
     columns = []
     for group in layout.groups:
@@ -32,7 +32,7 @@ def host_column(layout: Layout, name: str) -> Any:
     return _in_order(layout, columns)
 
 
-def offset_ids(layout: Layout) -> Any:
+def offset_ids(layout: RecordLayout) -> Any:
     """Packed store host and position in the log, in upper-case hexadecimal."""
     columns = []
     for group in layout.groups:
@@ -52,7 +52,7 @@ def _bytes(column: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.dtype.itemsize)
 
 
-def _in_order(layout: Layout, columns: list[Any]) -> Any:
+def _in_order(layout: RecordLayout, columns: list[Any]) -> Any:
     """The columns of all groups as one, in the order of the records."""
     if layout.groups[0].rows is None:
         return columns[0]

@@ -56,7 +56,7 @@ _TOPIC_MAX_V1: Final = 127
 _TOPIC_MAX_V2: Final = 0x7FFF
 
 
-class Group(NamedTuple):
+class HostGroup(NamedTuple):
     """Records with hosts of the same kind."""
 
     rows: Numbers | None
@@ -65,11 +65,11 @@ class Group(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """Sound records of one piece of data. Positions are bytes from its beginning."""
 
     starts: Numbers
-    groups: tuple[Group, ...]
+    groups: tuple[HostGroup, ...]
     body_at: Numbers
     body_end: Numbers
     topic_at: Numbers
@@ -94,19 +94,19 @@ class Layout:
             out[group.rows] = group.heads[name]
         return out
 
-    def select(self, keep: Flags) -> Layout:
+    def select(self, keep: Flags) -> RecordLayout:
         """The records for which `keep` is set."""
         groups = []
         moved = np.cumsum(keep) - 1
         for group in self.groups:
             if group.rows is None:
-                groups.append(Group(None, group.heads[keep]))
+                groups.append(HostGroup(None, group.heads[keep]))
             else:
                 kept = keep[group.rows]
-                groups.append(Group(moved[group.rows[kept]], group.heads[kept]))
-        return Layout(self.starts[keep], tuple(groups), *(column[keep] for column in self._places()))
+                groups.append(HostGroup(moved[group.rows[kept]], group.heads[kept]))
+        return RecordLayout(self.starts[keep], tuple(groups), *(column[keep] for column in self._places()))
 
-    def rows(self, first: int, end: int) -> Layout:
+    def rows(self, first: int, end: int) -> RecordLayout:
         """The records from `first` up to `end`, as a view."""
         if first == 0 and end >= len(self.starts):
             return self
@@ -114,14 +114,14 @@ class Layout:
             keep = np.zeros(len(self.starts), bool)
             keep[first:end] = True
             return self.select(keep)
-        return Layout(
+        return RecordLayout(
             self.starts[first:end],
-            (Group(None, self.groups[0].heads[first:end]),),
+            (HostGroup(None, self.groups[0].heads[first:end]),),
             *(column[first:end] for column in self._places()),
         )
 
 
-def locate(data: Bytes, starts: Numbers) -> tuple[Layout, Flags]:
+def locate(data: Bytes, starts: Numbers) -> tuple[RecordLayout, Flags]:
     """The layout of the sound records among those that begin at `starts`, and which of them are sound.
 
     Cost: about 0.15 us a record.
@@ -162,11 +162,11 @@ def locate(data: Bytes, starts: Numbers) -> tuple[Layout, Flags]:
     properties_size = data.take(topic_end, mode="clip").astype(np.int64) << 8 | data.take(topic_end + 1, mode="clip")
     sound &= properties_size <= PROPERTIES_BYTES_MAX
     sound &= properties_at + properties_size == ends
-    layout = Layout(starts, groups, body_at, body_end, topic_at, topic_end, properties_at, ends)
+    layout = RecordLayout(starts, groups, body_at, body_end, topic_at, topic_end, properties_at, ends)
     return (layout if sound.all() else layout.select(sound)), sound
 
 
-def only_topic(data: Bytes, layout: Layout) -> bytes | None:
+def only_topic(data: Bytes, layout: RecordLayout) -> bytes | None:
     """The topic of all records, where there are records and all have the same. Cost: 15 ns a record."""
     sizes = layout.topic_end - layout.topic_at
     if not layout.count or not (sizes == sizes[0]).all():
@@ -180,15 +180,15 @@ def only_topic(data: Bytes, layout: Layout) -> bytes | None:
 
 def _groups(
     data: Bytes, starts: Numbers, heads: npt.NDArray[Any], bits: npt.NDArray[Any], sound: Flags
-) -> tuple[Group, ...]:
+) -> tuple[HostGroup, ...]:
     """The records by kind of hosts. One that is not sound may stand in any group: its fields have no meaning."""
     if not (bits * sound).any():
-        return (Group(None, heads),)
+        return (HostGroup(None, heads),)
     groups = []
     for kind, head in enumerate(_HEADS):
         rows = np.flatnonzero((bits == kind) & sound if kind else (bits == kind) | ~sound)
         if len(rows):
-            groups.append(Group(rows, _gather(data, starts[rows], head) if kind else heads[rows]))
+            groups.append(HostGroup(rows, _gather(data, starts[rows], head) if kind else heads[rows]))
     return tuple(groups)
 
 

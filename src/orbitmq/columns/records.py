@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from orbitmq.columns.bodies import body_column, is_compressed, restored
 from orbitmq.columns.due_times import due_times
 from orbitmq.columns.hosts import host_column, offset_ids
-from orbitmq.columns.layout import Layout, locate
+from orbitmq.columns.layout import RecordLayout, locate
 from orbitmq.columns.properties import Entries, split
 from orbitmq.columns.schema import COLUMNS, PropertiesAs, arrow_schema
 from orbitmq.columns.slices import Positions, binary_column, repeated_texts, text_column, unaligned
@@ -62,7 +62,7 @@ class Walk(NamedTuple):
     """Why the chain of records ended before it was to; None when it did not."""
 
 
-class Damage(NamedTuple):
+class DamagedRecord(NamedTuple):
     """One record that cannot be read."""
 
     row: int
@@ -71,9 +71,9 @@ class Damage(NamedTuple):
 
 
 class Examined(NamedTuple):
-    layout: Layout
+    layout: RecordLayout
     """The sound ones."""
-    damaged: list[Damage]
+    damaged: list[DamagedRecord]
 
 
 def walk(data: Any, start: int = 0, until: int | None = None) -> Walk:
@@ -161,7 +161,7 @@ def examine(data: Any, starts: Positions, *, base: int | None = None, sums: bool
     return Examined(layout, damaged)
 
 
-def _damage(buffer: pa.Buffer, row: int, position: int, base: int | None, *, sums: bool = False) -> Damage:
+def _damage(buffer: pa.Buffer, row: int, position: int, base: int | None, *, sums: bool = False) -> DamagedRecord:
     """What the reader of single records says of this one."""
     check = check_record(
         memoryview(buffer).cast("B"),  # as they come, bytes of Arrow are numbers with a sign
@@ -170,7 +170,7 @@ def _damage(buffer: pa.Buffer, row: int, position: int, base: int | None, *, sum
         crc=sums,
         expect_physical_offset=None if base is None else base + position,
     )
-    return Damage(row, position, check.problem or "it is not a message record")
+    return DamagedRecord(row, position, check.problem or "it is not a message record")
 
 
 def record_batch(
@@ -190,7 +190,7 @@ def record_batch(
 
 def record_batches(
     data: Any,
-    layout: Layout,
+    layout: RecordLayout,
     names: Sequence[str],
     *,
     broker_name: str | None,
@@ -212,7 +212,7 @@ def record_batches(
         first += part.count
 
 
-def _restore(view: memoryview, layout: Layout, batch_bytes: int, bodies: dict[int, bytes]) -> int:
+def _restore(view: memoryview, layout: RecordLayout, batch_bytes: int, bodies: dict[int, bytes]) -> int:
     """Restores compressed bodies into `bodies`, until they are too many for one batch; how many records belong to it."""
     compressed = np.flatnonzero(is_compressed(layout)).tolist()
     flags = layout.numbers("sysFlag") if compressed else None
@@ -233,7 +233,7 @@ def _restore(view: memoryview, layout: Layout, batch_bytes: int, bodies: dict[in
 
 def layout_batch(
     data: Any,
-    layout: Layout,
+    layout: RecordLayout,
     names: Sequence[str],
     *,
     broker_name: str | None,
@@ -275,7 +275,7 @@ def layout_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _of_properties(name: str, entries: Entries, layout: Layout, properties: PropertiesAs) -> Any:
+def _of_properties(name: str, entries: Entries, layout: RecordLayout, properties: PropertiesAs) -> Any:
     if name == "properties":
         return entries.as_map() if properties is PropertiesAs.MAP else entries.as_json()
     if name == "tags":
@@ -288,7 +288,7 @@ def _of_properties(name: str, entries: Entries, layout: Layout, properties: Prop
     return pc.coalesce(unique, offset_ids(layout)) if unique.null_count else unique
 
 
-def topics(buffer: pa.Buffer, layout: Layout) -> Any:
+def topics(buffer: pa.Buffer, layout: RecordLayout) -> Any:
     """The topics of sound records."""
     texts, _ = text_column(binary_column(buffer, layout.topic_at, layout.topic_end))
     return texts

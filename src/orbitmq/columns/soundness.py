@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orbitmq.columns.layout import Bytes, Flags, Layout, Numbers, only_topic
+from orbitmq.columns.layout import Bytes, Flags, Numbers, RecordLayout, only_topic
 from orbitmq.columns.slices import binary_column, is_text, text_column, values_of
 from orbitmq.leaf import twin
 from orbitmq.protocol.checksum import crc32
@@ -20,7 +20,7 @@ from orbitmq.protocol.checksum import crc32
 _TOP_BIT_OFF = 0x7FFFFFFF
 
 
-def wrong_texts(buffer: pa.Buffer, data: Bytes, layout: Layout, *, written: bool) -> Flags:
+def wrong_texts(buffer: pa.Buffer, data: Bytes, layout: RecordLayout, *, written: bool) -> Flags:
     """Records whose topic is not UTF-8; with `written` also those that run out into zeros, in topic or properties."""
     wrong = np.zeros(layout.count, bool)
     if not layout.count:
@@ -44,7 +44,7 @@ def wrong_texts(buffer: pa.Buffer, data: Bytes, layout: Layout, *, written: bool
     return wrong
 
 
-def wrong_sums(data: bytes, layout: Layout) -> Flags:
+def wrong_sums(data: bytes, layout: RecordLayout) -> Flags:
     """Records whose body has another checksum than they say; an empty body has none."""
     wrong = np.zeros(layout.count, bool)
     said = layout.numbers("bodyCrc").astype(np.uint32, copy=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 
 from orbitmq.limits.nameserver import BROKER_TIMEOUT_MS_MAX, NAMESERVER_FILTER_SERVERS_MAX, NAMESERVER_NAME_CHARS_MAX
-from orbitmq.nameserver.routes import Queues, Registration, RegistrationError, Version
+from orbitmq.nameserver.routes import Registration, RegistrationError, TopicQueues, Version
 from orbitmq.protocol.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfigWrapper, TopicRouteData
 from orbitmq.protocol.remoting.frame import Command
 
@@ -51,7 +51,7 @@ def read_registration(command: Command) -> Registration:
         ha_address=fields.get("haServerAddr", ""),
         version=version_of(wrapper.data_version),
         topics={
-            name: Queues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
+            name: TopicQueues(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
             for name, topic in wrapper.topic_config_table.items()
         },
         timeout_ms=None if timeout_ms is None else max(0, min(timeout_ms, BROKER_TIMEOUT_MS_MAX)),
@@ -66,10 +66,12 @@ def read_registration(command: Command) -> Registration:
     )
 
 
-def queues_of(route: TopicRouteData) -> dict[str, Queues]:
+def queues_of(route: TopicRouteData) -> dict[str, TopicQueues]:
     """Group -> queues, from the body of a REGISTER_TOPIC_IN_NAMESRV request."""
     return {
-        queues.broker_name: Queues(queues.read_queue_nums, queues.write_queue_nums, queues.perm, queues.topic_sys_flag)
+        queues.broker_name: TopicQueues(
+            queues.read_queue_nums, queues.write_queue_nums, queues.perm, queues.topic_sys_flag
+        )
         for queues in route.queue_datas
     }
 

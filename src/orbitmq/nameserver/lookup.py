@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from orbitmq.nameserver.routes import MASTER_ID, Group, Queues, RouteTable
+from orbitmq.nameserver.routes import MASTER_ID, NamedBroker, RouteTable, TopicQueues
 from orbitmq.protocol.names import SYNC_MEMBER_TOPIC_PREFIX, Perm
 from orbitmq.protocol.remoting.bodies import (
     BrokerData,
@@ -31,17 +31,17 @@ UNIT_FLAG: Final = 1
 UNIT_SUBSCRIPTION_FLAG: Final = 2
 
 
-class Route(msgspec.Struct):
+class RegisteredRoute(msgspec.Struct):
     """Where a topic lives. `groups` are copies and may be changed."""
 
-    groups: list[Group]
-    queues: dict[str, Queues]
+    groups: list[NamedBroker]
+    queues: dict[str, TopicQueues]
     filter_servers: dict[str, list[str]]
     """Broker address -> its filter servers."""
     mappings: dict[str, TopicQueueMappingInfo]
 
 
-def find_route(table: RouteTable, topic: str) -> Route | None:
+def find_route(table: RouteTable, topic: str) -> RegisteredRoute | None:
     """The route of `topic`; None when nobody who lives carries it."""
     carriers = table.topics.get(topic)
     if not carriers:
@@ -55,10 +55,10 @@ def find_route(table: RouteTable, topic: str) -> Route | None:
         for key, servers in table.filter_servers.items():
             if key.address in addresses:
                 filter_servers[key.address] = servers
-    return Route(groups, dict(carriers), filter_servers, dict(table.mappings.get(topic, {})))
+    return RegisteredRoute(groups, dict(carriers), filter_servers, dict(table.mappings.get(topic, {})))
 
 
-def present_acting_masters(route: Route, topic: str) -> None:
+def present_acting_masters(route: RegisteredRoute, topic: str) -> None:
     """Show the smallest slave of a group without a master as its master.
 
     Only in groups that know acting masters and whose queues are not writable: clients then read from it and cannot
@@ -74,7 +74,7 @@ def present_acting_masters(route: Route, topic: str) -> None:
             group.addresses[MASTER_ID] = group.addresses.pop(min(group.addresses))
 
 
-def keep_zone(route: Route, zone: str) -> None:
+def keep_zone(route: RegisteredRoute, zone: str) -> None:
     """Leave only the groups of a zone, and those without a master: they have nothing better to offer."""
     wanted = zone.lower()
     route.groups = [
@@ -90,7 +90,7 @@ def keep_zone(route: Route, zone: str) -> None:
     }
 
 
-def route_body(route: Route, order_configuration: str | None) -> TopicRouteData:
+def route_body(route: RegisteredRoute, order_configuration: str | None) -> TopicRouteData:
     """The body of a route answer."""
     queues = [
         QueueData(name, queues.read_count, queues.write_count, queues.perm, queues.sys_flag)
@@ -145,9 +145,9 @@ def _flags(table: RouteTable) -> Iterable[tuple[str, int]]:
     return ((topic, next(iter(carriers.values())).sys_flag) for topic, carriers in table.topics.items())
 
 
-def _copy(group: Group) -> Group:
-    return Group(group.name, group.cluster, dict(group.addresses), group.acting_master, group.zone)
+def _copy(group: NamedBroker) -> NamedBroker:
+    return NamedBroker(group.name, group.cluster, dict(group.addresses), group.acting_master, group.zone)
 
 
-def _broker_data(group: Group) -> BrokerData:
+def _broker_data(group: NamedBroker) -> BrokerData:
     return BrokerData(group.name, dict(group.addresses), group.cluster, group.acting_master, group.zone)

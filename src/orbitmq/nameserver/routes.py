@@ -46,7 +46,7 @@ class Version(NamedTuple):
     state_version: int = 0
 
 
-class Queues(NamedTuple):
+class TopicQueues(NamedTuple):
     """A topic on one group."""
 
     read_count: int
@@ -62,7 +62,7 @@ class BrokerKey(NamedTuple):
     address: str
 
 
-class Group(msgspec.Struct):
+class NamedBroker(msgspec.Struct):
     """One broker name."""
 
     name: str
@@ -101,7 +101,7 @@ class Registration(msgspec.Struct):
     broker_id: int
     ha_address: str
     version: Version
-    topics: dict[str, Queues]
+    topics: dict[str, TopicQueues]
     timeout_ms: int | None = None
     acting_master: bool | None = None
     """None = a broker too old to know acting masters."""
@@ -149,9 +149,9 @@ class RouteTable:
     )
 
     def __init__(self) -> None:
-        self.topics: dict[str, dict[str, Queues]] = {}
+        self.topics: dict[str, dict[str, TopicQueues]] = {}
         """Topic -> group -> queues."""
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, NamedBroker] = {}
         self.clusters: dict[str, dict[str, None]] = {}
         """Cluster -> its group names, in order of arrival."""
         self.live: dict[BrokerKey, LiveBroker] = {}
@@ -243,9 +243,9 @@ class RouteTable:
                 remedy="delete unused topics or split the cluster",
             )
 
-    def _enter(self, broker: Registration, group: Group | None) -> Group:
+    def _enter(self, broker: Registration, group: NamedBroker | None) -> NamedBroker:
         if group is None:
-            group = self.groups[broker.group] = Group(broker.group, broker.cluster, {})
+            group = self.groups[broker.group] = NamedBroker(broker.group, broker.cluster, {})
             self.changes += 1
         names = self.clusters.setdefault(broker.cluster, {})
         if broker.group not in names:
@@ -278,7 +278,7 @@ class RouteTable:
                 present[broker.group] = mapping
                 self.changes += 1
 
-    def _answer(self, group: Group, broker_id: int, change: MinimumChange | None) -> Registered:
+    def _answer(self, group: NamedBroker, broker_id: int, change: MinimumChange | None) -> Registered:
         master = group.addresses.get(MASTER_ID)
         if broker_id == MASTER_ID or master is None:
             return Registered(change=change)
@@ -287,7 +287,7 @@ class RouteTable:
             return Registered(change=change)
         return Registered(master, live.ha_address, change)
 
-    def merge_topic(self, topic: str, queues: Mapping[str, Queues]) -> None:
+    def merge_topic(self, topic: str, queues: Mapping[str, TopicQueues]) -> None:
         """Announce one topic for the groups in `queues` that are known; others are left out."""
         known = {group: value for group, value in queues.items() if group in self.groups}
         self._check_entries(sum(1 for group in known if topic not in self._group_topics.get(group, ())))
@@ -340,12 +340,12 @@ class RouteTable:
             self.set_write_perm(group_name, writable=False)
         return self._minimum_change(group, key.address, None) if min(left) != smallest else None
 
-    def _lives_elsewhere(self, key: BrokerKey, group: Group) -> bool:
+    def _lives_elsewhere(self, key: BrokerKey, group: NamedBroker) -> bool:
         """Whether the same broker has registered again under another cluster name."""
         again = (self.live.get(BrokerKey(cluster, key.address)) for cluster in self.clusters)
         return any(live is not None and live.group == group.name for live in again)
 
-    def _remove_group(self, group: Group) -> None:
+    def _remove_group(self, group: NamedBroker) -> None:
         del self.groups[group.name]
         for cluster, names in list(self.clusters.items()):
             if group.name in names:
@@ -357,7 +357,7 @@ class RouteTable:
         self._group_topics.pop(group.name, None)
 
     @staticmethod
-    def _minimum_change(group: Group, offline_address: str | None, ha_address: str | None) -> MinimumChange:
+    def _minimum_change(group: NamedBroker, offline_address: str | None, ha_address: str | None) -> MinimumChange:
         smallest = min(group.addresses)
         address = group.addresses[smallest]
         tell: Iterable[str] = group.addresses.values()
@@ -395,7 +395,7 @@ class RouteTable:
             found.update(dict.fromkeys(self._group_topics.get(group, ())))
         return list(found)
 
-    def _set_queues(self, topic: str, group: str, queues: Queues) -> None:
+    def _set_queues(self, topic: str, group: str, queues: TopicQueues) -> None:
         carriers = self.topics.setdefault(topic, {})
         present = carriers.get(group)
         if present != queues:

@@ -24,7 +24,7 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
-class Property(NamedTuple):
+class JavaProperty(NamedTuple):
     """One entry and the number of the line it began on, from 1."""
 
     key: str
@@ -32,16 +32,16 @@ class Property(NamedTuple):
     line: int
 
 
-def parse_properties(text: str, *, where: str = "properties text") -> list[Property]:
+def parse_properties(text: str, *, where: str = "properties text") -> list[JavaProperty]:
     """All entries of `text` in order; a key given twice stands twice (in Java the last one counts).
 
     Raises ConfigurationError, naming `where` and the line, for a malformed `\\u` escape.
     """
-    entries: list[Property] = []
+    entries: list[JavaProperty] = []
     for line, logical in _logical_lines(text):
         key_end, value_begin = _split(logical)
         place = f"{where}, line {line}"
-        entries.append(Property(_unescape(logical[:key_end], place), _unescape(logical[value_begin:], place), line))
+        entries.append(JavaProperty(_unescape(logical[:key_end], place), _unescape(logical[value_begin:], place), line))
     return entries
 
 

@@ -42,14 +42,14 @@ WAKEUP = "http: slow or idle client"
 NAME = "http"
 
 
-class Request(msgspec.Struct, frozen=True):
+class HttpRequest(msgspec.Struct, frozen=True):
     """A request without its body. `path` ends before the question mark."""
 
     path: str
     accept: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """What is sent back."""
 
     status: int
@@ -70,7 +70,7 @@ _PHRASES: Final = {
     503: "Service Unavailable",
 }
 
-Answers = Callable[[Request], Awaitable[Answer]]
+Answers = Callable[[HttpRequest], Awaitable[HttpAnswer]]
 
 
 class HttpTraffic(msgspec.Struct):
@@ -250,7 +250,7 @@ class _Connection(asyncio.Protocol):
         else:
             headers = dict(event.headers)
             path = event.target.decode("ascii", "replace").partition("?")[0]
-            self._begin(self._asked(Request(path, headers.get(b"accept", b"").decode("latin-1"))))
+            self._begin(self._asked(HttpRequest(path, headers.get(b"accept", b"").decode("latin-1"))))
 
     def _begin(self, answering: Coroutine[object, object, None]) -> None:
         """The request is whole: nothing more is read until it is answered."""
@@ -261,7 +261,7 @@ class _Connection(asyncio.Protocol):
             self._transport.pause_reading()
         self._task = asyncio.get_running_loop().create_task(answering, name="http answer")
 
-    async def _asked(self, request: Request) -> None:
+    async def _asked(self, request: HttpRequest) -> None:
         try:
             answer = await self._front.answers(request)
         except Exception as error:
@@ -269,7 +269,7 @@ class _Connection(asyncio.Protocol):
             answer = _problem(500, f"{type(error).__name__}: {error}")
         await self._write(answer)
 
-    async def _write(self, answer: Answer, *, close: bool = False) -> None:
+    async def _write(self, answer: HttpAnswer, *, close: bool = False) -> None:
         transport = self._transport
         if transport is None or self._ended or transport.is_closing():
             return
@@ -339,5 +339,5 @@ class _Connection(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "?"
 
 
-def _problem(status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode("utf-8", "replace"), headers)
+def _problem(status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> HttpAnswer:
+    return HttpAnswer(status, "text/plain; charset=utf-8", f"{text}\n".encode("utf-8", "replace"), headers)

@@ -39,7 +39,7 @@ from orbitmq.server.surroundings import Surroundings
 from orbitmq.server.turn import Turn, Wakeups
 from orbitmq.server.watch_role import WatchRole
 from orbitmq.store.files import Files, OsFiles
-from orbitmq.store.open_files import OpenFiles
+from orbitmq.store.open_files import BoundedFiles
 from orbitmq.telemetry.logs import BoundedHandler, begin_logging
 
 logger = logging.getLogger("orbitmq.server")
@@ -117,7 +117,7 @@ class ServerProcess:
         descriptors = descriptor_limit() if descriptors is None else descriptors
         check_descriptors(descriptors)
         room = file_room(descriptors, mapping_limit())
-        self.files = OpenFiles(files or OsFiles(), room.open_max, room.mapped_max)
+        self.files = BoundedFiles(files or OsFiles(), room.open_max, room.mapped_max)
         self.loop = asyncio.get_running_loop()
         self.request_queue = RequestQueue(self.clock, settings.broker.send_thread_pool_queue_capacity)
         self.turn = Turn(self.loop, self.clock, self.request_queue)

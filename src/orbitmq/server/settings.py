@@ -25,7 +25,7 @@ from orbitmq.limits.server import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
-from orbitmq.server.sources import Entry, read_environment, read_file, read_flags
+from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
 from orbitmq.server.values import parse
 from orbitmq.store.settings import StoreSettings
 
@@ -179,12 +179,12 @@ def load_settings(
     return assembly.settings(warnings, _texts(changes), _texts(names))
 
 
-def _changes(file: Path, table: KeyTable, *, wanted: bool) -> list[Entry]:
+def _changes(file: Path, table: KeyTable, *, wanted: bool) -> list[ConfigEntry]:
     """What a role changed while running, if it ever did."""
     return read_file(file, table) if wanted and file.exists() else []
 
 
-def _texts(entries: Iterable[Entry]) -> dict[str, str]:
+def _texts(entries: Iterable[ConfigEntry]) -> dict[str, str]:
     return {entry.key: entry.text for entry in entries}
 
 
@@ -201,10 +201,10 @@ class _Assembly:
     def __init__(self, roles: frozenset[Role], overrides: Overrides) -> None:
         self._roles = roles
         self._overrides = overrides
-        self._winners: dict[str, tuple[Key, Entry]] = {}
+        self._winners: dict[str, tuple[Key, ConfigEntry]] = {}
         self._problems: list[ConfigurationError] = []
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[ConfigEntry]) -> None:
         for entry in entries:
             key = entry.table.find(entry.key)
             if key is None:
@@ -242,7 +242,7 @@ class _Assembly:
             raise _together(self._problems)
         return self._build(sections, warnings, changes, nameserver_changes)
 
-    def _judge_promise(self, key: Key, entry: Entry) -> None:
+    def _judge_promise(self, key: Key, entry: ConfigEntry) -> None:
         if not key.asks_for_nothing(entry.text):
             harmless = " or ".join(repr(value) for value in key.accepts if value)
             self._problems.append(
@@ -334,7 +334,7 @@ def _check_log_directory(store: StoreSettings) -> None:
         )
 
 
-def _unknown(entry: Entry) -> ConfigurationError:
+def _unknown(entry: ConfigEntry) -> ConfigurationError:
     nearest = entry.table.nearest(entry.key)
     return ConfigurationError(
         f"{entry.where}: unknown key {entry.key!r}",
@@ -342,7 +342,7 @@ def _unknown(entry: Entry) -> ConfigurationError:
     )
 
 
-def _twice_in_file(entries: Iterable[Entry]) -> list[str]:
+def _twice_in_file(entries: Iterable[ConfigEntry]) -> list[str]:
     seen: dict[tuple[str, int], str] = {}
     warnings: list[str] = []
     for entry in entries:

@@ -1,7 +1,7 @@
 """Where configuration comes from: a file, the environment, `--set` flags, changes made while running.
 
 Rules of this file
-1. A source turns into `Entry` values, text and place; what a key means is decided elsewhere.
+1. A source turns into `ConfigEntry` values, text and place; what a key means is decided elsewhere.
 2. The suffix decides how a file is read: `.toml` is TOML, everything else RocketMQ's properties form.
 3. In a TOML file keys stand at the top or under `[broker]`; `[nameserver]` holds the name server's own keys, so that
    one file can give both a `listenPort`.
@@ -37,7 +37,7 @@ OTHER_VARIABLES: Final = frozenset(
 """Variables with our prefix that are no settings of a server."""
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     """One key with the text of its value and where both stand. `table` says which keys the name belongs to."""
 
     key: str
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     table: KeyTable
 
 
-def read_file(path: Path, table: KeyTable) -> list[Entry]:
+def read_file(path: Path, table: KeyTable) -> list[ConfigEntry]:
     """The entries of a configuration file in order.
 
     ConfigurationError when it cannot be read, is too long, or is not of the form its suffix promises.
@@ -63,15 +63,15 @@ def read_file(path: Path, table: KeyTable) -> list[Entry]:
     if path.suffix.lower() == ".toml":
         return _toml_entries(data, path, table)
     entries = parse_properties(decode_text(data), where=str(path))
-    return [Entry(entry.key, entry.value, f"{path}, line {entry.line}", table) for entry in entries]
+    return [ConfigEntry(entry.key, entry.value, f"{path}, line {entry.line}", table) for entry in entries]
 
 
-def read_environment(environment: Mapping[str, str], table: KeyTable) -> list[Entry]:
+def read_environment(environment: Mapping[str, str], table: KeyTable) -> list[ConfigEntry]:
     """The settings among the environment's variables, sorted by variable.
 
     ConfigurationError for a variable with our prefix that names no key.
     """
-    entries: list[Entry] = []
+    entries: list[ConfigEntry] = []
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
             continue
@@ -84,18 +84,18 @@ def read_environment(environment: Mapping[str, str], table: KeyTable) -> list[En
                 f"environment variable {variable} names no setting",
                 remedy=f"did you mean {nearest}?" if nearest else "unset it",
             )
-        entries.append(Entry(key.key, environment[variable], f"environment variable {variable}", table))
+        entries.append(ConfigEntry(key.key, environment[variable], f"environment variable {variable}", table))
     return entries
 
 
-def read_flags(flags: Iterable[str], table: KeyTable) -> list[Entry]:
+def read_flags(flags: Iterable[str], table: KeyTable) -> list[ConfigEntry]:
     """The entries of `--set key=value` flags; ConfigurationError for one without an equals sign."""
-    entries: list[Entry] = []
+    entries: list[ConfigEntry] = []
     for flag in flags:
         key, equals, text = flag.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(f"--set {flag!r} is not key=value", remedy="write --set flushDiskType=SYNC_FLUSH")
-        entries.append(Entry(key.strip(), text, f"--set {key.strip()}", table))
+        entries.append(ConfigEntry(key.strip(), text, f"--set {key.strip()}", table))
     return entries
 
 
@@ -103,12 +103,12 @@ def _known_elsewhere(variable: str) -> bool:
     return any(keys.find_environment(variable) is not None for keys in (broker_keys(), nameserver_keys()))
 
 
-def _toml_entries(data: bytes, path: Path, table: KeyTable) -> list[Entry]:
+def _toml_entries(data: bytes, path: Path, table: KeyTable) -> list[ConfigEntry]:
     try:
         document = tomllib.loads(data.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from error
-    entries: list[Entry] = []
+    entries: list[ConfigEntry] = []
     for name, value in document.items():
         if name == "nameserver" and isinstance(value, dict):
             entries.extend(_flatten(value, "", path, nameserver_keys()))
@@ -119,14 +119,14 @@ def _toml_entries(data: bytes, path: Path, table: KeyTable) -> list[Entry]:
     return entries
 
 
-def _flatten(values: Mapping[str, object], prefix: str, path: Path, table: KeyTable) -> list[Entry]:
-    entries: list[Entry] = []
+def _flatten(values: Mapping[str, object], prefix: str, path: Path, table: KeyTable) -> list[ConfigEntry]:
+    entries: list[ConfigEntry] = []
     for name, value in values.items():
         key = prefix + name
         if isinstance(value, dict):
             entries.extend(_flatten(value, key + ".", path, table))
         else:
-            entries.append(Entry(key, _toml_text(key, value, path), f"{path}, key {key}", table))
+            entries.append(ConfigEntry(key, _toml_text(key, value, path), f"{path}, key {key}", table))
     return entries
 
 

@@ -44,7 +44,7 @@ def _fact(count: int, found: str, remedy: str) -> Fact | None:
     return Fact(found, remedy) if count else None
 
 
-class Place(NamedTuple):
+class StoreFolder(NamedTuple):
     """A store directory, and how its files are read."""
 
     root: Path
@@ -83,7 +83,7 @@ class QueueEnds(Protocol):
 # --- seen without opening the store -------------------------------------------------------------------------------------
 
 
-def extended_units(place: Place) -> Fact | None:
+def extended_units(place: StoreFolder) -> Fact | None:
     queues = place.queue_folders("consumequeue_ext")
     return _fact(
         queues,
@@ -93,7 +93,7 @@ def extended_units(place: Place) -> Fact | None:
     )
 
 
-def inner_batches(place: Place) -> Fact | None:
+def inner_batches(place: StoreFolder) -> Fact | None:
     queues = place.queue_folders("batchconsumequeue")
     return _fact(
         queues,
@@ -102,7 +102,7 @@ def inner_batches(place: Place) -> Fact | None:
     )
 
 
-def rocksdb(place: Place) -> Fact | None:
+def rocksdb(place: StoreFolder) -> Fact | None:
     """Configuration, consume queues, timers, transactions or POP in RocksDB, whichever release put them where."""
     inside = [place.root, *place.folders(place.root), *place.folders(place.root / "config")]
     found = [folder for folder in inside if place.files.exists(folder / ROCKSDB_FILE)]
@@ -115,7 +115,7 @@ def rocksdb(place: Place) -> Fact | None:
     )
 
 
-def key_value_pop(place: Place) -> Fact | None:
+def key_value_pop(place: StoreFolder) -> Fact | None:
     names = place.files.list_dir(place.root / "kvStore")
     return _fact(
         len(names),
@@ -124,7 +124,7 @@ def key_value_pop(place: Place) -> Fact | None:
     )
 
 
-def static_topics(place: Place) -> Fact | None:
+def static_topics(place: StoreFolder) -> Fact | None:
     topics = place.table("topicQueueMapping.json").get("topicQueueMappingDetailMap") or {}
     return _fact(
         len(topics),
@@ -133,7 +133,7 @@ def static_topics(place: Place) -> Fact | None:
     )
 
 
-def dledger(place: Place) -> Fact | None:
+def dledger(place: StoreFolder) -> Fact | None:
     logs = [folder.name for folder in place.folders(place.root) if folder.name.startswith("dledger-")]
     return _fact(
         len(logs),
@@ -142,7 +142,7 @@ def dledger(place: Place) -> Fact | None:
     )
 
 
-def popped_timers(place: Place) -> Fact | None:
+def popped_timers(place: StoreFolder) -> Fact | None:
     """Checkpoints and acknowledgements of POP wait as timer messages until they are compared."""
     try:
         counts = TimerMetricsFile(place.files, place.root / "config" / TIMER_METRICS_FILE).load().timing_count
@@ -154,7 +154,7 @@ def popped_timers(place: Place) -> Fact | None:
     )
 
 
-def far_table(place: Place) -> Fact | None:
+def far_table(place: StoreFolder) -> Fact | None:
     return _fact(
         int(place.files.exists(place.root / FAR_TABLE_FILE)),
         f"the catalog of a cluster's far table ({FAR_TABLE_FILE}), whose rows this version would never deliver",
@@ -167,7 +167,7 @@ POP_REMEDY: Final = (
     "let RocketMQ run without POP consumers until every message is acknowledged or has returned, then stop it"
 )
 
-FILE_RULES: Final[tuple[Callable[[Place], Fact | None], ...]] = (
+FILE_RULES: Final[tuple[Callable[[StoreFolder], Fact | None], ...]] = (
     extended_units,
     inner_batches,
     rocksdb,
@@ -182,7 +182,7 @@ FILE_RULES: Final[tuple[Callable[[Place], Fact | None], ...]] = (
 # --- seen in its queues -------------------------------------------------------------------------------------------------
 
 
-def undecided_halves(place: Place, queues: Iterable[QueueEnds]) -> Fact | None:
+def undecided_halves(place: StoreFolder, queues: Iterable[QueueEnds]) -> Fact | None:
     """Half messages beyond the point up to which RocketMQ's check has seen every transaction decided."""
     count = _beyond(place, (queue for queue in queues if queue.topic == HALF_TOPIC), TRANSACTION_GROUP)
     return _fact(
@@ -192,7 +192,7 @@ def undecided_halves(place: Place, queues: Iterable[QueueEnds]) -> Fact | None:
     )
 
 
-def popped_messages(place: Place, queues: Iterable[QueueEnds]) -> Fact | None:
+def popped_messages(place: StoreFolder, queues: Iterable[QueueEnds]) -> Fact | None:
     """Checkpoints of POP that RocketMQ has not compared with their acknowledgements yet."""
     revive = (queue for queue in queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX))
     count = _beyond(place, revive, REVIVE_GROUP)
@@ -201,7 +201,7 @@ def popped_messages(place: Place, queues: Iterable[QueueEnds]) -> Fact | None:
     )
 
 
-def _beyond(place: Place, queues: Iterable[QueueEnds], group: str) -> int:
+def _beyond(place: StoreFolder, queues: Iterable[QueueEnds], group: str) -> int:
     """Messages behind the offsets of `group`."""
     table = place.table("consumerOffset.json").get("offsetTable") or {}
     return sum(
@@ -214,7 +214,7 @@ def _beyond(place: Place, queues: Iterable[QueueEnds], group: str) -> int:
     )
 
 
-QUEUE_RULES: Final[tuple[Callable[[Place, Iterable[QueueEnds]], Fact | None], ...]] = (
+QUEUE_RULES: Final[tuple[Callable[[StoreFolder, Iterable[QueueEnds]], Fact | None], ...]] = (
     undecided_halves,
     popped_messages,
 )
@@ -224,12 +224,12 @@ QUEUE_RULES: Final[tuple[Callable[[Place, Iterable[QueueEnds]], Fact | None], ..
 
 
 def facts_in_files(root: Path, files: Files) -> list[Fact]:
-    place = Place(root, files)
+    place = StoreFolder(root, files)
     return [fact for rule in FILE_RULES if (fact := rule(place)) is not None]
 
 
 def facts_in_queues(root: Path, files: Files, queues: Iterable[QueueEnds]) -> list[Fact]:
-    place, known = Place(root, files), list(queues)
+    place, known = StoreFolder(root, files), list(queues)
     return [fact for rule in QUEUE_RULES if (fact := rule(place, known)) is not None]
 
 

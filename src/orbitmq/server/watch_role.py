@@ -27,7 +27,7 @@ from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
 from orbitmq.server.registration import Registrar
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.turn import Turn, Wakeups
-from orbitmq.server.watching import Reason, Watching
+from orbitmq.server.watching import UnreadyReason, Watching
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.store import MessageStore
 from orbitmq.telemetry.broker_metrics import BrokerMetrics
@@ -39,12 +39,12 @@ from orbitmq.telemetry.recurring_metrics import RecurringMetrics
 from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
-from orbitmq.telemetry.timer_metrics import TimerMetrics
+from orbitmq.telemetry.timer_metrics import TimerCollector
 
 logger = logging.getLogger("orbitmq.server")
 
-STARTING: Final = Reason("starting", "the process has not finished its start")
-STOPPING: Final = Reason("stopping", "the process is shutting down")
+STARTING: Final = UnreadyReason("starting", "the process has not finished its start")
+STOPPING: Final = UnreadyReason("stopping", "the process is shutting down")
 
 
 class WatchRole:
@@ -63,7 +63,7 @@ class WatchRole:
         self._settings = settings
         self._clock = clock
         self._turn = turn
-        self.state: Reason | None = STARTING
+        self.state: UnreadyReason | None = STARTING
         """Why the whole process is not ready; None while it serves."""
         registry = Registry([*_identity(settings), *settings.watch.metrics_label])
         self.watching = Watching(registry, clock, metrics=settings.watch.metrics_exporter != "DISABLE")
@@ -121,7 +121,7 @@ class WatchRole:
         registry.add(stored)
         registry.add(lag.families)
         if broker.rooms.timers is not None:
-            registry.add(TimerMetrics(broker.rooms.timers, store, clock))
+            registry.add(TimerCollector(broker.rooms.timers, store, clock))
             if broker.rooms.timers.far is not None:
                 registry.add(FarMetrics(broker.rooms.timers.far, clock))
         if derived.recurrences is not None:
@@ -138,16 +138,16 @@ class WatchRole:
             await self.watching.in_slices(lag.walk())
             await reading.read(times)
 
-        def readiness() -> list[Reason]:
+        def readiness() -> list[UnreadyReason]:
             reasons = []
             if not store.writable:
-                reasons.append(Reason("store_unwritable", store.unwritable_reason))
+                reasons.append(UnreadyReason("store_unwritable", store.unwritable_reason))
             if unsynced := store.unsynced_trouble:
-                reasons.append(Reason("log_unsynced", unsynced))
+                reasons.append(UnreadyReason("log_unsynced", unsynced))
             registered = registrar.registered
             if registered and not any(registered.values()):
                 names = ", ".join(registered)
-                reasons.append(Reason("not_registered", f"registered at no name server of {names}"))
+                reasons.append(UnreadyReason("not_registered", f"registered at no name server of {names}"))
             return reasons
 
         self.watching.preparations.append(prepare)

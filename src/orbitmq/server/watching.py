@@ -19,7 +19,7 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.limits.server import SCRAPE_PAUSE_MS, SCRAPE_SLICE_MS
-from orbitmq.server.http_front import Answer, Request
+from orbitmq.server.http_front import HttpAnswer, HttpRequest
 from orbitmq.telemetry.exposition import Format, chosen_format
 from orbitmq.telemetry.registry import Registry
 
@@ -32,14 +32,14 @@ PIECES_BETWEEN_LOOKS: Final = 16
 PATHS: Final = ("/metrics", "/healthz", "/readyz")
 
 
-class Reason(NamedTuple):
+class UnreadyReason(NamedTuple):
     """Why clients should not come now: a stable word and a sentence."""
 
     reason: str
     text: str
 
 
-Readiness = Callable[[], Sequence[Reason]]
+Readiness = Callable[[], Sequence[UnreadyReason]]
 """What stands against a part's readiness; empty when nothing does."""
 
 Preparation = Callable[[], Awaitable[None]]
@@ -61,24 +61,24 @@ class Watching:
         self._stopping = False
         self._scraping: dict[Format, asyncio.Task[bytes]] = {}
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
         match request.path:
             case "/metrics" if self._metrics and self._stopping:
-                return Answer(503, "text/plain; charset=utf-8", b"the process is shutting down\n")
+                return HttpAnswer(503, "text/plain; charset=utf-8", b"the process is shutting down\n")
             case "/metrics" if self._metrics:
                 form = chosen_format(request.accept)
-                return Answer(200, form.value, await self._shared_scrape(form))
+                return HttpAnswer(200, form.value, await self._shared_scrape(form))
             case "/healthz":
                 return await self._health()
             case "/readyz":
                 return self._ready()
             case _:
                 served = [path for path in PATHS if self._metrics or path != "/metrics"]
-                return Answer(404, "text/plain; charset=utf-8", f"served here: {', '.join(served)}\n".encode())
+                return HttpAnswer(404, "text/plain; charset=utf-8", f"served here: {', '.join(served)}\n".encode())
 
     # --- health -----------------------------------------------------------------------------------------------------
 
-    async def _health(self) -> Answer:
+    async def _health(self) -> HttpAnswer:
         before_ns = self._clock.monotonic_ns()
         await asyncio.sleep(0)
         now_ns = self._clock.monotonic_ns()
@@ -87,18 +87,18 @@ class Watching:
             "uptimeSeconds": (now_ns - self._started_ns) // 1_000_000_000,
             "loopTurnMillis": round((now_ns - before_ns) / 1e6, 3),
         }
-        return Answer(200, JSON, msgspec.json.encode(facts) + b"\n")
+        return HttpAnswer(200, JSON, msgspec.json.encode(facts) + b"\n")
 
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[UnreadyReason]:
         """Everything that stands against readiness."""
         return [reason for part in self.readiness for reason in part()]
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> HttpAnswer:
         reasons = self.reasons()
         facts: dict[str, object] = {"status": "not ready" if reasons else "ready"}
         if reasons:
             facts["reasons"] = [reason._asdict() for reason in reasons]
-        return Answer(503 if reasons else 200, JSON, msgspec.json.encode(facts) + b"\n")
+        return HttpAnswer(503 if reasons else 200, JSON, msgspec.json.encode(facts) + b"\n")
 
     # --- metrics ----------------------------------------------------------------------------------------------------
 

@@ -126,10 +126,10 @@ def check_store(
     """
     if not files.is_dir(root):
         raise FileNotFoundError(f"{root} is not a directory")
-    return _Check(root, files, commit_log or root / "commitlog", timers).run(progress)
+    return _StoreCheck(root, files, commit_log or root / "commitlog", timers).run(progress)
 
 
-class _Check:
+class _StoreCheck:
     def __init__(self, root: Path, files: Files, log_directory: Path, timers: TimerCheck | None) -> None:
         self._root = root
         self._timers = timers

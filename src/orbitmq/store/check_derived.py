@@ -25,7 +25,7 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, SysFlag, TransactionType
 from orbitmq.store.index_batch import TIME_DIFF_MAX_S
-from orbitmq.store.index_file import IndexEntry, IndexFile
+from orbitmq.store.index_file import IndexFile, IndexFileEntry
 from orbitmq.store.inspection import StoredQueue, Unit
 
 EXTENSION_ADDRESS_MAX: Final = -(2**31) - 1
@@ -269,7 +269,7 @@ class IndexCheck:
         self._damage = (0, 0)
         self.entry_count = 0
 
-    def _entries(self) -> Iterator[tuple[IndexFile, int, IndexEntry]]:
+    def _entries(self) -> Iterator[tuple[IndexFile, int, IndexFileEntry]]:
         for file in self._index_files:
             for number, entry in file.entries():
                 yield file, number, entry
@@ -285,7 +285,7 @@ class IndexCheck:
         newest = array("i", bytes(4 * slot_count))
         broken = 0
         last_offset = -1
-        first: IndexEntry | None = None
+        first: IndexFileEntry | None = None
         for number, entry in file.entries():
             first = first or entry
             if entry.key_hash < 0 or entry.physical_offset < last_offset:

@@ -19,7 +19,7 @@ from struct import Struct
 from orbitmq.limits.store import QUEUE_BLOCKS_MAX
 from orbitmq.store.files import Files
 from orbitmq.store.known_queues import KnownQueue
-from orbitmq.store.segments import Known, Segment, SegmentSequence
+from orbitmq.store.segments import KnownFiles, Segment, SegmentSequence
 
 UNIT = Struct(">qiq")
 UNIT_BYTES = 20
@@ -134,14 +134,14 @@ class ConsumeQueue:
 
         Cost: a listing and a small read, or two, whatever the length; a binary search more where the file system does not tell of holes.
         """
-        found = Known.NOTHING if known is None else self._sequence.take_up(known.base, known.files)
-        if known is not None and found is Known.CONTENT and known.max_physical <= log_end:
+        found = KnownFiles.NOTHING if known is None else self._sequence.take_up(known.base, known.files)
+        if known is not None and found is KnownFiles.CONTENT and known.max_physical <= log_end:
             self.min_offset, self._min_physical = known.min_offset, known.min_physical
             self.max_offset = self.next_offset = known.max_offset
             self.max_physical = known.max_physical
             self._ends_clean = True
             return False
-        if found is Known.NOTHING:
+        if found is KnownFiles.NOTHING:
             self._sequence.load()
         self._set_end(self._search_end(log_end))
         self._ends_clean = not self._sequence.has_leftover and self._is_empty_behind(self.max_offset)

@@ -20,7 +20,7 @@ from typing import Protocol
 from orbitmq.clock import Clock
 from orbitmq.limits.store import DISK_LOOK_SOON_FREE_BYTES, HOUSEKEEPING_SOON_MS
 from orbitmq.store.files import DiskUsage, Files
-from orbitmq.store.retention import LogFile, Pending, Retention, decide, reserve_bytes, used_percent
+from orbitmq.store.retention import RetainedFile, Retention, WaitingRecords, decide, reserve_bytes, used_percent
 from orbitmq.store.store import MessageStore
 from orbitmq.units import NS_PER_MS
 
@@ -58,7 +58,7 @@ class Rewriter(Protocol):
         ...
 
 
-Facts = tuple[list[LogFile], list[DiskUsage]]
+Facts = tuple[list[RetainedFile], list[DiskUsage]]
 
 
 class Housekeeping:
@@ -117,7 +117,7 @@ class Housekeeping:
         directories = [self._store.log.sequence.directory, self._root / "consumequeue"]
 
         def gather() -> Facts:
-            files = [LogFile(base, end, self._files.modified_ms(path)) for path, base, end in segments]
+            files = [RetainedFile(base, end, self._files.modified_ms(path)) for path, base, end in segments]
             present = [path if self._files.exists(path) else self._root for path in directories]
             return files, [self._files.disk_usage(path) for path in present]
 
@@ -146,14 +146,14 @@ class Housekeeping:
         self._manual = self._manual and (bool(decision.remove) or decision.rewrite_below is not None)
         self._carry_out(decision)
 
-    def _pending(self) -> Pending | None:
+    def _pending(self) -> WaitingRecords | None:
         lowest = None if self._rewriter is None else self._rewriter.lowest_pending()
         if self._rewriter is None or lowest is None:
             return None
         free = self.disk_free_bytes
         if free is not None and free < reserve_bytes(self._store.settings) + DISK_LOOK_SOON_FREE_BYTES:
             self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)
-        return Pending(lowest, self._rewriter.bytes_below)
+        return WaitingRecords(lowest, self._rewriter.bytes_below)
 
     def _carry_out(self, decision: Retention) -> None:
         if decision.refuse_sends:
@@ -176,7 +176,7 @@ class Housekeeping:
 
         self._rewriter.rewrite_below(below, ended)
 
-    def _remove(self, files: Sequence[LogFile]) -> None:
+    def _remove(self, files: Sequence[RetainedFile]) -> None:
         """Remove the oldest files once what replaced their records is durable, and a saved state that knows it."""
         self._busy = True
         replaced_below = self._store.log.written_end

@@ -26,7 +26,7 @@ from orbitmq.clock import Clock
 from orbitmq.leaf import twin
 from orbitmq.store.files import Files
 from orbitmq.store.index_batch import KeyHasher
-from orbitmq.store.index_file import IndexFile, IndexHeader, IndexShape
+from orbitmq.store.index_file import IndexFile, IndexFileShape, IndexHeader
 
 if TYPE_CHECKING:
     from orbitmq.store.dispatch import Dispatched
@@ -79,7 +79,7 @@ class IndexService:
 
     name = "index"
 
-    def __init__(self, files: Files, directory: Path, shape: IndexShape, clock: Clock) -> None:
+    def __init__(self, files: Files, directory: Path, shape: IndexFileShape, clock: Clock) -> None:
         self._files = files
         self._directory = directory
         self._shape = shape

@@ -38,7 +38,7 @@ _REBUILD_ENTRIES: Final = 65_536
 """Entries read at a time by a scan: 1.3 MB."""
 
 
-class IndexShape(NamedTuple):
+class IndexFileShape(NamedTuple):
     """The two sizes of an index file; they are configured, the file does not name them."""
 
     slot_count: int
@@ -69,7 +69,7 @@ class IndexHeader(msgspec.Struct, frozen=True):
         return header if header.count > 0 else msgspec.structs.replace(header, count=1)
 
 
-class IndexEntry(NamedTuple):
+class IndexFileEntry(NamedTuple):
     key_hash: int
     physical_offset: int
     time_diff_s: int
@@ -99,7 +99,7 @@ class IndexFile:
         "writes",
     )
 
-    def __init__(self, files: Files, path: Path, shape: IndexShape, file: File, header: IndexHeader) -> None:
+    def __init__(self, files: Files, path: Path, shape: IndexFileShape, file: File, header: IndexHeader) -> None:
         self._files = files
         self._file = file
         self._table: mmap.mmap | None = None
@@ -120,7 +120,7 @@ class IndexFile:
         self._written = self.count
 
     @classmethod
-    def create(cls, files: Files, path: Path, shape: IndexShape, before: IndexHeader | None) -> IndexFile:
+    def create(cls, files: Files, path: Path, shape: IndexFileShape, before: IndexHeader | None) -> IndexFile:
         """A new file. As RocketMQ does, its header starts from the end of the file `before` it.
 
         Reserves the slot table (`OSError` when the disk is full; the file is removed again).
@@ -137,7 +137,7 @@ class IndexFile:
         return cls(files, path, shape, file, IndexHeader(end_time, end_time, end_offset, end_offset, 0, 1))
 
     @classmethod
-    def open(cls, files: Files, path: Path, shape: IndexShape, *, writable: bool = True) -> IndexFile:
+    def open(cls, files: Files, path: Path, shape: IndexFileShape, *, writable: bool = True) -> IndexFile:
         """A file that is there. Raises StoreDamagedError when its size is not that of `shape` or it counts too much."""
         size = files.file_size(path)
         if size != shape.file_bytes:
@@ -301,19 +301,19 @@ class IndexFile:
     def _at(self, number: int) -> int:
         return self._entries_at + number * ENTRY_BYTES
 
-    def entry(self, number: int) -> IndexEntry:
+    def entry(self, number: int) -> IndexFileEntry:
         """Entry `number`, 1 to `count` - 1."""
         if number >= self._written:
-            return IndexEntry(*ENTRY.unpack_from(self._pending, (number - self._written) * ENTRY_BYTES))
-        return IndexEntry(*ENTRY.unpack_from(self._file.view(), self._at(number)))
+            return IndexFileEntry(*ENTRY.unpack_from(self._pending, (number - self._written) * ENTRY_BYTES))
+        return IndexFileEntry(*ENTRY.unpack_from(self._file.view(), self._at(number)))
 
-    def entries(self, since: int = 1) -> Iterator[tuple[int, IndexEntry]]:
+    def entries(self, since: int = 1) -> Iterator[tuple[int, IndexFileEntry]]:
         """Written entries from number `since` on, with their numbers."""
         number = max(since, 1)
         while number < self._written:
             data = self._file.pread(min(self._written - number, _REBUILD_ENTRIES) * ENTRY_BYTES, self._at(number))
             for values in ENTRY.iter_unpack(data):
-                yield number, IndexEntry(*values)
+                yield number, IndexFileEntry(*values)
                 number += 1
 
     def read_slots(self) -> bytes:

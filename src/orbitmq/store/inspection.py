@@ -22,10 +22,10 @@ from orbitmq.protocol.records import CheckStatus, Record, RecordCheck, check_rec
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
 from orbitmq.store.files import File, Files
 from orbitmq.store.index_batch import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, SLOT_BYTES
-from orbitmq.store.index_file import IndexFile, IndexHeader, IndexShape
+from orbitmq.store.index_file import IndexFile, IndexFileShape, IndexHeader
 from orbitmq.store.segments import NAME_DIGITS
 
-DEFAULT_INDEX_SHAPE: Final = IndexShape(5_000_000, 20_000_000)
+DEFAULT_INDEX_SHAPE: Final = IndexFileShape(5_000_000, 20_000_000)
 _MAGICS: Final = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
 _MAGIC_AT: Final = 4
 _MAGIC_END: Final = 8
@@ -375,7 +375,7 @@ def index_names(files: Files, root: Path) -> list[str]:
     return [n for n in files.list_dir(directory) if n.isascii() and n.isdigit() and not files.is_dir(directory / n)]
 
 
-def find_index_shape(files: Files, root: Path) -> IndexShape | None:
+def find_index_shape(files: Files, root: Path) -> IndexFileShape | None:
     """Number of slots and entries of a store's index files, which they do not name.
 
     The default when the size fits, else the only split of a file in which first and last entry, header and slots agree.
@@ -392,7 +392,7 @@ def find_index_shape(files: Files, root: Path) -> IndexShape | None:
     return None
 
 
-def _fit(files: Files, path: Path, size: int) -> list[IndexShape]:
+def _fit(files: Files, path: Path, size: int) -> list[IndexFileShape]:
     if size < HEADER_BYTES + SLOT_BYTES + 2 * ENTRY_BYTES:
         return []
     handle = files.open(path, writable=False)
@@ -414,7 +414,7 @@ def _fit(files: Files, path: Path, size: int) -> list[IndexShape]:
                     and entry_bytes > 0
                     and entry_bytes % ENTRY_BYTES == 0
                 ):
-                    shape = IndexShape(slot_bytes // SLOT_BYTES, entry_bytes // ENTRY_BYTES)
+                    shape = IndexFileShape(slot_bytes // SLOT_BYTES, entry_bytes // ENTRY_BYTES)
                     if header.count <= shape.entry_count and _fits(data, shape, header):
                         shapes.append(shape)
                 place = data.find(wanted, place + 1)
@@ -423,7 +423,7 @@ def _fit(files: Files, path: Path, size: int) -> list[IndexShape]:
         handle.close()
 
 
-def _fits(data: mmap.mmap, shape: IndexShape, header: IndexHeader) -> bool:
+def _fits(data: mmap.mmap, shape: IndexFileShape, header: IndexHeader) -> bool:
     """First entry as the header says, and every one of the last entries heads or precedes in its slot's chain."""
     first = ENTRY.unpack_from(data, shape.entries_at + ENTRY_BYTES)
     if first[1] != header.begin_offset or first[2] != 0 or first[3] != 0:
@@ -439,6 +439,6 @@ def _fits(data: mmap.mmap, shape: IndexShape, header: IndexHeader) -> bool:
     return True
 
 
-def open_index_files(files: Files, root: Path, shape: IndexShape) -> list[IndexFile]:
+def open_index_files(files: Files, root: Path, shape: IndexFileShape) -> list[IndexFile]:
     """All index files of a store, for reading. Raises StoreDamagedError for one that has not this shape."""
     return [IndexFile.open(files, root / "index" / name, shape, writable=False) for name in index_names(files, root)]

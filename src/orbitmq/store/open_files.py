@@ -1,6 +1,6 @@
 """One bounded set of open files for everything that the process keeps on the disk, however many files there are.
 
-A consume queue is a file of its own, and a store may have a hundred thousand of them. What `OpenFiles.open` answers holds a
+A consume queue is a file of its own, and a store may have a hundred thousand of them. What `BoundedFiles.open` answers holds a
 descriptor only while it is among those used last; the next call opens the file again, by its name (6 us). The mappings behind
 `File.view` are bounded in the same way: each costs the process a descriptor of Python's and one of the system's mappings.
 
@@ -26,7 +26,7 @@ from orbitmq.store.files import Buffer, File, Files
 from orbitmq.store.forwarding import ForwardedFiles
 
 
-class OpenFiles(ForwardedFiles):
+class BoundedFiles(ForwardedFiles):
     """A `Files` over another one, of which at most `open_max` files are open and `mapped_max` are mapped at a time."""
 
     __slots__ = ("_changes", "_mapped", "_open", "mapped_max", "open_max", "opened_count")
@@ -125,14 +125,14 @@ class SharedFile:
 
     __slots__ = ("_keep_unsynced", "_shared", "_unsynced", "inner", "is_closed", "mapping", "place", "writable")
 
-    def __init__(self, shared: OpenFiles, place: str, *, writable: bool, keep_unsynced: bool) -> None:
+    def __init__(self, shared: BoundedFiles, place: str, *, writable: bool, keep_unsynced: bool) -> None:
         self._shared = shared
         self._keep_unsynced = keep_unsynced
         self._unsynced = False
         self.place = place  # a path is four times as large, and many files were opened once
         self.writable = writable
         self.inner: File | None = None
-        """The open file; None while it has no descriptor. Changed by `OpenFiles` alone."""
+        """The open file; None while it has no descriptor. Changed by `BoundedFiles` alone."""
         self.mapping: memoryview | None = None
         self.is_closed = False
 

@@ -25,17 +25,17 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
 from orbitmq.store.files import Files, Lock
 from orbitmq.store.index import IndexService, Trust
-from orbitmq.store.index_file import IndexShape
+from orbitmq.store.index_file import IndexFileShape
 from orbitmq.store.known_queues import read_known_queues
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import store_timestamp_of
-from orbitmq.store.recovered import Recovered
+from orbitmq.store.recovered import RecoveredStore
 from orbitmq.store.recovery import (
+    LastWriter,
     LogScan,
-    Origin,
-    Plan,
-    Report,
+    RecoveryPlan,
+    RecoveryReport,
     damage_at,
     feed_in_batches,
     find_end,
@@ -161,7 +161,7 @@ class _Opening:
         directory = settings.store_path_commit_log or root / "commitlog"
         self.log = CommitLog(log_files, directory, settings.mapped_file_size_commit_log)
         self.queues = ConsumeQueues(files, root / "consumequeue", settings.mapped_file_size_consume_queue)
-        shape = IndexShape(settings.max_hash_slot_num, settings.max_index_num)
+        shape = IndexFileShape(settings.max_hash_slot_num, settings.max_index_num)
         self.index = IndexService(files, root / "index", shape, clock) if settings.message_index_enable else None
 
     def run(
@@ -188,7 +188,7 @@ class _Opening:
         reserve.take_up()
         checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
         self.queues.cut(min(limit, end))
-        if plan.origin is Origin.FOREIGN_CRASH:
+        if plan.origin is LastWriter.FOREIGN_CRASH:
             self.queues.cut_unsound(plan.start, log.claims_record)
         if plan.mark is not None and plan.mark.states.get(self.queues.name) not in (None, self.queues.state()):
             self._rebuild_queues(end)
@@ -201,7 +201,7 @@ class _Opening:
         if self.index is not None:
             index = self.index
             saving.index_timestamp = lambda: index.durable_full_timestamp
-        recovered = Recovered(
+        recovered = RecoveredStore(
             log=log,
             queues=self.queues,
             index=self.index,
@@ -261,8 +261,8 @@ class _Opening:
             raise damage_at(self.log, scan.position, f"the log was good up to {end}")
 
     def _recover(
-        self, plan: Plan, others: Sequence[Recoverable], abort_exists: bool, index_msg_timestamp: int, end: int
-    ) -> Report:
+        self, plan: RecoveryPlan, others: Sequence[Recoverable], abort_exists: bool, index_msg_timestamp: int, end: int
+    ) -> RecoveryReport:
         """Give everything derived what it lacks up to `end`, where the log's good part ends."""
         log, mark = self.log, plan.mark
         start = plan.start
@@ -291,7 +291,7 @@ class _Opening:
         try:
             feed_in_batches(scan, feed)
         except ValueError as error:
-            if plan.origin is Origin.OURS or start == log.start:
+            if plan.origin is LastWriter.OURS or start == log.start:
                 raise StoreError(f"consume queues cannot be rebuilt: {error}") from error
             logger.warning("consume queues have gaps (%s): rebuilding them from the whole log", error)
             self.queues.cut(log.start)
@@ -301,16 +301,16 @@ class _Opening:
             if scan.position != end:
                 raise damage_at(log, scan.position, f"the log was good up to {end}") from error
         log.last_store_timestamp = scan.last_store_timestamp
-        return Report(plan.origin, start, end, scan.records)
+        return RecoveryReport(plan.origin, start, end, scan.records)
 
-    def _trust(self, plan: Plan, abort_exists: bool) -> Trust:
-        if plan.origin is Origin.OURS and plan.mark is not None:
+    def _trust(self, plan: RecoveryPlan, abort_exists: bool) -> Trust:
+        if plan.origin is LastWriter.OURS and plan.mark is not None:
             if plan.mark.clean:
                 return Trust.COMPLETE
             return Trust.PROCESS_ENDED if plan.mark.boot == self.files.boot_id() else Trust.POWER_FAILED
         return Trust.FOREIGN_CRASH if abort_exists else Trust.COMPLETE
 
-    def _settle(self, report: Report, synced: Mark | None, plan: Plan) -> None:
+    def _settle(self, report: RecoveryReport, synced: Mark | None, plan: RecoveryPlan) -> None:
         """Make the place where the scan ended the end of everything."""
         log, end = self.log, report.log_end
         if not log.sequence.segments:
@@ -336,14 +336,14 @@ class _Opening:
             log.datasync()  # nothing may be read that is not safe
             log.synced_end = end
 
-    def _distrust_disk(self, synced: Mark | None, plan: Plan) -> None:
+    def _distrust_disk(self, synced: Mark | None, plan: RecoveryPlan) -> None:
         """What the stopped process wrote after its last durable save may never have reached the disk, whatever is
         there now: the next save has to sync it before it vouches for it. RocketMQ stopped in order syncs everything;
         after its crash its checkpoint vouches for the log and for nothing that is derived."""
         log = self.log
-        if plan.origin is Origin.OURS:
+        if plan.origin is LastWriter.OURS:
             log_synced = derived_synced = synced.lowest_position() if synced is not None else 0
-        elif plan.origin is Origin.FOREIGN_CLEAN:
+        elif plan.origin is LastWriter.FOREIGN_CLEAN:
             log_synced = derived_synced = log.end
         else:
             log_synced, derived_synced = plan.start, 0

@@ -10,12 +10,12 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, DueTime
 from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.recovery import Report
+from orbitmq.store.recovery import RecoveryReport
 from orbitmq.store.reserve import Reserve
 from orbitmq.store.saving import Saving
 
 
-class Recovered(msgspec.Struct, kw_only=True):
+class RecoveredStore(msgspec.Struct, kw_only=True):
     log: CommitLog
     queues: ConsumeQueues
     index: IndexService | None
@@ -24,4 +24,4 @@ class Recovered(msgspec.Struct, kw_only=True):
     saving: Saving
     reserve: Reserve
     due_time: DueTime
-    report: Report
+    report: RecoveryReport

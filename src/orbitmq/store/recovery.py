@@ -49,7 +49,7 @@ WINDOW_BYTES = 256 * 1024
 """How much of the log a scan reads at a time; a longer record is read alone. A multiple of a page."""
 
 
-class Origin(enum.Enum):
+class LastWriter(enum.Enum):
     """Who wrote last, and how it ended."""
 
     NEW = "new"
@@ -58,8 +58,8 @@ class Origin(enum.Enum):
     FOREIGN_CRASH = "RocketMQ, crash"
 
 
-class Plan(NamedTuple):
-    origin: Origin
+class RecoveryPlan(NamedTuple):
+    origin: LastWriter
     start: int
     """Where the scan of the log begins."""
     sound_until: int
@@ -69,10 +69,10 @@ class Plan(NamedTuple):
     """The machine has been up since the mark was written: no page of the log was lost."""
 
 
-class Report(msgspec.Struct):
+class RecoveryReport(msgspec.Struct):
     """What recovery found; for the log, `store check` and tests."""
 
-    origin: Origin
+    origin: LastWriter
     scanned_from: int = 0
     log_end: int = 0
     scanned_records: int = 0
@@ -82,7 +82,7 @@ class Report(msgspec.Struct):
 
     def text(self) -> str:
         torn = f", cut a torn end of {self.torn_bytes} bytes" if self.torn_bytes else ""
-        if self.origin is Origin.NEW:
+        if self.origin is LastWriter.NEW:
             return "a new store"
         return (
             f"store last written by {self.origin.value}: scanned {self.scanned_records} records from offset"
@@ -92,7 +92,7 @@ class Report(msgspec.Struct):
 
 def plan_recovery(
     log: CommitLog, mark: Mark | None, checkpoint: Checkpoint, abort_exists: bool, highest_indexed: int, boot: str
-) -> Plan:
+) -> RecoveryPlan:
     """Decide where to scan from. `highest_indexed` is the end of the last record that any consume queue knows.
 
     Raises StoreDamagedError when the log is gone although the mark speaks of it.
@@ -104,22 +104,22 @@ def plan_recovery(
                 f"{log.sequence.directory} holds no file, the log reached offset {mark.end}",
                 remedy="nothing was changed; bring the files back, or remove the whole store directory",
             )
-        return Plan(Origin.NEW, 0, 0, None)
+        return RecoveryPlan(LastWriter.NEW, 0, 0, None)
     if ours and mark is not None:
         start = max(min(mark.lowest_position(), mark.end), log.start)
-        return Plan(Origin.OURS, start, mark.end, mark, mark.boot == boot)
+        return RecoveryPlan(LastWriter.OURS, start, mark.end, mark, mark.boot == boot)
     if not abort_exists:
         segment = log.sequence.find(max(highest_indexed - 1, 0)) or log.sequence.segments[0]
-        return Plan(Origin.FOREIGN_CLEAN, segment.base, 0, None)
+        return RecoveryPlan(LastWriter.FOREIGN_CLEAN, segment.base, 0, None)
     safe_ms = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - CHECKPOINT_GUARD_MS
     for segment in reversed(log.sequence.segments):
         first_ms = _first_store_timestamp(segment)
         if first_ms is not None and first_ms <= max(safe_ms, 0):
-            return Plan(Origin.FOREIGN_CRASH, segment.base, 0, None)
-    return Plan(Origin.FOREIGN_CRASH, log.start, 0, None)
+            return RecoveryPlan(LastWriter.FOREIGN_CRASH, segment.base, 0, None)
+    return RecoveryPlan(LastWriter.FOREIGN_CRASH, log.start, 0, None)
 
 
-class _Window:
+class _LogWindow:
     """A part of one file of the log, read when it is first looked at. A mapping would end the process at a bad sector."""
 
     __slots__ = ("_begin", "_segment", "data")
@@ -164,7 +164,7 @@ def _is_filler(data: memoryview, at: int) -> bool:
 
 
 def _first_store_timestamp(segment: Segment) -> int | None:
-    window = _Window(segment)
+    window = _LogWindow(segment)
     if window.check(0).status is not CheckStatus.VALID:
         return None
     return decode_record(window.data, 0, body=False).store_timestamp or None
@@ -177,7 +177,7 @@ def find_end(log: CommitLog, start: int) -> int:
     """
     position = start
     while (segment := log.sequence.find(position)) is not None:
-        window = _Window(segment)
+        window = _LogWindow(segment)
         place = position - segment.base
         while place < segment.size:
             outcome = window.check(place)
@@ -212,7 +212,7 @@ class LogScan:
     def __iter__(self) -> Iterator[Dispatched]:
         """Entries of all good records; ends at the first place that holds none."""
         while (segment := self._log.sequence.find(self.position)) is not None:
-            window = _Window(segment)
+            window = _LogWindow(segment)
             while (place := self.position - segment.base) < segment.size:
                 is_new = self.position >= self._sound_until
                 outcome = window.check(place, crc=is_new)
@@ -248,14 +248,14 @@ def _has_lost_page(view: memoryview, at: int, size: int) -> bool:
     ) or (first < end and not any(properties[: first - begin]))
 
 
-def judge_end(log: CommitLog, end: int, plan: Plan) -> int:
+def judge_end(log: CommitLog, end: int, plan: RecoveryPlan) -> int:
     """Number of bytes behind `end` that are a torn end (0 when nothing but zeros is there).
 
     Raises StoreDamagedError when `end` is not the end but a damaged place.
     """
     if end < plan.sound_until:
         raise damage_at(log, end, f"the log was good up to {plan.sound_until}")
-    if plan.origin is not Origin.OURS or plan.same_boot:
+    if plan.origin is not LastWriter.OURS or plan.same_boot:
         # Good records behind a bad one are the sign of damage. Only after a power failure of our own broker they mean
         # no more than that the disk kept later pages than some earlier, unsynced and unpromised one.
         following = find_record_after(log, end)
@@ -284,7 +284,7 @@ def find_record_after(log: CommitLog, end: int) -> int | None:
         return None
     for candidate in (s for s in log.sequence.segments if s.end > end):
         begin = max(end + 1 - candidate.base, 0)
-        window = _Window(candidate)
+        window = _LogWindow(candidate)
         for at in _occurrences(candidate, MAGICS, begin):
             place = at - MAGIC_POSITION
             if place < begin:

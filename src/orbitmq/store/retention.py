@@ -27,7 +27,7 @@ from orbitmq.store.settings import StoreSettings
 from orbitmq.units import HOUR_MS
 
 
-class LogFile(NamedTuple):
+class RetainedFile(NamedTuple):
     """One commit log file: its first byte and the byte after its last, and when it was last changed."""
 
     base: int
@@ -35,7 +35,7 @@ class LogFile(NamedTuple):
     modified_ms: int
 
 
-class Pending(NamedTuple):
+class WaitingRecords(NamedTuple):
     """The records of the log that wait for their time and can be put again at its tail."""
 
     lowest: int
@@ -59,7 +59,7 @@ class DiskLevel(Enum):
 class Retention(NamedTuple):
     """The decision of one round."""
 
-    remove: list[LogFile]
+    remove: list[RetainedFile]
     """Oldest first; to be removed in this order."""
     refuse_sends: bool
     reason: str
@@ -110,13 +110,13 @@ def reserve_bytes(settings: StoreSettings) -> int:
 
 
 def decide(
-    files: Sequence[LogFile],
+    files: Sequence[RetainedFile],
     *,
     now_ms: int,
     settings: StoreSettings,
     disks: Sequence[DiskUsage],
     lowest_needed: int | None = None,
-    pending: Pending | None = None,
+    pending: WaitingRecords | None = None,
     manual: bool = False,
 ) -> Retention:
     """One round over the commit log files, oldest first in `files`.
@@ -128,7 +128,7 @@ def decide(
     level = max((disk_level(usage, settings) for usage in disks), key=_SEVERITY.__getitem__, default=DiskLevel.FINE)
     forced = level in (DiskLevel.FORCE, DiskLevel.FULL)
     at_once = forced and settings.clean_file_forcibly_enable
-    remove: list[LogFile] = []
+    remove: list[RetainedFile] = []
     rewrite_below: int | None = None
     pinned = False
     if manual or level is not DiskLevel.FINE or local_hour(now_ms) in settings.delete_when:
@@ -145,10 +145,12 @@ def decide(
     return Retention(remove, refused is not None, refused or "", pinned, level, rewrite_below)
 
 
-def _unwanted(files: Sequence[LogFile], *, now_ms: int, settings: StoreSettings, at_once: bool) -> list[LogFile]:
+def _unwanted(
+    files: Sequence[RetainedFile], *, now_ms: int, settings: StoreSettings, at_once: bool
+) -> list[RetainedFile]:
     """The oldest files whose time is over, or all of them when space is wanted at once."""
     reserved_ms = settings.file_reserved_time_hours * HOUR_MS
-    unwanted: list[LogFile] = []
+    unwanted: list[RetainedFile] = []
     for file in files:
         if not (at_once or now_ms >= file.modified_ms + reserved_ms):
             break
@@ -156,7 +158,7 @@ def _unwanted(files: Sequence[LogFile], *, now_ms: int, settings: StoreSettings,
     return unwanted
 
 
-def _worth_rewriting(held: Sequence[LogFile], pending: Pending, *, room_bytes: int | None) -> int | None:
+def _worth_rewriting(held: Sequence[RetainedFile], pending: WaitingRecords, *, room_bytes: int | None) -> int | None:
     """The end of the shortest row of files, beginning with the oldest, whose rewriting frees at least as much as it
     writes and finds room. Disk use therefore stays below twice what is pending, however long that waits."""
     for file in held:
@@ -178,7 +180,7 @@ def _refusal(level: DiskLevel, stuck: bool, disks: Sequence[DiskUsage]) -> str |
     return f"the disk is full ({use})" if level is DiskLevel.FULL else None
 
 
-def _reserved(pending: Pending | None, settings: StoreSettings, disks: Sequence[DiskUsage]) -> str | None:
+def _reserved(pending: WaitingRecords | None, settings: StoreSettings, disks: Sequence[DiskUsage]) -> str | None:
     free = _free_bytes(disks)
     reserve = reserve_bytes(settings)
     if pending is None or free is None or free >= reserve:

@@ -22,7 +22,7 @@ from orbitmq.store.files import File, Files, Fingerprint
 NAME_DIGITS = 20
 
 
-class Known(enum.Enum):
+class KnownFiles(enum.Enum):
     """What is known of files that were there before."""
 
     NOTHING = "nothing"
@@ -156,23 +156,23 @@ class SegmentSequence:
                 raise StoreDamagedError(f"{path} does not start at a multiple of the file size {size}")
             self._add(Segment(self, base))
 
-    def take_up(self, base: int, fingerprints: Sequence[Fingerprint]) -> Known:
+    def take_up(self, base: int, fingerprints: Sequence[Fingerprint]) -> KnownFiles:
         """Take up files without looking into their directory: as many as there are fingerprints, from `base` on. Nothing is taken up, and
         `load` has to look, when one of them, other than the last, is not as it was when its fingerprint was taken, or another follows.
         Cost: 4 us for each file."""
         size = self.segment_size
         if not fingerprints or base % size:
-            return Known.NOTHING
+            return KnownFiles.NOTHING
         bases = range(base, base + len(fingerprints) * size, size)
         found = [self._files.fingerprint(self._place_of(at)) for at in bases]
         if found[:-1] != fingerprints[:-1] or any(one is None or one[2] != size for one in found):
-            return Known.NOTHING
+            return KnownFiles.NOTHING
         is_same = found[-1] == fingerprints[-1]
         if not is_same and self._files.exists(self._place_of(bases[-1] + size)):
-            return Known.NOTHING
+            return KnownFiles.NOTHING
         self.segments = tuple(Segment(self, at) for at in bases)
         self._directory_made = True
-        return Known.CONTENT if is_same else Known.FILES
+        return KnownFiles.CONTENT if is_same else KnownFiles.FILES
 
     def fingerprints(self) -> list[Fingerprint]:
         """What `take_up` wants to know of the files; empty where that cannot be told."""

@@ -33,8 +33,8 @@ from orbitmq.store.message import EncodedMessage, NewMessage, checked_size
 from orbitmq.store.placing import place_encoded
 from orbitmq.store.reading import GetResult
 from orbitmq.store.reads import ReadProblem, Reads, RecordsNotInMemory
-from orbitmq.store.recovered import Recovered
-from orbitmq.store.recovery import LogScan, Origin
+from orbitmq.store.recovered import RecoveredStore
+from orbitmq.store.recovery import LastWriter, LogScan
 from orbitmq.store.removals import Removals
 from orbitmq.store.saving import SaveParts, is_passing_trouble
 from orbitmq.store.settings import FlushDiskType, StoreSettings
@@ -58,7 +58,7 @@ class MessageStore:
     """Built by `orbitmq.store.opening.open_store`, which recovers it first."""
 
     def __init__(
-        self, settings: StoreSettings, clock: Clock, recovered: Recovered, lanes: Lanes, notify: Notify
+        self, settings: StoreSettings, clock: Clock, recovered: RecoveredStore, lanes: Lanes, notify: Notify
     ) -> None:
         log, queues, index, reserve = recovered.log, recovered.queues, recovered.index, recovered.reserve
         self.settings = settings
@@ -126,12 +126,12 @@ class MessageStore:
             ),
         )
 
-    def begin(self, origin: Origin) -> None:
+    def begin(self, origin: LastWriter) -> None:
         """After recovery: note at once where everything stands, so that a second crash finds no more work.
 
         Where no mark of ours was valid, the first one is made durable before anything is written (blocks).
         """
-        if origin is Origin.OURS:
+        if origin is LastWriter.OURS:
             self._written_saves.save_now()
             self._saving.touched(self.deadlines, self._clock.monotonic_ns())
             self._flushing.start()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from orbitmq.broker.attributes import MESSAGE_TYPE
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.clients import ConsumerGroup, Member
+from orbitmq.broker.clients import ConsumerGroup, GroupMember
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
 from orbitmq.protocol.remoting.bodies import ConsumeType
 from orbitmq.protocol.remoting.versions import version_name
@@ -145,7 +145,7 @@ def _split(name: str) -> tuple[str, str]:
     return (topic, group) if separator else (OTHERS, OTHERS)
 
 
-def _kind(member: Member) -> tuple[str, str, str]:
+def _kind(member: GroupMember) -> tuple[str, str, str]:
     language = member.language.value.lower() if member.language is not None else "unknown"
     return language, version_name(member.version).lower(), REMOTING
 

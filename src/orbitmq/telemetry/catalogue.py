@@ -14,21 +14,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.telemetry.metric import Fold, Kind, Metric
+from orbitmq.telemetry.metric import Fold, Metric, MetricKind
 
 _ALL: list[Metric] = []
 
 
 def _counter(name: str, text: str, *labels: str, fold: Fold | None = None) -> Metric:
-    return _kept(Metric(name, Kind.COUNTER, text, labels, fold))
+    return _kept(Metric(name, MetricKind.COUNTER, text, labels, fold))
 
 
 def _gauge(name: str, text: str, *labels: str, fold: Fold | None = None) -> Metric:
-    return _kept(Metric(name, Kind.GAUGE, text, labels, fold))
+    return _kept(Metric(name, MetricKind.GAUGE, text, labels, fold))
 
 
 def _histogram(name: str, text: str, *labels: str, fold: Fold | None = None) -> Metric:
-    return _kept(Metric(name, Kind.HISTOGRAM, text, labels, fold))
+    return _kept(Metric(name, MetricKind.HISTOGRAM, text, labels, fold))
 
 
 def _kept(metric: Metric) -> Metric:

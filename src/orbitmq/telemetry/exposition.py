@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from orbitmq.histogram import Buckets
-from orbitmq.telemetry.metric import Kind, Metric, Sample
+from orbitmq.telemetry.metric import Metric, MetricKind, Sample
 
 
 class Format(enum.Enum):
@@ -45,7 +45,7 @@ def lines(
     `constant` labels stand before the metric's own on every sample.
     """
     name = metric.name
-    family = name.removesuffix("_total") if form is Format.OPENMETRICS and metric.kind is Kind.COUNTER else name
+    family = name.removesuffix("_total") if form is Format.OPENMETRICS and metric.kind is MetricKind.COUNTER else name
     yield f"# HELP {family} {_escaped_help(metric.help)}\n# TYPE {family} {metric.kind.value}\n"
     head = "".join([f'{label}="{escaped(value)}",' for label, value in constant])
     for sample in samples:

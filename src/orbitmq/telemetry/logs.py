@@ -64,7 +64,7 @@ def _clean(value: object) -> object:
     return value
 
 
-class _Window:
+class _WordingWindow:
     """The lines of one wording since `begun_s`."""
 
     __slots__ = ("begun_s", "left_out", "written")
@@ -82,8 +82,8 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._repeats_max = repeats_max
         self._window_s = window_ms / 1_000
-        self._windows: dict[Wording, _Window] = {}
-        self._behind: dict[Wording, _Window] = {}
+        self._windows: dict[Wording, _WordingWindow] = {}
+        self._behind: dict[Wording, _WordingWindow] = {}
         """Windows with lines that were left out and not reported yet."""
         self.lines: Counter[str] = Counter()
         """Lines written, by level."""
@@ -101,17 +101,17 @@ class BoundedHandler(logging.StreamHandler[TextIO]):
         window.written += 1
         self._write(record)
 
-    def _window_of(self, wording: Wording, now_s: float) -> _Window:
+    def _window_of(self, wording: Wording, now_s: float) -> _WordingWindow:
         if wording not in self._windows and len(self._windows) >= LOG_WORDINGS_MAX:
             wording = _REST
         window = self._windows.get(wording)
         if window is None or self._is_over(window, now_s):
-            window = self._windows[wording] = _Window(now_s)
+            window = self._windows[wording] = _WordingWindow(now_s)
         elif window.written >= self._repeats_max:
             self._behind[wording] = window
         return window
 
-    def _is_over(self, window: _Window, now_s: float) -> bool:
+    def _is_over(self, window: _WordingWindow, now_s: float) -> bool:
         """Also when the wall clock was set back."""
         return not 0 <= now_s - window.begun_s < self._window_s
 

@@ -26,7 +26,7 @@ Number = int | float
 Value = Number | Buckets
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """The type of a metric; the values are the words of the exposition formats."""
 
     COUNTER = "counter"
@@ -46,7 +46,7 @@ class Metric(msgspec.Struct, frozen=True):
     """One metric. `name` is the name as scraped; a counter's ends in `_total`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     fold: Fold | None = None

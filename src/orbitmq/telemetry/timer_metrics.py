@@ -26,7 +26,7 @@ SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 """RocketMQ's: due within so many seconds."""
 
 
-class TimerMetrics:
+class TimerCollector:
     """The collector of one broker's timers."""
 
     def __init__(self, service: TimerService, store: MessageStore, clock: Clock) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 
 from orbitmq.broker.broker import Broker
-from orbitmq.broker.clients import ConsumerGroup, Member
+from orbitmq.broker.clients import ConsumerGroup, GroupMember
 from orbitmq.errors import OrbitError
 from orbitmq.limits.testing import EMBEDDED_ASK_MS
 from orbitmq.protocol.names import is_system_topic, retry_topic
@@ -64,7 +64,7 @@ def _unread(broker: Broker, online: ConsumerGroup) -> str | None:
     return None
 
 
-async def _in_hand(member: Member, group: str) -> str | None:
+async def _in_hand(member: GroupMember, group: str) -> str | None:
     fields = {"consumerGroup": group, "clientId": member.client_id, "jstackEnable": "false"}
     answered: asyncio.Future[Command | None] = asyncio.get_running_loop().create_future()
 

@@ -26,7 +26,7 @@ from orbitmq.broker.idempotence.journal import (
     encode_position,
     entry_of,
 )
-from orbitmq.broker.idempotence.memory import Place, pack
+from orbitmq.broker.idempotence.memory import SentPlace, pack
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE
 
@@ -41,17 +41,17 @@ def identity(key: str, epoch: int = 1, scope: str = "jobs") -> SendIdentity:
     return once
 
 
-def send(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> Place:
+def send(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> SentPlace:
     """One idempotent send, as the broker makes it."""
     once = identity(key, epoch, scope)
     assert little.idempotence.admit([once], "Topic", little.clock.now_ms()) == [None]
     placed = little.append(body=key.encode(), **values(key, epoch, scope))
     little.idempotence.sent(once, placed, 0)
     little.store.commit()
-    return Place(placed.physical_offset, placed.queue_offset, 0)
+    return SentPlace(placed.physical_offset, placed.queue_offset, 0)
 
 
-def known(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> Place | None:
+def known(little: LittleStore, key: str, epoch: int = 1, scope: str = "jobs") -> SentPlace | None:
     (place,) = little.idempotence.admit([identity(key, epoch, scope)], "Topic", little.clock.now_ms())
     return place
 

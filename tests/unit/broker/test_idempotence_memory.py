@@ -13,7 +13,7 @@ from orbitmq.broker.idempotence.memory import (
     TABLE_KEYS,
     KeyBounds,
     KeyMemory,
-    Place,
+    SentPlace,
     pack,
     unpack,
 )
@@ -27,9 +27,9 @@ def keep(memory: KeyMemory, scope: str, epoch: int, digest: int, now_ms: int = 0
 
 
 def test_a_place_is_one_number() -> None:
-    place = Place((1 << 63) - 1, (1 << 63) - 1, 0x7FFFFFFF)
+    place = SentPlace((1 << 63) - 1, (1 << 63) - 1, 0x7FFFFFFF)
     assert unpack(place.packed()) == place
-    assert unpack(pack(0, 0, 0)) == Place(0, 0, 0)
+    assert unpack(pack(0, 0, 0)) == SentPlace(0, 0, 0)
 
 
 def test_more_keys_than_one_table_holds_are_found_and_taken_out() -> None:

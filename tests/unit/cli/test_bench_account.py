@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, Schedule, marked_body, read_mark
+from orbitmq.cli.bench_account import MARK_BYTES, WARM_UP_RUN, Numbers, Received, SendSchedule, marked_body, read_mark
 from orbitmq.cli.latencies import percentiles
 
 
@@ -62,9 +62,9 @@ def test_a_number_nobody_sends_takes_no_memory() -> None:
 
 
 def test_with_a_rate_messages_are_due_whatever_the_sender_does() -> None:
-    schedule = Schedule(10.0, 100.0)
+    schedule = SendSchedule(10.0, 100.0)
     assert [schedule.due_s(number, 999.0) for number in (0, 1, 20)] == [100.0, 100.1, 102.0]
-    assert Schedule(None, 100.0).due_s(5, 103.0) == 103.0
+    assert SendSchedule(None, 100.0).due_s(5, 103.0) == 103.0
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from orbitmq.columns import bodies, due_times, hosts, layout, properties, records, soundness
-from orbitmq.columns.layout import Layout
+from orbitmq.columns.layout import RecordLayout
 from orbitmq.columns.properties import Entries
 from orbitmq.columns.records import examine, record_batch
 from orbitmq.columns.schema import PropertiesAs, column_names
@@ -77,11 +77,11 @@ def always_regular(texts: Any, buffer: pa.Buffer, data: Any, offsets: Any) -> En
     return Entries(texts, buffer, data, starts[good], marks[good], ends[good], offsets, True)
 
 
-def ids_of_born_hosts(layout: Layout) -> Any:
+def ids_of_born_hosts(layout: RecordLayout) -> Any:
     groups = tuple(
         group._replace(heads=group.heads[np.argsort(group.heads["size"], kind="stable")]) for group in layout.groups
     )
-    return hosts.offset_ids(Layout(layout.starts, groups, *layout._places()))
+    return hosts.offset_ids(RecordLayout(layout.starts, groups, *layout._places()))
 
 
 ROW_BUGS: list[tuple[str, Any, str, Any]] = [

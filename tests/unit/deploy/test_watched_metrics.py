@@ -12,7 +12,7 @@ import yaml
 from watched_metrics import Asked, alert_expressions, dashboard_expressions, names_in
 
 from orbitmq.telemetry.catalogue import ALL, CONSTANT_LABELS
-from orbitmq.telemetry.metric import Kind
+from orbitmq.telemetry.metric import MetricKind
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -36,7 +36,7 @@ def known_samples() -> dict[str, set[str]]:
     """Name of a sample -> its labels."""
     known = {}
     for metric in ALL:
-        ends = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
+        ends = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
         for end in ends:
             known[metric.name + end] = {*metric.labels, *CONSTANT_LABELS, *ADDED_BY_PROMETHEUS}
     return known

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from orbitmq.nameserver import lookup
-from orbitmq.nameserver.routes import BrokerKey, Queues, Registration, RouteTable, Version
+from orbitmq.nameserver.routes import BrokerKey, Registration, RouteTable, TopicQueues, Version
 from orbitmq.protocol.remoting.bodies import TopicList, TopicQueueMappingInfo
 
 OWNER = cast(Any, object())
@@ -19,7 +19,7 @@ def broker(group: str, broker_id: int, address: str, **changes: Any) -> Registra
         "cluster": "C",
         "ha_address": address + "2",
         "version": Version(1, 1),
-        "topics": {group: Queues(1, 1, 7), "T": Queues(8, 4, 6)},
+        "topics": {group: TopicQueues(1, 1, 7), "T": TopicQueues(8, 4, 6)},
         "acting_master": False,
     }
     return Registration(group=group, broker_id=broker_id, address=address, **{**values, **changes})
@@ -101,7 +101,7 @@ def test_filter_servers_and_mappings_are_passed_on(table: RouteTable) -> None:
 
 def acting(*, perm: int = 6, known: bool = True) -> RouteTable:
     table = RouteTable()
-    topics = {"T": Queues(8, 8, perm), "rmq_sys_SYNC_BROKER_MEMBER_broker-a": Queues(1, 1, perm)}
+    topics = {"T": TopicQueues(8, 8, perm), "rmq_sys_SYNC_BROKER_MEMBER_broker-a": TopicQueues(1, 1, perm)}
     for broker_id in (0, 3, 2):
         table.register(broker("broker-a", broker_id, f"a:{broker_id}", acting_master=known, topics=topics), OWNER, 0)
     table.remove(BrokerKey("C", "a:0"), "broker-a")
@@ -172,7 +172,7 @@ def test_system_topics_are_the_names_of_clusters_and_groups(table: RouteTable) -
 
 
 def test_unit_lists_follow_the_flags(table: RouteTable) -> None:
-    topics = {f"F{flag}": Queues(1, 1, 6, flag) for flag in range(4)}
+    topics = {f"F{flag}": TopicQueues(1, 1, 6, flag) for flag in range(4)}
     table.register(broker("broker-u", 0, "u:1", topics=topics), OWNER, 0)
     assert lookup.unit_topics(table) == ["F1", "F3"]
     assert lookup.unit_subscription_topics(table) == ["F2", "F3"]

@@ -22,7 +22,7 @@ import pytest
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.routes import Queues
+from orbitmq.nameserver.routes import TopicQueues
 from orbitmq.nameserver.server import SERVED_CODES, NameServer
 from orbitmq.protocol.remoting import fastjson
 from orbitmq.protocol.remoting.bodies import RegisterBrokerBody, TopicConfig
@@ -126,7 +126,9 @@ def agree_on_state(server: NameServer, exchange: Exchange) -> None:
             ours = server.routes.groups[group["brokerName"]]
             ours.acting_master = group["enableActingMaster"]
             ours.addresses = {int(number): address for number, address in group["brokerAddrs"].items()}
-            values = Queues(queues["readQueueNums"], queues["writeQueueNums"], queues["perm"], queues["topicSysFlag"])
+            values = TopicQueues(
+                queues["readQueueNums"], queues["writeQueueNums"], queues["perm"], queues["topicSysFlag"]
+            )
             server.routes.merge_topic(topic, {queues["brokerName"]: values})
     elif exchange.request.code == RequestCode.REGISTER_BROKER and exchange.answer.fields:
         (master,) = (live for live in server.routes.live.values() if live.broker_id == 0)

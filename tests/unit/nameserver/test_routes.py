@@ -11,10 +11,10 @@ from orbitmq.nameserver import routes
 from orbitmq.nameserver.routes import (
     BrokerKey,
     MinimumChange,
-    Queues,
     Registration,
     RegistrationError,
     RouteTable,
+    TopicQueues,
     Version,
 )
 from orbitmq.protocol.remoting.bodies import TopicQueueMappingInfo
@@ -23,7 +23,7 @@ SECOND_NS = 1_000_000_000
 OWNER = cast(Any, object())
 MAPPING_1 = TopicQueueMappingInfo("broker-a", "T", epoch=1)
 MAPPING_2 = TopicQueueMappingInfo("broker-a", "T", epoch=2)
-TWO_TOPICS = {"broker-a": Queues(1, 1, 7), "T": Queues(8, 8, 6)}
+TWO_TOPICS = {"broker-a": TopicQueues(1, 1, 7), "T": TopicQueues(8, 8, 6)}
 
 
 def master(**changes: Any) -> Registration:
@@ -66,7 +66,7 @@ def test_group_and_cluster_appear(table: RouteTable) -> None:
     register(table, master(group="broker-b", address="10.0.0.9:1"))
     assert table.groups["broker-a"].addresses == {0: "10.0.0.1:10911"}
     assert {cluster: list(names) for cluster, names in table.clusters.items()} == {"C": ["broker-a", "broker-b"]}
-    assert table.topics["T"]["broker-a"] == Queues(8, 8, 6)
+    assert table.topics["T"]["broker-a"] == TopicQueues(8, 8, 6)
 
 
 def test_acting_master_flag_is_that_of_the_latest_registration(table: RouteTable) -> None:
@@ -89,7 +89,9 @@ def test_an_address_has_one_id(table: RouteTable) -> None:
 
 def test_older_state_at_another_address_is_ignored(table: RouteTable) -> None:
     register(table, master(version=Version(1, 1, 5)))
-    stale = master(address="10.0.0.7:1", version=Version(9, 9, 4), topics={"X": Queues(1, 1, 6), "Y": Queues(1, 1, 6)})
+    stale = master(
+        address="10.0.0.7:1", version=Version(9, 9, 4), topics={"X": TopicQueues(1, 1, 6), "Y": TopicQueues(1, 1, 6)}
+    )
     before = table.changes
     assert register(table, stale).ignored
     assert table.groups["broker-a"].addresses == {0: "10.0.0.1:10911"}
@@ -103,13 +105,13 @@ def test_older_state_at_another_address_is_ignored(table: RouteTable) -> None:
 
 def test_unknown_id_with_a_single_topic_is_refused_without_a_trace(table: RouteTable) -> None:
     with pytest.raises(RegistrationError, match="single topic"):
-        register(table, master(topics={"T": Queues(1, 1, 6)}))
+        register(table, master(topics={"T": TopicQueues(1, 1, 6)}))
     assert (table.groups, table.clusters, table.live, table.topics, table.changes) == ({}, {}, {}, {}, 0)
     register(table, master())
-    register(table, master(topics={"New": Queues(1, 1, 6)}, version=Version(2, 2)))
+    register(table, master(topics={"New": TopicQueues(1, 1, 6)}, version=Version(2, 2)))
     assert set(table.topics) == {"broker-a", "T", "New"}
     with pytest.raises(RegistrationError):
-        register(table, slave(topics={"T": Queues(1, 1, 6)}))
+        register(table, slave(topics={"T": TopicQueues(1, 1, 6)}))
 
 
 def test_no_topics_at_all_are_fine(table: RouteTable) -> None:
@@ -119,24 +121,24 @@ def test_no_topics_at_all_are_fine(table: RouteTable) -> None:
 
 def test_slaves_bring_no_topics(table: RouteTable) -> None:
     register(table, master())
-    register(table, slave(version=Version(7, 7), topics={"S1": Queues(1, 1, 6), "T": Queues(2, 2, 2)}))
+    register(table, slave(version=Version(7, 7), topics={"S1": TopicQueues(1, 1, 6), "T": TopicQueues(2, 2, 2)}))
     assert set(table.topics) == {"broker-a", "T"}
-    assert table.topics["T"]["broker-a"] == Queues(8, 8, 6)
+    assert table.topics["T"]["broker-a"] == TopicQueues(8, 8, 6)
 
 
 def test_topics_change_with_the_version_only(table: RouteTable) -> None:
     register(table, master())
-    register(table, master(topics={**TWO_TOPICS, "T": Queues(4, 4, 6)}))
+    register(table, master(topics={**TWO_TOPICS, "T": TopicQueues(4, 4, 6)}))
     assert table.topics["T"]["broker-a"].read_count == 8
     for number, version in enumerate([Version(2, 1), Version(2, 2), Version(2, 2, 1)], start=1):
-        register(table, master(topics={**TWO_TOPICS, "T": Queues(number, 4, 6)}, version=version))
+        register(table, master(topics={**TWO_TOPICS, "T": TopicQueues(number, 4, 6)}, version=version))
         assert table.topics["T"]["broker-a"].read_count == number
 
 
 def test_missing_topics_are_added_under_the_same_version(table: RouteTable) -> None:
     register(table, master())
     table.delete_topic("T")
-    register(table, master(topics={**TWO_TOPICS, "N": Queues(1, 1, 6)}))
+    register(table, master(topics={**TWO_TOPICS, "N": TopicQueues(1, 1, 6)}))
     assert set(table.topics) == {"broker-a", "T", "N"}
 
 
@@ -144,10 +146,13 @@ def test_prime_slave_brings_topics_without_write_permission(table: RouteTable) -
     register(table, slave(broker_id=2, acting_master=True))
     assert table.topics["T"]["broker-a"].perm == 4
     register(
-        table, slave(broker_id=1, address="10.0.0.3:1", acting_master=True, topics={"P": Queues(1, 1, 6), **TWO_TOPICS})
+        table,
+        slave(broker_id=1, address="10.0.0.3:1", acting_master=True, topics={"P": TopicQueues(1, 1, 6), **TWO_TOPICS}),
     )
     assert table.topics["P"]["broker-a"].perm == 4
-    other = slave(broker_id=2, version=Version(5, 5), acting_master=True, topics={"Q": Queues(1, 1, 6), **TWO_TOPICS})
+    other = slave(
+        broker_id=2, version=Version(5, 5), acting_master=True, topics={"Q": TopicQueues(1, 1, 6), **TWO_TOPICS}
+    )
     register(table, other)
     assert "Q" not in table.topics
 
@@ -164,7 +169,7 @@ def test_slave_too_old_for_acting_masters_is_no_prime_slave(table: RouteTable) -
 
 def test_listing_less_removes_nothing_unless_asked(table: RouteTable) -> None:
     register(table, master())
-    less = master(topics={"broker-a": Queues(1, 1, 7), "U": Queues(1, 1, 6)}, version=Version(2, 2))
+    less = master(topics={"broker-a": TopicQueues(1, 1, 7), "U": TopicQueues(1, 1, 6)}, version=Version(2, 2))
     register(table, less)
     assert set(table.topics) == {"broker-a", "T", "U"}
     register(table, less, delete_missing=True)
@@ -233,10 +238,10 @@ def test_tables_are_bounded(table: RouteTable, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RegistrationError, match="brokers"):
         register(table, slave())
     with pytest.raises(RegistrationError, match="topics"):
-        register(table, master(topics={f"N{i}": Queues(1, 1, 6) for i in range(2)}, version=Version(2, 2)))
-    register(table, master(topics={**TWO_TOPICS, "N": Queues(1, 1, 6)}, version=Version(2, 2)))
+        register(table, master(topics={f"N{i}": TopicQueues(1, 1, 6) for i in range(2)}, version=Version(2, 2)))
+    register(table, master(topics={**TWO_TOPICS, "N": TopicQueues(1, 1, 6)}, version=Version(2, 2)))
     with pytest.raises(RegistrationError):
-        table.merge_topic("M", {"broker-a": Queues(1, 1, 6)})
+        table.merge_topic("M", {"broker-a": TopicQueues(1, 1, 6)})
     assert limits.NAMESERVER_BROKERS_MAX > 1
 
 
@@ -274,7 +279,7 @@ def test_last_address_takes_group_cluster_and_topics(table: RouteTable) -> None:
     remove(table, master())
     assert list(table.groups) == ["broker-b"]
     assert {cluster: list(names) for cluster, names in table.clusters.items()} == {"C": ["broker-b"]}
-    assert table.topics["T"] == {"broker-b": Queues(8, 8, 6)}
+    assert table.topics["T"] == {"broker-b": TopicQueues(8, 8, 6)}
     remove(table, master(group="broker-b", address="10.0.0.9:1"))
     assert (table.groups, table.clusters, table.topics, table.live, table.filter_servers, table.mappings) == (
         {},
@@ -332,7 +337,7 @@ def test_write_permission_of_a_group_until_its_next_version(table: RouteTable) -
     register(table, master(group="broker-b", address="10.0.0.9:1"))
     assert table.set_write_perm("broker-a", writable=False) == 2
     assert table.topics["broker-a"]["broker-a"].perm == 5
-    assert table.topics["T"] == {"broker-a": Queues(8, 8, 4), "broker-b": Queues(8, 8, 6)}
+    assert table.topics["T"] == {"broker-a": TopicQueues(8, 8, 4), "broker-b": TopicQueues(8, 8, 6)}
     register(table, master())
     assert table.topics["T"]["broker-a"].perm == 4
     assert table.set_write_perm("broker-a", writable=True) == 2
@@ -346,7 +351,7 @@ def test_deleting_a_topic_everywhere_or_in_one_cluster(table: RouteTable) -> Non
     register(table, master())
     register(table, master(cluster="D", group="broker-d", address="10.0.0.9:1"))
     table.delete_topic("T", "D")
-    assert table.topics["T"] == {"broker-a": Queues(8, 8, 6)}
+    assert table.topics["T"] == {"broker-a": TopicQueues(8, 8, 6)}
     table.delete_topic("T", "nowhere")
     assert "T" in table.topics
     table.delete_topic("T")
@@ -356,9 +361,9 @@ def test_deleting_a_topic_everywhere_or_in_one_cluster(table: RouteTable) -> Non
 
 def test_one_topic_is_merged_for_known_groups(table: RouteTable) -> None:
     register(table, master())
-    table.merge_topic("N", {"broker-a": Queues(1, 2, 6), "nobody": Queues(1, 1, 6)})
-    assert table.topics["N"] == {"broker-a": Queues(1, 2, 6)}
-    table.merge_topic("M", {"nobody": Queues(1, 1, 6)})
+    table.merge_topic("N", {"broker-a": TopicQueues(1, 2, 6), "nobody": TopicQueues(1, 1, 6)})
+    assert table.topics["N"] == {"broker-a": TopicQueues(1, 2, 6)}
+    table.merge_topic("M", {"nobody": TopicQueues(1, 1, 6)})
     assert "M" not in table.topics
     assert set(table.topics_of_cluster("C")) == {"broker-a", "T", "N"}
     assert table.topics_of_cluster("nowhere") == []

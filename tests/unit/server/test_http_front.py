@@ -13,18 +13,18 @@ from orbitmq.errors import PortTakenError
 from orbitmq.limits.server import HTTP_CONNECTIONS_MAX, HTTP_REQUEST_BYTES_MAX
 from orbitmq.server import http_front
 from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.http_front import Answer, HttpFront, Request
+from orbitmq.server.http_front import HttpAnswer, HttpFront, HttpRequest
 from orbitmq.server.turn import Wakeups
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def echo(request: Request) -> Answer:
-    return Answer(200, "text/plain", f"{request.path} {request.accept}".encode())
+async def echo(request: HttpRequest) -> HttpAnswer:
+    return HttpAnswer(200, "text/plain", f"{request.path} {request.accept}".encode())
 
 
 @asynccontextmanager
-async def serving(answers: Callable[[Request], Awaitable[Answer]] = echo) -> AsyncIterator[HttpFront]:
+async def serving(answers: Callable[[HttpRequest], Awaitable[HttpAnswer]] = echo) -> AsyncIterator[HttpFront]:
     front = HttpFront(answers, Wakeups(asyncio.get_running_loop()), SystemClock(), ConnectionRoom(1_000))
     await front.start("127.0.0.1", 0)
     try:
@@ -126,7 +126,7 @@ async def test_bad_requests_are_refused_and_others_served(data: bytes, status: i
 
 
 async def test_an_answer_that_fails_is_an_error_of_its_own() -> None:
-    async def broken(request: Request) -> Answer:
+    async def broken(request: HttpRequest) -> HttpAnswer:
         raise RuntimeError("a defect")
 
     async with serving(broken) as front:
@@ -138,7 +138,7 @@ async def test_an_answer_that_fails_is_an_error_of_its_own() -> None:
 async def test_a_client_that_leaves_harms_nobody() -> None:
     waits = asyncio.Event()
 
-    async def slow(request: Request) -> Answer:
+    async def slow(request: HttpRequest) -> HttpAnswer:
         await waits.wait()
         return await echo(request)
 
@@ -165,8 +165,8 @@ async def test_slow_clients_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_client_that_takes_no_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_front, "HTTP_ANSWER_MS", 1)
 
-    async def large(request: Request) -> Answer:
-        return Answer(200, "text/plain", b"x" * (64 << 20))
+    async def large(request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, "text/plain", b"x" * (64 << 20))
 
     async with serving(large) as front:
         reader, writer = await connect(front)

@@ -17,10 +17,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.errors import PortTakenError
 from orbitmq.server import watch_role
-from orbitmq.server.http_front import Answer, Request
+from orbitmq.server.http_front import HttpAnswer, HttpRequest
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
-from orbitmq.server.watching import Reason, Watching
+from orbitmq.server.watching import UnreadyReason, Watching
 from orbitmq.store.message import NewMessage
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, one
@@ -41,8 +41,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-async def get(watching: Watching, path: str, accept: str = "") -> Answer:
-    return await watching.answer(Request(path, accept))
+async def get(watching: Watching, path: str, accept: str = "") -> HttpAnswer:
+    return await watching.answer(HttpRequest(path, accept))
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ async def test_healthy_is_who_answers(watching: Watching) -> None:
 
 async def test_every_reason_against_readiness_is_told(watching: Watching) -> None:
     assert json.loads((await get(watching, "/readyz")).body) == {"status": "ready"}
-    watching.readiness.append(lambda: [Reason("store_unwritable", "the disk is full")])
-    watching.readiness.append(lambda: [Reason("not_registered", "nobody answers")])
+    watching.readiness.append(lambda: [UnreadyReason("store_unwritable", "the disk is full")])
+    watching.readiness.append(lambda: [UnreadyReason("not_registered", "nobody answers")])
     answer = await get(watching, "/readyz")
     assert answer.status == 503
     assert json.loads(answer.body) == {

@@ -13,9 +13,9 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import OsFiles
 from orbitmq.store.index import IndexService, Trust, file_name
-from orbitmq.store.index_file import IndexShape
+from orbitmq.store.index_file import IndexFileShape
 
-SHAPE = IndexShape(7, 11)  # ten entries to a file
+SHAPE = IndexFileShape(7, 11)  # ten entries to a file
 T0 = 1_700_000_000_000
 
 

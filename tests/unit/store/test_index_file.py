@@ -14,23 +14,23 @@ from orbitmq.errors import StoreDamagedError, StoreError
 from orbitmq.store import index_file
 from orbitmq.store.files import File, OsFiles
 from orbitmq.store.index_batch import HEADER_BYTES
-from orbitmq.store.index_file import IndexEntry, IndexFile, IndexHeader, IndexShape
+from orbitmq.store.index_file import IndexFile, IndexFileEntry, IndexFileShape, IndexHeader
 
-SMALL = IndexShape(10, 8)
+SMALL = IndexFileShape(10, 8)
 T0 = 1_700_000_000_000
 
 
-def create(path: Path, shape: IndexShape = SMALL) -> IndexFile:
+def create(path: Path, shape: IndexFileShape = SMALL) -> IndexFile:
     return IndexFile.create(OsFiles(), path / "20231114221320123", shape, None)
 
 
-def reopen(path: Path, shape: IndexShape = SMALL) -> IndexFile:
+def reopen(path: Path, shape: IndexFileShape = SMALL) -> IndexFile:
     return IndexFile.open(OsFiles(), path / "20231114221320123", shape)
 
 
 def test_golden_file(tmp_path: Path) -> None:
     """Key TopicTest#k1 (hash 2746024) at 4096 and 8192, in a file of the default shape."""
-    shape = IndexShape(5_000_000, 20_000_000)
+    shape = IndexFileShape(5_000_000, 20_000_000)
     file = create(tmp_path, shape)
     assert file.put([2_746_024], [4096], [T0 + 123]) == 1
     file.write()
@@ -101,8 +101,8 @@ def test_slot_values_beyond_the_count_are_empty(tmp_path: Path) -> None:
     file = reopen(tmp_path)
     assert file.find(2, 10, 0, T0) == []
     file.put([2, 3], [20, 20], [T0, T0])
-    assert file.entry(2) == IndexEntry(2, 20, 0, 0)
-    assert file.entry(3) == IndexEntry(3, 20, 0, 0)
+    assert file.entry(2) == IndexFileEntry(2, 20, 0, 0)
+    assert file.entry(3) == IndexFileEntry(3, 20, 0, 0)
     assert file.slots_used == 3
 
 
@@ -127,7 +127,7 @@ def test_an_endless_walk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_wrong_size_and_wrong_count_are_damage(tmp_path: Path) -> None:
     file = create(tmp_path)
     with pytest.raises(StoreDamagedError, match="maxHashSlotNum"):
-        reopen(tmp_path, IndexShape(10, 9))
+        reopen(tmp_path, IndexFileShape(10, 9))
     data = bytearray(file.path.read_bytes())
     data[36:40] = struct.pack(">i", 9)
     file.path.write_bytes(data)
@@ -135,7 +135,7 @@ def test_wrong_size_and_wrong_count_are_damage(tmp_path: Path) -> None:
         reopen(tmp_path)
 
 
-def snapshot(file: IndexFile) -> tuple[IndexHeader, list[int], list[IndexEntry]]:
+def snapshot(file: IndexFile) -> tuple[IndexHeader, list[int], list[IndexFileEntry]]:
     slots = [file.head(slot) for slot in range(file.shape.slot_count)]
     return file.header, slots, [entry for _, entry in file.entries()]
 

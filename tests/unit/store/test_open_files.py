@@ -12,7 +12,7 @@ import pytest
 from orbitmq.limits.store import QUEUE_BLOCKS_MAX
 from orbitmq.store.consume_queue import Blocks, ConsumeQueue
 from orbitmq.store.files import File, OsFile, OsFiles
-from orbitmq.store.open_files import OpenFiles
+from orbitmq.store.open_files import BoundedFiles
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.segments import SegmentSequence
 
@@ -32,7 +32,7 @@ def descriptors(directory: Path) -> list[str]:
     return sorted(found)
 
 
-def made(files: OpenFiles, directory: Path, count: int, *, keep_unsynced: bool = False) -> list[File]:
+def made(files: BoundedFiles, directory: Path, count: int, *, keep_unsynced: bool = False) -> list[File]:
     made = []
     for number in range(count):
         file = files.open(directory / f"{number:02d}", create=True, keep_unsynced=keep_unsynced)
@@ -43,7 +43,7 @@ def made(files: OpenFiles, directory: Path, count: int, *, keep_unsynced: bool =
 
 
 def test_the_file_used_least_recently_is_given_back_and_opened_again(tmp_path: Path) -> None:
-    files = OpenFiles(OsFiles(), 3, 2)
+    files = BoundedFiles(OsFiles(), 3, 2)
     opened = made(files, tmp_path, 3)
     assert opened[0].pread(1, 0) == b"\0"
     opened += [files.open(tmp_path / "03", create=True)]
@@ -59,7 +59,7 @@ def test_the_file_used_least_recently_is_given_back_and_opened_again(tmp_path: P
 
 
 def test_mappings_are_bounded_and_a_view_that_is_held_stays(tmp_path: Path) -> None:
-    files = OpenFiles(OsFiles(), 1, 2)
+    files = BoundedFiles(OsFiles(), 1, 2)
     opened = made(files, tmp_path, 4)
     held = opened[0].view()
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_mappings_are_bounded_and_a_view_that_is_held_stays(tmp_path: Path) -> N
 
 
 def test_what_must_not_lose_an_error_is_kept_until_it_is_synced(tmp_path: Path) -> None:
-    files = OpenFiles(OsFiles(), 2, 1)
+    files = BoundedFiles(OsFiles(), 2, 1)
     log = files.open(tmp_path / "log", create=True, keep_unsynced=True)
     log.pwrite(b"x", 0)
     others = made(files, tmp_path, 3)
@@ -88,7 +88,7 @@ def test_what_must_not_lose_an_error_is_kept_until_it_is_synced(tmp_path: Path) 
 
 
 def test_a_failed_sync_leaves_the_file_unsynced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = OpenFiles(OsFiles(), 1, 1)
+    files = BoundedFiles(OsFiles(), 1, 1)
     log = files.open(tmp_path / "log", create=True, keep_unsynced=True)
     log.pwrite(b"x", 0)
 
@@ -107,7 +107,7 @@ def test_a_file_is_not_closed_under_another_thread_that_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its number could belong to another file by the time the call gets to the system."""
-    files = OpenFiles(OsFiles(), 1, 1)
+    files = BoundedFiles(OsFiles(), 1, 1)
     (used,) = made(files, tmp_path, 1)
     began, goes_on = threading.Event(), threading.Event()
     real, found = OsFile.pread, []
@@ -132,7 +132,7 @@ def test_a_file_is_not_closed_under_another_thread_that_uses_it(
 
 
 def test_many_threads_and_few_places(tmp_path: Path) -> None:
-    files = OpenFiles(OsFiles(), 2, 2)
+    files = BoundedFiles(OsFiles(), 2, 2)
     opened = made(files, tmp_path, 8)
     wrong: list[object] = []
 
@@ -160,7 +160,7 @@ def test_many_threads_and_few_places(tmp_path: Path) -> None:
 
 def test_a_store_with_more_queues_than_descriptors(tmp_path: Path) -> None:
     """Today's fault: two descriptors and a mapping for each message queue, never given back."""
-    files = OpenFiles(OsFiles(), 4, 2)
+    files = BoundedFiles(OsFiles(), 4, 2)
     queues = ConsumeQueues(files, tmp_path, 20 * 100)
     for offset in range(3):
         for number in range(40):
@@ -181,7 +181,7 @@ def test_a_store_with_more_queues_than_descriptors(tmp_path: Path) -> None:
 
 
 def test_log_files_beyond_the_bound_are_read(tmp_path: Path) -> None:
-    files = OpenFiles(OsFiles(), 2, 2)
+    files = BoundedFiles(OsFiles(), 2, 2)
     found = SegmentSequence(files, tmp_path, SIZE, keep_unsynced=True)
     for number in range(6):
         segment = found.grow()
@@ -217,4 +217,4 @@ def test_blocks_of_units_are_kept_for_the_queues_read_last(tmp_path: Path) -> No
 @pytest.mark.parametrize(("open_max", "mapped_max"), [(0, 1), (1, 0)])
 def test_no_room_at_all(open_max: int, mapped_max: int) -> None:
     with pytest.raises(ValueError, match="too few"):
-        OpenFiles(OsFiles(), open_max, mapped_max)
+        BoundedFiles(OsFiles(), open_max, mapped_max)

@@ -22,7 +22,7 @@ from orbitmq.store.check import check_store
 from orbitmq.store.checkpoint import CheckpointFile, read_checkpoint
 from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
-from orbitmq.store.recovery import Origin
+from orbitmq.store.recovery import LastWriter
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
 
@@ -78,7 +78,7 @@ def test_it_opens_gives_out_everything_and_opens_again(golden_store: Unpack, sto
     root, expected = golden_store(store_name)
     little = open_golden(root, expected)
     crashed = expected["abortFilePresent"]
-    assert little.store.report.origin is (Origin.FOREIGN_CRASH if crashed else Origin.FOREIGN_CLEAN)
+    assert little.store.report.origin is (LastWriter.FOREIGN_CRASH if crashed else LastWriter.FOREIGN_CLEAN)
     assert little.store.report.log_end == expected["commitLog"]["endOffset"]
     compare(little, expected)
     assert (root / "abort").exists()
@@ -86,7 +86,7 @@ def test_it_opens_gives_out_everything_and_opens_again(golden_store: Unpack, sto
     assert not (root / "abort").exists()
     assert check_store(root, OsFiles()).findings == []
     again = open_golden(root, expected)
-    assert again.store.report.origin is Origin.OURS
+    assert again.store.report.origin is LastWriter.OURS
     assert again.store.report.scanned_records == 0
     compare(again, expected)
     again.kill()
@@ -214,7 +214,7 @@ def test_when_rocketmq_ran_in_between_its_rule_applies(golden_store: Unpack) -> 
     checkpoint.write(msgspec.structs.replace(value, physic_msg_timestamp=value.physic_msg_timestamp + 5))
     checkpoint.close()
     third = open_golden(root, expected)
-    assert third.store.report.origin is Origin.FOREIGN_CRASH
+    assert third.store.report.origin is LastWriter.FOREIGN_CRASH
     compare(third, expected)
     third.close()
     (root / "abort").unlink(missing_ok=True)
@@ -222,7 +222,7 @@ def test_when_rocketmq_ran_in_between_its_rule_applies(golden_store: Unpack) -> 
     checkpoint.write(msgspec.structs.replace(checkpoint.value, logics_msg_timestamp=1))
     checkpoint.close()
     fourth = open_golden(root, expected)
-    assert fourth.store.report.origin is Origin.FOREIGN_CLEAN
+    assert fourth.store.report.origin is LastWriter.FOREIGN_CLEAN
     compare(fourth, expected)
     fourth.close()
 
@@ -232,7 +232,7 @@ def test_without_messages_in_between_the_store_is_still_ours(golden_store: Unpac
     open_golden(root, expected).close()
     (root / "abort").write_bytes(b"")  # RocketMQ opened it and was killed at once
     again = open_golden(root, expected)
-    assert again.store.report.origin is Origin.OURS
+    assert again.store.report.origin is LastWriter.OURS
     again.close()
 
 

@@ -12,7 +12,15 @@ from orbitmq.store.checkpoint import Checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import Mark
-from orbitmq.store.recovery import LogScan, Origin, Plan, find_end, find_record_after, judge_end, plan_recovery
+from orbitmq.store.recovery import (
+    LastWriter,
+    LogScan,
+    RecoveryPlan,
+    find_end,
+    find_record_after,
+    judge_end,
+    plan_recovery,
+)
 
 PAGE = Checkpoint(physic_msg_timestamp=10_000, logics_msg_timestamp=9_000)
 FILE = SMALL.mapped_file_size_commit_log
@@ -42,7 +50,9 @@ def mark(end: int, *, boot: str = "now", **positions: int) -> Mark:
     return Mark(serial=1, boot=boot, end=end, positions=positions or {"all": end}, checkpoints=[PAGE.digest()])
 
 
-def plan(log: CommitLog, found: Mark | None, *, page: Checkpoint = PAGE, abort: bool = True, indexed: int = 0) -> Plan:
+def plan(
+    log: CommitLog, found: Mark | None, *, page: Checkpoint = PAGE, abort: bool = True, indexed: int = 0
+) -> RecoveryPlan:
     return plan_recovery(log, found, page, abort, indexed, "now")
 
 
@@ -51,24 +61,24 @@ def end_of(root: Path) -> int:
 
 
 def test_an_empty_directory_is_a_new_store(tmp_path: Path) -> None:
-    assert plan(log_of(tmp_path), None).origin is Origin.NEW
+    assert plan(log_of(tmp_path), None).origin is LastWriter.NEW
 
 
 def test_with_our_mark_the_scan_begins_at_the_lowest_position(root: Path) -> None:
     found = plan(log_of(root), mark(5_000, queues=5_000, index=4_000))
-    assert (found.origin, found.start, found.sound_until, found.same_boot) == (Origin.OURS, 4_000, 5_000, True)
+    assert (found.origin, found.start, found.sound_until, found.same_boot) == (LastWriter.OURS, 4_000, 5_000, True)
     assert not plan(log_of(root), mark(5_000, boot="before")).same_boot
 
 
 def test_a_mark_that_does_not_know_the_checkpoint_page_is_older_than_rocketmqs_work(root: Path) -> None:
     other = Checkpoint(physic_msg_timestamp=10_001)
-    assert plan(log_of(root), mark(5_000), page=other).origin is Origin.FOREIGN_CRASH
+    assert plan(log_of(root), mark(5_000), page=other).origin is LastWriter.FOREIGN_CRASH
 
 
 def test_after_an_orderly_stop_of_rocketmq_the_file_of_the_last_indexed_record(root: Path) -> None:
     for indexed, start in ((0, 0), (FILE - 5, 0), (FILE, 0), (FILE + 1, FILE), (3 * FILE, 2 * FILE)):
         found = plan(log_of(root), None, abort=False, indexed=indexed)
-        assert (found.origin, found.start) == (Origin.FOREIGN_CLEAN, start)
+        assert (found.origin, found.start) == (LastWriter.FOREIGN_CLEAN, start)
 
 
 def test_after_a_crash_of_rocketmq_the_newest_file_older_than_its_checkpoint(root: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.retention import (
     DiskLevel,
-    LogFile,
-    Pending,
+    RetainedFile,
     Retention,
+    WaitingRecords,
     decide,
     disk_level,
     local_hour,
@@ -36,8 +36,8 @@ def disk(percent: int, *, large: bool = False) -> DiskUsage:
 EMPTY = DiskUsage(100 * GIB, 0, 100 * GIB)
 
 
-def log(*ages_hours: float, now: int) -> list[LogFile]:
-    return [LogFile(n * 100, n * 100 + 100, int(now - age * HOUR_MS)) for n, age in enumerate(ages_hours)]
+def log(*ages_hours: float, now: int) -> list[RetainedFile]:
+    return [RetainedFile(n * 100, n * 100 + 100, int(now - age * HOUR_MS)) for n, age in enumerate(ages_hours)]
 
 
 def bases(decision: Retention) -> list[int]:
@@ -142,17 +142,17 @@ def test_when_only_pinned_files_could_give_space_nothing_goes_and_sends_are_refu
     assert bases(decision) == [0, 100]
 
 
-def waiting(*ranges: tuple[int, int]) -> Pending:
+def waiting(*ranges: tuple[int, int]) -> WaitingRecords:
     """Pending records that fill these ranges of the log."""
 
     def bytes_below(position: int) -> int:
         return sum(max(min(end, position) - start, 0) for start, end in ranges)
 
-    return Pending(ranges[0][0], bytes_below)
+    return WaitingRecords(ranges[0][0], bytes_below)
 
 
 def expired(
-    pending: Pending | None, *, files: int = 5, disk: DiskUsage = EMPTY, lowest: int | None = None
+    pending: WaitingRecords | None, *, files: int = 5, disk: DiskUsage = EMPTY, lowest: int | None = None
 ) -> Retention:
     """A round over files of 100 bytes of which all but the last have expired."""
     return decide(

@@ -15,7 +15,7 @@ from orbitmq.limits.store import DURABLE_SAVE_MS, SAVE_RETRY_MS, WRITTEN_SAVE_MS
 from orbitmq.store.checkpoint import CheckpointFile, read_checkpoint
 from orbitmq.store.files import OsFiles
 from orbitmq.store.mark import MARK_FILE, Mark, MarkFile
-from orbitmq.store.recovery import Origin
+from orbitmq.store.recovery import LastWriter
 from orbitmq.store.saving import is_passing_trouble
 
 
@@ -160,7 +160,7 @@ def test_a_kill_after_a_disk_too_full_for_the_page_and_a_written_save(
 
 def opened_again_as_ours(root: Path) -> None:
     again = LittleStore(root)
-    assert again.store.report.origin is Origin.OURS
+    assert again.store.report.origin is LastWriter.OURS
     assert again.bodies() == [b"one", b"two"]
 
 

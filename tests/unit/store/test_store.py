@@ -24,7 +24,7 @@ from orbitmq.store.files import OsFile, OsFiles
 from orbitmq.store.index import IndexService
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.recovery import Origin
+from orbitmq.store.recovery import LastWriter
 from orbitmq.store.reserve import RESERVE_FILE
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.worker import Lanes
@@ -310,7 +310,7 @@ def test_a_failed_sync_stops_acknowledging_and_names_what_is_at_risk(
     little.close()
     monkeypatch.undo()
     again = LittleStore(tmp_path)
-    assert again.store.report.origin is Origin.OURS
+    assert again.store.report.origin is LastWriter.OURS
     assert len(again.records()) == 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.worlds.little_store import LittleStore
 
 from orbitmq.broker.broker import Broker, make_broker
-from orbitmq.broker.clients import Identity
+from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
@@ -69,7 +69,7 @@ def watched(tmp_path: Path) -> Watched:
 def online(broker: Broker, group: str, *topics: str, model: MessageModel = MessageModel.CLUSTERING) -> None:
     subscriptions = [SubscriptionData(topic=topic, sub_string="*", sub_version=1) for topic in topics]
     data = ConsumerData(group_name=group, message_model=model, subscription_data_set=subscriptions)
-    who: Any = Identity(Nobody(), f"{group}@1", Language.JAVA, OUR_VERSION, 0, 0)  # type: ignore[arg-type]
+    who: Any = HeartbeatSender(Nobody(), f"{group}@1", Language.JAVA, OUR_VERSION, 0, 0)  # type: ignore[arg-type]
     broker.clients.consumer_seen(data, who)
 
 

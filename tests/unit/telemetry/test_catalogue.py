@@ -7,7 +7,7 @@ import re
 import pytest
 
 from orbitmq.telemetry.catalogue import ALL, CONSTANT_LABELS, RESERVED_LABELS
-from orbitmq.telemetry.metric import Kind, Metric
+from orbitmq.telemetry.metric import Metric, MetricKind
 
 USER_LABELS = {"topic", "consumer_group"}
 
@@ -24,7 +24,7 @@ def test_a_metric_is_well_described(metric: Metric) -> None:
     assert re.fullmatch(r"(rocketmq|orbitmq|process)_[a-z0-9_]+", metric.name)
     assert metric.help[0].isupper() or metric.help[0].isdigit()
     assert metric.help.endswith(".")
-    assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
+    assert (metric.kind is MetricKind.COUNTER) == metric.name.endswith("_total")
     assert not metric.name.endswith(("_bucket", "_sum", "_count"))
     assert not {"le", *CONSTANT_LABELS} & set(metric.labels)
 

@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families as read_prom
 
 from orbitmq.histogram import Histogram
 from orbitmq.telemetry.exposition import END_OF_OPENMETRICS, Format, chosen_format, lines
-from orbitmq.telemetry.metric import Kind, Metric, Sample
+from orbitmq.telemetry.metric import Metric, MetricKind, Sample
 
-COUNTER = Metric("orbitmq_things_total", Kind.COUNTER, 'Things, with "quotes" and a \\.', ("topic",))
-GAUGE = Metric("orbitmq_level", Kind.GAUGE, "A level.")
-HISTOGRAM = Metric("orbitmq_wait_seconds", Kind.HISTOGRAM, "A wait.", ("kind",))
+COUNTER = Metric("orbitmq_things_total", MetricKind.COUNTER, 'Things, with "quotes" and a \\.', ("topic",))
+GAUGE = Metric("orbitmq_level", MetricKind.GAUGE, "A level.")
+HISTOGRAM = Metric("orbitmq_wait_seconds", MetricKind.HISTOGRAM, "A wait.", ("kind",))
 CONSTANT = [("cluster", "c1"), ("node_id", "a")]
 
 

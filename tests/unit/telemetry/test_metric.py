@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from orbitmq.histogram import Histogram
-from orbitmq.telemetry.metric import OTHERS, Bounded, Family, Fold, Kind, Metric, Sample
+from orbitmq.telemetry.metric import OTHERS, Bounded, Family, Fold, Metric, MetricKind, Sample
 
 
-def metric(fold: Fold | None, kind: Kind = Kind.GAUGE) -> Metric:
+def metric(fold: Fold | None, kind: MetricKind = MetricKind.GAUGE) -> Metric:
     return Metric("m", kind, "M.", ("topic", "group"), fold)
 
 
@@ -38,7 +38,7 @@ def test_histograms_are_added() -> None:
         histogram = Histogram((1, 2))
         histogram.observe(number)
         samples.append(Sample((f"t{number}", "g"), histogram.buckets()))
-    given = list(Bounded(series_max=1).samples(Family(metric(Fold.SUM, Kind.HISTOGRAM), samples)))
+    given = list(Bounded(series_max=1).samples(Family(metric(Fold.SUM, MetricKind.HISTOGRAM), samples)))
     rest = given[-1].value
     assert not isinstance(rest, int | float)
     assert (rest.counts, rest.total) == ((1, 1, 1), 6)

@@ -18,7 +18,7 @@ from orbitmq.protocol.properties import encode_properties
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.message import NewMessage
 from orbitmq.telemetry.metric import Value
-from orbitmq.telemetry.timer_metrics import TimerMetrics
+from orbitmq.telemetry.timer_metrics import TimerCollector
 from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.counts import Counted
 
@@ -49,7 +49,7 @@ def parts(tmp_path: Path):
     derived = DerivedState(timers=little.timers, timer_index=index)
     broker = make_broker(BrokerSettings(), little.store, little.clock, facilities, derived)
     assert broker.rooms.timers is not None
-    yield little, index, TimerMetrics(broker.rooms.timers, little.store, little.clock)
+    yield little, index, TimerCollector(broker.rooms.timers, little.store, little.clock)
     little.store.abandon()
 
 
@@ -60,7 +60,7 @@ def send(little: LittleStore, deliver_ms: int) -> None:
     little.store.commit()
 
 
-def scraped(metrics: TimerMetrics) -> dict[str, Value]:
+def scraped(metrics: TimerCollector) -> dict[str, Value]:
     return {
         "/".join([family.metric.name, *sample.labels]): sample.value
         for family in metrics()

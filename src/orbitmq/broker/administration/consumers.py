@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member
+from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, GroupMember
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
@@ -91,7 +91,7 @@ class ConsumerQuestions:
         self._reserve(waiting)
         answer = response(command, ResponseCode.SUCCESS)
 
-        def one_answered(member: Member, said: Command | None) -> None:
+        def one_answered(member: GroupMember, said: Command | None) -> None:
             nonlocal waiting
             waiting -= 1
             self.open_count -= 1
@@ -114,7 +114,7 @@ class ConsumerQuestions:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _forward(self, command: Command, peer: Peer, member: Member, fields: dict[str, str], body: bytes) -> None:
+    def _forward(self, command: Command, peer: Peer, member: GroupMember, fields: dict[str, str], body: bytes) -> None:
         if member.version < ANSWERS_SINCE:
             raise _too_old(member)
         self._reserve(1)
@@ -152,7 +152,7 @@ class ConsumerQuestions:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r} is online")
         return group
 
-    def _member(self, group: str, client_id: str) -> Member:
+    def _member(self, group: str, client_id: str) -> GroupMember:
         member = self._clients.member(group, client_id)
         if member is None:
             raise _offline(group, client_id)
@@ -171,7 +171,9 @@ class ConsumerQuestions:
         return bytes(record)
 
 
-def _for(member: Member, answered: Callable[[Member, Command | None], None]) -> Callable[[Command | None], None]:
+def _for(
+    member: GroupMember, answered: Callable[[GroupMember, Command | None], None]
+) -> Callable[[Command | None], None]:
     return lambda said: answered(member, said)
 
 
@@ -179,7 +181,7 @@ def _offline(group: str, client_id: str) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_ERROR, f"client {client_id!r} of group {group!r} is not online here")
 
 
-def _too_old(member: Member) -> Refusal:
+def _too_old(member: GroupMember) -> Refusal:
     return Refusal(
         ResponseCode.SYSTEM_ERROR,
         f"client {member.client_id!r} is too old to be asked: its version is {member.version}, {ANSWERS_SINCE} is needed",

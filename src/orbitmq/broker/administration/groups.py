@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, Member, endpoint
+from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, GroupMember, endpoint
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
@@ -159,7 +159,7 @@ class GroupAdminProcessor:
         return group
 
 
-def _connections(members: Iterable[Member]) -> list[ClientConnection]:
+def _connections(members: Iterable[GroupMember]) -> list[ClientConnection]:
     return [
         ClientConnection(
             client_id=member.client_id,

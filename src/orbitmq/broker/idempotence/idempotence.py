@@ -35,7 +35,7 @@ from orbitmq.broker.idempotence.journal import (
     encode_position,
     entry_of,
 )
-from orbitmq.broker.idempotence.memory import EpochKeys, KeyBounds, KeyMemory, Place, pack, unpack
+from orbitmq.broker.idempotence.memory import EpochKeys, KeyBounds, KeyMemory, SentPlace, pack, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreDamagedError
@@ -107,7 +107,7 @@ class Idempotence:
 
     # --- for senders ------------------------------------------------------------------------------------------------
 
-    def admit(self, sends: Sequence[SendIdentity], topic: str, now_ms: int) -> list[Place | None]:
+    def admit(self, sends: Sequence[SendIdentity], topic: str, now_ms: int) -> list[SentPlace | None]:
         """For each send of one request to `topic`, all of one scope and epoch: where it went before, or None for a new one.
 
         Raises `Refusal`: a stale epoch, or no room for the new ones; then nothing has changed.
@@ -124,7 +124,7 @@ class Idempotence:
         self.repeat_count += len(found) - new
         return [None if place is None else unpack(place) for place in found]
 
-    def admit_one(self, identity: SendIdentity, topic: str, now_ms: int) -> Place | None:
+    def admit_one(self, identity: SendIdentity, topic: str, now_ms: int) -> SentPlace | None:
         """`admit` for one send; whoever answers it as a repeat counts it. Cost: about 0.8 us."""
         try:
             place = self.memory.find(identity, topic)

@@ -27,7 +27,7 @@ import msgspec
 from orbitmq.broker.idempotence.ended_topics import EndedTopics
 from orbitmq.broker.idempotence.finished import Finished, FinishedEpochs, batch_of
 from orbitmq.broker.idempotence.identity import TRANSIENT_PREFIX, SendIdentity
-from orbitmq.broker.idempotence.owners import TIMES_FREE, Owner, Owners, crowd_of
+from orbitmq.broker.idempotence.owners import TIMES_FREE, Owners, ScopeOwner, crowd_of
 from orbitmq.broker.idempotence.packed_keys import PACKED_KEY_BYTES, PAGE_KEYS, PackedKeys, Page
 from orbitmq.broker.idempotence.scope_names import ScopeNames
 from orbitmq.broker.refusal import Refusal
@@ -60,7 +60,7 @@ class KeyBounds(msgspec.Struct, frozen=True, kw_only=True):
     finished_idle_ms: int = ONCE_FINISHED_IDLE_MS
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class SentPlace(msgspec.Struct, frozen=True, gc=False):
     """Where a send went, as its sender was told."""
 
     physical_offset: int
@@ -76,8 +76,8 @@ def pack(physical_offset: int, queue_offset: int, queue_id: int) -> int:
     return physical_offset << 96 | queue_offset << 32 | queue_id
 
 
-def unpack(place: int) -> Place:
-    return Place(place >> 96, place >> 32 & 0xFFFFFFFFFFFFFFFF, place & 0xFFFFFFFF)
+def unpack(place: int) -> SentPlace:
+    return SentPlace(place >> 96, place >> 32 & 0xFFFFFFFFFFFFFFFF, place & 0xFFFFFFFF)
 
 
 class EpochKeys:
@@ -85,7 +85,7 @@ class EpochKeys:
 
     __slots__ = ("epoch", "first_position", "owner", "packed", "scope", "table")
 
-    def __init__(self, scope: str, epoch: int, owner: Owner) -> None:
+    def __init__(self, scope: str, epoch: int, owner: ScopeOwner) -> None:
         self.scope = scope
         self.epoch = epoch
         self.owner = owner
@@ -146,7 +146,7 @@ class EpochKeys:
 class Scope:
     __slots__ = ("current", "name", "owner", "previous", "used_ms")
 
-    def __init__(self, name: str, epoch: int, used_ms: int, owner: Owner) -> None:
+    def __init__(self, name: str, epoch: int, used_ms: int, owner: ScopeOwner) -> None:
         self.name = name
         self.owner = owner
         self.current = EpochKeys(name, epoch, owner)

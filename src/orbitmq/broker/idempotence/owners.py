@@ -30,7 +30,7 @@ def crowd_of(scope: str) -> str:
     return owner if slash else ""
 
 
-class Owner:
+class ScopeOwner:
     __slots__ = ("name", "scope_count", "used_bytes")
 
     def __init__(self, name: str) -> None:
@@ -47,16 +47,16 @@ class Owners:
     def __init__(self) -> None:
         self._crowds: dict[str, int] = {}
         """Scopes of each that has one."""
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, ScopeOwner] = {}
         self.used_bytes = 0
         self.scope_count = 0
 
-    def of(self, scope: str) -> Owner:
+    def of(self, scope: str) -> ScopeOwner:
         """The owner of a scope of that name; made where there is none, and kept when it `enters`."""
         name = scope.partition("/")[0]
-        return self._owners.get(name) or Owner(name)
+        return self._owners.get(name) or ScopeOwner(name)
 
-    def enters(self, scope: str, scope_bytes: int) -> Owner:
+    def enters(self, scope: str, scope_bytes: int) -> ScopeOwner:
         """Its owner has one scope more."""
         owner = self.of(scope)
         self._owners[owner.name] = owner
@@ -67,7 +67,7 @@ class Owners:
         self.takes(owner, scope_bytes)
         return owner
 
-    def leaves(self, scope: str, owner: Owner, scope_bytes: int) -> None:
+    def leaves(self, scope: str, owner: ScopeOwner, scope_bytes: int) -> None:
         """It has one less."""
         owner.scope_count -= 1
         self.scope_count -= 1
@@ -79,11 +79,11 @@ class Owners:
         if not owner.scope_count:
             del self._owners[owner.name]
 
-    def takes(self, owner: Owner, size_bytes: int) -> None:
+    def takes(self, owner: ScopeOwner, size_bytes: int) -> None:
         owner.used_bytes += size_bytes
         self.used_bytes += size_bytes
 
-    def has_bytes(self, owner: Owner, needed_bytes: int, limit_bytes: int) -> bool:
+    def has_bytes(self, owner: ScopeOwner, needed_bytes: int, limit_bytes: int) -> bool:
         """Whether the owner may take that much more."""
         free_bytes = limit_bytes - self.used_bytes - needed_bytes
         return needed_bytes <= 0 or owner.used_bytes <= TIMES_FREE * free_bytes

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS
-from orbitmq.broker.idempotence.memory import Place
+from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
@@ -31,7 +31,7 @@ from orbitmq.timing.restoring import source_of
 class FirstAnswer(NamedTuple):
     """What the sender of the first message was told. unique_key: None for a record that has left the log."""
 
-    place: Place
+    place: SentPlace
     unique_key: str | None
     handle: str | None = None
     deliver_ms: int | None = None
@@ -69,7 +69,7 @@ class Repeats:
         self._handle_of = handle_of
         self._is_recalled = is_recalled
 
-    def first_answer(self, place: Place, unique_key: str) -> FirstAnswer | None:
+    def first_answer(self, place: SentPlace, unique_key: str) -> FirstAnswer | None:
         """The answer to a repeat with that unique key; None when it is no repeat, but a new message. Cost: about 15 us, for a
         timer message a look into the key index more."""
         record = self._sends.on_its_way(place.physical_offset)

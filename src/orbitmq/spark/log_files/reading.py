@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from orbitmq.columns.layout import Layout, Numbers
+from orbitmq.columns.layout import Numbers, RecordLayout
 from orbitmq.columns.records import examine, record_batches
 from orbitmq.columns.schema import PropertiesAs
 from orbitmq.errors import DamagedRecordError, StoreDamagedError
@@ -107,7 +107,7 @@ class _LogRangeReader:
                 self._tell_record(piece, error.position, int(layout.ends[row]), error.why)
                 layout = _behind(layout, row)
 
-    def _examine(self, piece: RecordPiece, starts: Numbers) -> Layout:
+    def _examine(self, piece: RecordPiece, starts: Numbers) -> RecordLayout:
         """The sound ones of the records of a piece; the others are told."""
         base = self._part.base + piece.at
         examined = examine(piece.data, starts, base=base, sums=self._rules.verify_checksums)
@@ -151,7 +151,7 @@ class _LogRangeReader:
                 self._tell_stretch(chain.at, found, chain.broken or "no record begins here")
 
 
-def _behind(layout: Layout, row: int) -> Layout:
+def _behind(layout: RecordLayout, row: int) -> RecordLayout:
     keep = np.zeros(layout.count, bool)
     keep[row + 1 :] = True
     return layout.select(keep)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from orbitmq.columns.layout import Layout
+from orbitmq.columns.layout import RecordLayout
 from orbitmq.columns.records import topics
 from orbitmq.protocol.names import is_system_topic
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
@@ -35,7 +35,7 @@ class RecordSelection(msgspec.Struct, frozen=True):
     ending_ms: int | None = None
     include_internal: bool = False
 
-    def rows(self, buffer: pa.Buffer, layout: Layout) -> npt.NDArray[np.bool_] | None:
+    def rows(self, buffer: pa.Buffer, layout: RecordLayout) -> npt.NDArray[np.bool_] | None:
         """Which records are wanted; None: all."""
         wanted = np.ones(layout.count, bool)
         if self.starting_ms is not None or self.ending_ms is not None:
