@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from tests.property.admission_reference import admitted, alike
 
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
+from orbitmq.broker.core import Facilities
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
@@ -35,10 +38,6 @@ class NoFile:
         raise AssertionError("nothing is saved here")
 
 
-class Writable:
-    writable = True
-
-
 class NoSlots:
     def slot_count(self, slot_ms):
         raise AssertionError("without a limit nobody counts")
@@ -60,19 +59,15 @@ def admission(body_bytes_max: int = 64, **changes: int) -> Admission:
         TopicConfig(topic_name="many", topic_filter_type="MULTI_TAG", read_queue_nums=1, write_queue_nums=1),
     ):
         topics.put(topic, {})
-    return Admission(
-        settings_,
-        topics,
-        groups,
-        QueueLocks(),
-        Writable(),
-        store_host=pack_host("10.0.0.1", 10_911),
-        next_unique_key=lambda: "made here",
-        unwritable=lambda: Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "full"),
-        body_bytes_max=body_bytes_max,
-        random_below=lambda bound: bound - 1,
-        timers=TimerIntake(settings_, NoSlots(), Far()),
-    )
+    store = SimpleNamespace(writable=True, settings=SimpleNamespace(max_message_size=body_bytes_max))
+    host = Facilities(tables=NoFile, store_host=pack_host("10.0.0.1", 10_911), random_below=lambda bound: bound - 1)
+    core = SimpleNamespace(
+        settings=settings_, clock=clock, topics=topics, groups=groups, locks=QueueLocks(), store=store,
+        facilities=host, check_writable=lambda: None,
+    )  # fmt: skip
+    made = Admission(core, TimerIntake(settings_, NoSlots(), Far()))
+    made.next_unique_key = lambda: "made here"
+    return made
 
 
 ADMISSION = admission()

@@ -24,13 +24,11 @@ Source: RocketMQ broker, send path checks; delay levels and timers at put time.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from orbitmq.broker.attributes import CLEANUP_POLICY, QUEUE_TYPE
-from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.identity import ONCE_NAMES, SendIdentity, read_identity
 from orbitmq.broker.idempotence.memory import SentPlace
@@ -52,12 +50,11 @@ from orbitmq.broker.message_properties import (
     level_of,
     read_facts,
 )
-from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import TimerIntake
-from orbitmq.broker.topics import MULTI_TAG, WRITE, TopicTable
+from orbitmq.broker.topics import MULTI_TAG, WRITE
 from orbitmq.errors import RecordError
 from orbitmq.limits.wire import (
     PROPERTIES_BYTES_MAX,
@@ -67,6 +64,7 @@ from orbitmq.limits.wire import (
     TOPIC_BYTES_MAX,
 )
 from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.ids import UniqueIds, unpack_host
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -99,54 +97,26 @@ MAX_RECONSUME_TIMES_SINCE = version_ordinal("3.4.9")
 """Older clients send no limit of their own."""
 
 
-class Writability(Protocol):
-    """The part of the store that admission asks."""
-
-    @property
-    def writable(self) -> bool: ...
-
-
 class Admission:
-    def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: TopicTable,
-        groups: GroupTable,
-        locks: QueueLocks,
-        store: Writability,
-        *,
-        store_host: bytes,
-        next_unique_key: Callable[[], str],
-        unwritable: Callable[[], Refusal],
-        body_bytes_max: int,
-        random_below: Callable[[int], int] = random.randrange,
-        idempotence: Idempotence | None = None,
-        timers: TimerIntake | None = None,
-        clock_rounding_ms: int = 1,
-    ) -> None:
-        """`unwritable()` words the refusal while the store accepts nothing. `random_below(n)` chooses a queue in [0, n).
-
-        Without `idempotence` sends that may be repeated are refused, without `timers` timer messages.
-        `clock_rounding_ms` is that of the clock that times come from.
-        """
-        self.levels = DelayLevels.parse(settings.message_delay_level, clock_rounding_ms)
+    def __init__(self, core: BrokerCore, timers: TimerIntake, idempotence: Idempotence | None = None) -> None:
+        """Without `idempotence` sends that may be repeated are refused."""
+        settings, self.store_host = core.settings, core.facilities.store_host
+        self.levels = DelayLevels.parse(settings.message_delay_level, core.clock.rounding_ms)
         self.clamped_count = 0
         """Delay levels above the highest one, which the protocol wants lowered to it."""
-        self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._locks = locks
-        self._store = store
-        self.store_host = store_host
-        self._store_bits = STORE_HOST_V6 if len(store_host) == 20 else 0
-        self.next_unique_key = next_unique_key
-        self._unwritable = unwritable
-        self.body_bytes_max = body_bytes_max
-        self._random_below = random_below
+        self.timers = timers
         self.idempotence = idempotence
         self.own = broker_properties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
         """What the broker adds to every message's properties."""
-        self.timers = timers or TimerIntake(settings, None)
+        self.next_unique_key = UniqueIds(core.clock, unpack_host(self.store_host)[0]).next
+        self.body_bytes_max = core.store.settings.max_message_size
+        self.check_writable = core.check_writable
+        self._settings = settings
+        self._topics = core.topics
+        self._groups = core.groups
+        self._locks = core.locks
+        self._random_below = core.facilities.random_below
+        self._store_bits = STORE_HOST_V6 if len(self.store_host) == 20 else 0
         self._plain_bits = 0 if self._store_bits else PLAIN_BITS
         self._queues: dict[str, int] = {}
         """By topic that no check can fail for, from how many queues a sender may choose."""
@@ -395,10 +365,6 @@ class Admission:
         if config.topic_filter_type == MULTI_TAG:
             sys_flag |= MULTI_TAGS
         return sys_flag
-
-    def check_writable(self) -> None:
-        if not self._store.writable:
-            raise self._unwritable()
 
     def check_transaction(self, sys_flag: int, values: dict[str, str], *, is_delayed_retry: bool) -> None:
         if (sys_flag & TRANSACTION_MASK or is_true(values.get(Property.TRAN_MSG))) and not is_delayed_retry:

@@ -106,6 +106,11 @@ class BrokerCore:
             + (f"; {disks}" if disks else ""),
         )
 
+    def check_writable(self) -> None:
+        """Raises `Refusal` while the store takes no messages."""
+        if not self.store.writable:
+            raise self.unwritable()
+
     def facts(self) -> Mapping[str, object]:
         """What was refused or dropped since the start, and how often each periodic work woke the process."""
         counted = self.statistics

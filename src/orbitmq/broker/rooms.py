@@ -27,14 +27,14 @@ from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
-from orbitmq.protocol.ids import UniqueIds, unpack_host
 
 
 class BrokerRooms:
     """`all` are the rooms of a broker; those that others look at have names."""
 
     def __init__(self, core: BrokerCore, derived: DerivedState) -> None:
-        self.admission: Final = _admission(core, derived)
+        intake = TimerIntake(core.settings, derived.timers, derived.far, clock_rounding_ms=core.clock.rounding_ms)
+        self.admission: Final = Admission(core, intake, derived.idempotence)
         self.timers: Final = None if derived.timers is None else TimerService(core, self.admission, derived)
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
@@ -63,26 +63,6 @@ class BrokerRooms:
             return {name: str(value) for part in told for name, value in part.items()}
 
         self.administration.broker.more_facts.append(facts)
-
-
-def _admission(core: BrokerCore, derived: DerivedState) -> Admission:
-    settings, clock, facilities = core.settings, core.clock, core.facilities
-    address, _ = unpack_host(facilities.store_host)
-    return Admission(
-        settings,
-        core.topics,
-        core.groups,
-        core.locks,
-        core.store,
-        store_host=facilities.store_host,
-        next_unique_key=UniqueIds(clock, address).next,
-        unwritable=core.unwritable,
-        body_bytes_max=core.store.settings.max_message_size,
-        random_below=facilities.random_below,
-        idempotence=derived.idempotence,
-        timers=TimerIntake(settings, derived.timers, derived.far, clock_rounding_ms=clock.rounding_ms),
-        clock_rounding_ms=clock.rounding_ms,
-    )
 
 
 def _repeats(core: BrokerCore, admission: Admission, finder: TimerFinder | None) -> Repeats | None:

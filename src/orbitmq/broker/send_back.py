@@ -47,7 +47,6 @@ class SendBackProcessor(Room):
         self._store = core.store
         self._clock = core.clock
         self._statistics = core.statistics
-        self._store_host = core.facilities.store_host
         self._unwritable = core.unwritable
         self._random_below = core.facilities.random_below
 
@@ -100,18 +99,17 @@ class SendBackProcessor(Room):
 
     def _append_copy(self, record: Record, topic: str, queue_id: int, values: dict[str, str]) -> Appended:
         """Store a message once more, for one attempt more. Raises Refusal."""
-        if not self._store.writable:
-            raise self._unwritable()
-        facts, now_ms = facts_of(values), self._clock.now_ms()
-        message = self._admission.place(
+        admission, facts, now_ms = self._admission, facts_of(values), self._clock.now_ms()
+        admission.check_writable()
+        message = admission.place(
             topic,
             queue_id,
             bytes(record.body),
             facts,
-            self._admission.timers.due_time(facts, now_ms),
+            admission.timers.due_time(facts, now_ms),
             now_ms,
             record.flag,
-            with_hosts(record.sys_flag & ~TRANSACTION_MASK, record.born_host, self._store_host),
+            with_hosts(record.sys_flag & ~TRANSACTION_MASK, record.born_host, admission.store_host),
             record.born_timestamp,
             record.born_host,
             record.reconsume_times + 1,
