@@ -14,6 +14,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
@@ -30,8 +31,9 @@ from orbitmq.store.settings import FlushDiskType
 from orbitmq.timing.far import keeper, plan
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import recall_message
-from orbitmq.timing.far.far_timers import FarStanding
-from orbitmq.timing.far.state import STATE_FILE, FarState, SavedState
+from orbitmq.timing.far.far_timers import FarStatus
+from orbitmq.timing.far.state import FarState
+from orbitmq.timing.far.state_file import STATE_FILE, SavedState
 
 SEEDS = range(24)
 TURNS = 14
@@ -163,8 +165,8 @@ def test_a_state_file_that_leads_the_log_is_caught(monkeypatch: pytest.MonkeyPat
     """The planted bug: the saved state says that the log is contained a little further than it was read."""
     saved = FarState.saved
 
-    def ahead(held: FarState, serial: int, position: int, store: str) -> SavedState:
-        return saved(held, serial, position + 700, store)
+    def ahead(held: FarState, serial: int, store: str) -> SavedState:
+        return msgspec.structs.replace(saved(held, serial, store), position=held.position + 700)
 
     monkeypatch.setattr(FarState, "saved", ahead)
 
@@ -199,7 +201,7 @@ def test_a_state_file_that_cannot_be_written_keeps_the_log(tmp_path: Path) -> No
     disk.is_full = True
     for _ in range(4):
         far.advance(11 * 60_000)
-    assert list(far.far.held.files), "it has landed"
+    assert list(far.far.held.files.by_name), "it has landed"
     needed = far.far.lowest_needed()
     assert needed is not None
     assert needed <= placed.physical_offset
@@ -227,7 +229,7 @@ def test_a_landing_on_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: py
     far.advance(11 * 60_000)
     assert far.far.keeper is not None
     assert "no space left" in (far.far.keeper.trouble or "")
-    assert far.far.held.files == {}
+    assert far.far.held.files.by_name == {}
     assert [path for path in (tmp_path / "far").rglob("*") if path.is_file()] == [], "half a file keeps no room"
     assert far.far.lowest_needed() == placed.physical_offset
     found = far.find_again("A")
@@ -236,7 +238,7 @@ def test_a_landing_on_a_full_disk_is_tried_again(tmp_path: Path, monkeypatch: py
     full[0] = False
     far.advance(HOUR_MS)
     assert far.far.keeper.trouble is None
-    assert len(far.far.held.files) == 1
+    assert len(far.far.held.files.by_name) == 1
     far.advance(10 * DAY_MS)
     assert [body for _, body in far.wheel()] == [b"kept"]
     far.close()
@@ -257,7 +259,7 @@ def test_a_change_that_a_full_disk_refuses_leaves_the_message_pending(tmp_path: 
     for _ in range(20):
         far.step()
     assert told == [PutStatus.SERVICE_NOT_AVAILABLE]
-    assert far.far.standing(found.source) is FarStanding.PENDING
+    assert far.far.status(found.source) is FarStatus.PENDING
     far.kill()
     again = open_far(tmp_path, clock, OsFiles())
     again.advance(8 * DAY_MS)

@@ -170,19 +170,19 @@ def _forget_tombstones(held: state.FarState, change: Landed) -> None:
     """A message finished while its file was written comes back."""
     if change.next > held.buffered.first:
         if change.file is not None:
-            held.files[change.file.name] = change.file
+            held.files.add(change.file)
         held.buffered.drop(change.next)
         held.is_changed = True
 
 
 def _forget_marks(held: state.FarState, change: Promoted) -> None:
     """What was handed over is forgotten, and the file is not read on."""
-    held.handed.clear()
+    held.unmarked.clear()
 
 
 def _keep_nothing(held: state.FarState, name: str) -> None:
     """Removing a file forgets every tombstone."""
-    held.garbage.append(held.files.pop(name).name)
+    held.files.drop(name)
     held.tombstones.clear()
 
 

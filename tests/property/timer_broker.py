@@ -37,6 +37,7 @@ from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.far.tier import Tier
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.timer_index import TimerIndex
@@ -124,8 +125,7 @@ class TimerBroker:
             files,
             root,
             clock,
-            tier,
-            self.far_worker,
+            None if tier is None else Helpers(Helper(clock, tier, self.far_worker)),
             horizon_ms=shape.far_horizon_ms or 1 << 40,
             takes=tier is not None,
         )

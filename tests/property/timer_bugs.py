@@ -152,7 +152,7 @@ def far_handed_over_twice() -> Iterator[None]:
     """The mark behind what left a file is forgotten."""
 
     def promoted(held: FarState, change: object) -> None:
-        held.handed.clear()
+        held.unmarked.clear()
 
     with mock.patch.object(FarState, "_promoted", promoted):
         yield

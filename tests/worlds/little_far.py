@@ -27,9 +27,9 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.timing.far.changes import far_message, near_message, recall_message
-from orbitmq.timing.far.far_timers import FarStanding, FarTimers
+from orbitmq.timing.far.far_timers import FarStatus, FarTimers
+from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.far.queries import FarPage, FarRecord
-from orbitmq.timing.far.spare import SpareHelper
 from orbitmq.timing.far.tier import FarQuery, FarTierError, Tier
 
 HOUR_MS = 3_600_000
@@ -50,16 +50,15 @@ class LittleFar:
         clock: ManualClock | None = None,
         settings: StoreSettings = SMALL,
         horizon_ms: int = 3 * DAY_MS,
-        spare_tier: Tier | None = None,
+        second_tier: Tier | None = None,
         **changes: Any,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.worker, self.far_worker, self.spare_worker = SteppedWorker(), SteppedWorker(), SteppedWorker()
-        spare = SpareHelper(self.clock, spare_tier, self.spare_worker) if spare_tier is not None else None
+        self.worker, self.far_worker, self.second_worker = SteppedWorker(), SteppedWorker(), SteppedWorker()
         self.tier = tier
-        self.far = FarTimers(
-            files or OsFiles(), root, self.clock, tier, self.far_worker, horizon_ms=horizon_ms, spare=spare
-        )
+        second = Helper(self.clock, second_tier, self.second_worker) if second_tier is not None else None
+        helpers = Helpers(Helper(self.clock, tier, self.far_worker), second) if tier is not None else None
+        self.far = FarTimers(files or OsFiles(), root, self.clock, helpers, horizon_ms=horizon_ms)
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),
@@ -109,7 +108,7 @@ class LittleFar:
         )
 
     def _change(self, found: FarRecord, message: NewMessage) -> PutStatus | None:
-        if self.far.standing(found.source) is not FarStanding.PENDING:
+        if self.far.status(found.source) is not FarStatus.PENDING:
             return None
         told: list[PutStatus] = []
         self.far.change(found.record, [message], wait=False, on_done=told.append)
@@ -123,7 +122,7 @@ class LittleFar:
         self.store.run_due(self.clock.monotonic_ns())
         self.store.commit()
         worked = self.worker.step()
-        worked = self.spare_worker.step() or worked
+        worked = self.second_worker.step() or worked
         return self.far_worker.step() or worked
 
     def work(self) -> None:
@@ -199,5 +198,5 @@ class LittleFar:
         """Jobs that were submitted never run."""
         self.worker.jobs.clear()
         self.far_worker.jobs.clear()
-        self.spare_worker.jobs.clear()
+        self.second_worker.jobs.clear()
         self.store.abandon()

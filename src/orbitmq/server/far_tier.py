@@ -16,8 +16,7 @@ from orbitmq.server.settings import ServerSettings
 from orbitmq.store.files import Files
 from orbitmq.store.worker import Notify, ThreadWorker
 from orbitmq.timing.far.far_timers import FarTimers
-from orbitmq.timing.far.process import ProcessTier, is_there
-from orbitmq.timing.far.spare import SpareHelper
+from orbitmq.timing.far.process import Helper, Helpers, ProcessTier, is_there
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -49,17 +48,20 @@ def far_timers(settings: ServerSettings, files: Files, clock: Clock, notify: Not
     """The far tier; its process starts when it is first needed."""
     own = settings.broker
     place = far_place(settings)
-    spare = SpareHelper(clock, ProcessTier(place), ThreadWorker("orbitmq-far-questions", notify))
+    helpers = None
+    if is_there():
+        helpers = Helpers(
+            Helper(clock, ProcessTier(place), ThreadWorker("orbitmq-far", notify)),
+            Helper(clock, ProcessTier(place), ThreadWorker("orbitmq-far-questions", notify)),
+        )
     return FarTimers(
         files,
         settings.data,
         clock,
-        ProcessTier(place) if is_there() else None,
-        ThreadWorker("orbitmq-far", notify),
+        helpers,
         horizon_ms=own.timer_far_horizon_s * 1_000,
         precision_ms=own.timer_precision_ms,
         takes=own.timer_far_enable and own.timer_wheel_enable,
-        spare=spare,
         url=place if "://" in place else str(Path(place).absolute()),
     )
 

@@ -25,7 +25,7 @@ class FarMetrics:
     def __call__(self) -> Iterator[Family]:
         held, keeper = self._far.held, self._far.keeper
         yield one(catalogue.FAR_IN_LOG, held.buffered.pending_count)
-        yield one(catalogue.FAR_FILES, len(held.files))
+        yield one(catalogue.FAR_FILES, len(held.files.by_name))
         yield one(catalogue.FAR_PROMOTED, held.promoted_count)
         yield one(catalogue.FAR_PROMOTION_LAG, self._promotion_lag_ms() / 1_000)
         if keeper is None:
@@ -33,7 +33,7 @@ class FarMetrics:
         yield one(catalogue.FAR_LANDED, keeper.landed_count)
         yield one(catalogue.FAR_LANDING_AGE, self._landing_age_ms() / 1_000)
         yield one(catalogue.FAR_QUARANTINED, keeper.quarantined_count)
-        yield one(catalogue.FAR_DAMAGED, len(keeper.damage.files))
+        yield one(catalogue.FAR_DAMAGED, len(held.files.damaged))
         yield one(catalogue.FAR_TROUBLE, int(keeper.trouble is not None))
         yield one(catalogue.FAR_FAILURES, keeper.failure_count)
 

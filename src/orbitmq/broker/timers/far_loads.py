@@ -151,8 +151,8 @@ class FarLoads:
             return problem
         if len(files) > FAR_LOAD_FILES_MAX:
             return f"a job has at most {FAR_LOAD_FILES_MAX} files, these are {len(files)}: make larger ones, or several jobs"
-        if len(files) + len(far.held.files) > FAR_LOADED_FILES_MAX:
-            return f"the far tier has {len(far.held.files)} files, it takes at most {FAR_LOADED_FILES_MAX}: make larger ones"
+        if len(files) + len(far.held.files.by_name) > FAR_LOADED_FILES_MAX:
+            return f"the far tier has {len(far.held.files.by_name)} files, it takes at most {FAR_LOADED_FILES_MAX}: make larger ones"
         if files and far.keeper is None:
             return "this broker has no far tier any more"
         return ""

@@ -38,7 +38,7 @@ from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, T
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.far.far_timers import FarStanding, FarTimers
+from orbitmq.timing.far.far_timers import FarStatus, FarTimers
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
 from orbitmq.timing.index.counts import Counted
@@ -186,10 +186,10 @@ class TimerFinder:
         it from the far tier."""
         meant = self.near(wanted, limit)
         for record in page.records:
-            standing = far.standing(record.source)
-            if standing is FarStanding.PENDING:
+            status = far.status(record.source)
+            if status is FarStatus.PENDING:
                 meant.pending.append(record)
-            elif standing is FarStanding.LEAVING:
+            elif status is FarStatus.LEAVING:
                 meant.leaving.append(record)
         is_all = meant.is_all and not page.more and len(meant.pending) <= limit
         return Meant(meant.pending[:limit], meant.leaving, is_all)
@@ -333,7 +333,7 @@ class TimerFinder:
                 if deliver_ms <= self._clock.now_ms() or near.pending or near.leaving:
                     return False
                 far = self._far
-                return far_source is None or far is None or far.standing(far_source) is FarStanding.GONE
+                return far_source is None or far is None or far.status(far_source) is FarStatus.GONE
             return self.past(Wanted(topic, message_id, None)).verdict is Verdict.ALREADY_RECALLED
         except (Refusal, TimerIndexIncompleteError):  # nothing is known of it
             return False

@@ -36,7 +36,7 @@ from orbitmq.timing.far.open_files import OpenFiles
 from orbitmq.timing.far.parquet_bytes import parquet_bytes
 from orbitmq.timing.far.plan import DAYS, KEYS, LANDING, day_directory, keys_name
 from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, group_starts, in_index, rows_at
-from orbitmq.timing.far.state import DAY_MS, MANIFEST_FILE, decode_state
+from orbitmq.timing.far.state_file import MANIFEST_FILE, decode_state
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import (
     Compaction,
@@ -49,6 +49,7 @@ from orbitmq.timing.far.tier import (
     Rows,
     Salvage,
 )
+from orbitmq.units import DAY_MS
 
 R = TypeVar("R")
 REPEATING: Final = ["topic", "tags", "bornHost", "storeHost", "properties.key_value.key"]

@@ -17,9 +17,9 @@ from orbitmq.errors import RecordError
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.columns import SCHEMA
 from orbitmq.timing.far.loads import CheckedFile, WrittenFile
-from orbitmq.timing.far.state import DAY_MS
 from orbitmq.timing.far.storage import Storage
 from orbitmq.timing.far.tier import FarFileDamagedError
+from orbitmq.units import DAY_MS
 
 
 def checked_file(storage: Storage, written: WrittenFile) -> CheckedFile:

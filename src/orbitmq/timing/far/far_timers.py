@@ -6,16 +6,13 @@ comes, into a file, and when it comes near.
 
 Rules of this file
 1. What is pending is a function of the log, learnt in `apply` alone, in a running broker as in recovery; see `state`.
-2. The state is saved with every durable save in which it changed. The log may go only as far as the last saved state needs
-   it; see `lowest_needed`.
-3. Questions are answered by `queries`, work is done by `keeper`; both are parts of this.
+2. What is learnt is saved by `state_file`, questions are answered by `queries`, work is done by `keeper`: all parts of this.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -35,17 +32,18 @@ from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
-from orbitmq.store.worker import Worker
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import change_message, decode_change, far_facts, finish_of, source_of_far
 from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.plan import Horizon
+from orbitmq.timing.far.process import Helpers
 from orbitmq.timing.far.queries import FarPage, FarQueries
-from orbitmq.timing.far.spare import SpareHelper
-from orbitmq.timing.far.state import DAY_MS, STATE_FILE, FarState, SavedState, decode_state, encode_state
-from orbitmq.timing.far.tier import FarQuery, Tier
+from orbitmq.timing.far.state import FarState
+from orbitmq.timing.far.state_file import SavedState, StateFile
+from orbitmq.timing.far.tier import FarQuery
 from orbitmq.timing.rewriting import Taken
+from orbitmq.units import DAY_MS
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -55,7 +53,7 @@ DEFAULT_HORIZON_MS: Final = 3 * DAY_MS
 _OURS: Final = frozenset({FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC})
 
 
-class FarStanding(enum.Enum):
+class FarStatus(enum.Enum):
     PENDING = "pending"
     LEAVING = "leaving"
     """Taken to the wheel, or being changed, right now."""
@@ -71,21 +69,6 @@ class FarCounts(NamedTuple):
     """Nothing is due before this time."""
 
 
-class _Durable(NamedTuple):
-    """What the state file on disk needs of the log."""
-
-    serial: int
-    needed: int
-
-
-def _first(queue: ConsumeQueue | None) -> int | None:
-    """Log position of the first record of a queue that is still known."""
-    if queue is None or queue.max_offset <= queue.min_offset:
-        return None
-    unit = queue.kept_unit(queue.min_offset)
-    return None if unit is None else unit[0]
-
-
 class FarTimers:
     """The far tier of one store. Hand it to `open_store` as derived structure, then `attach` the store."""
 
@@ -96,51 +79,36 @@ class FarTimers:
         files: Files,
         root: Path,
         clock: Clock,
-        tier: Tier | None,
-        worker: Worker,
+        helpers: Helpers | None,
         *,
         horizon_ms: int = DEFAULT_HORIZON_MS,
         precision_ms: int = 1_000,
         takes: bool = True,
-        spare: SpareHelper | None = None,
         url: str = "",
     ) -> None:
-        """`url` says where the tier lies, for others. `tier` is None where what reads and writes its files is not installed: then nothing
-        is taken in. `worker`
-        belongs to the tier alone, whose calls may last seconds. With `takes` false nothing new is taken in, what is
-        there comes back in its time. `spare` answers questions while `worker` writes files."""
+        """`url` says where the tier lies, for others. `helpers` is None where what reads and writes its files is not installed: then
+        nothing is taken in. With `takes` false nothing new is taken in, what is there comes back in its time."""
         self.url: Final = url
-        self._takes = takes and tier is not None
+        self._takes = takes and helpers is not None
         self.held = FarState()
         """What is pending, and where."""
-        self._files = files
-        self._path = root / STATE_FILE
         self._clock = clock
         self._horizon = Horizon(horizon_ms)
+        self._saving = StateFile(files, root, clock, self.held)
         self._log: CommitLog | None = None
-        self._queues: ConsumeQueues | None = None
         self._store: MessageStore | None = None
-        self._position = 0
-        self._serial = 0
-        self._store_id = ""
-        self._first_seen = 0
-        """Position of the first far record, while no state was ever saved."""
-        self._durable: _Durable | None = None
-        self._syncing: tuple[bytes, _Durable] | None = None
-        self._manifest: bytes | None = None
-        self._garbage: list[tuple[int, str]] = []
         self._done_at_start: dict[int, int] = {}
         """What the saved state says is finished of the messages that no file holds, until the log has been read."""
         self.keeper: FarKeeper | None = None
-        self.queries: FarQueries | None = None
-        if tier is not None:
-            self.keeper = FarKeeper(self, clock, tier, worker, self._horizon, precision_ms, spare)
-            self.queries = FarQueries(self.held, self.keeper)
+        self._queries: FarQueries | None = None
+        if helpers is not None:
+            self.keeper = FarKeeper(self.held, self._saving, clock, helpers, self._horizon, precision_ms)
+            self._queries = FarQueries(self.held, self.keeper)
 
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
     def apply(self, entries: Sequence[Dispatched]) -> None:
-        held, known = self.held, self._position
+        held, known = self.held, self.held.position
         touched = False
         finished: list[int] = []
         for entry in entries:
@@ -167,9 +135,9 @@ class FarTimers:
                 elif not is_finish:
                     self._change(entry.physical_offset)
         if entries:
-            self._position = max(known, entries[-1].end_offset)
+            held.position = max(known, entries[-1].end_offset)
         if touched and self._store is not None and self.keeper is not None:
-            self.keeper.applied(self._position, finished)
+            self.keeper.applied(held.position, finished)
 
     def _take_in(self, entry: Dispatched) -> None:
         facts = far_facts(entry.properties)
@@ -177,8 +145,6 @@ class FarTimers:
             logger.error("the record at %d in %s is no timer message", entry.physical_offset, FAR_TIMER_TOPIC)
             self.held.ignored(entry.queue_offset, entry.physical_offset)
             return
-        if not self._serial and not self.held.buffered.next_offset:
-            self._first_seen = entry.physical_offset
         self.held.stored(entry.queue_offset, entry.physical_offset, entry.size, facts, entry.store_timestamp)
 
     def _load_again(self, entry: Dispatched) -> None:
@@ -191,8 +157,7 @@ class FarTimers:
         if facts is None:
             held.ignored(offset, entry.physical_offset)
             return
-        held.waiting_since_ms = held.waiting_since_ms or entry.store_timestamp
-        held.buffered.add(offset, entry.physical_offset, entry.size, *facts)
+        held.restored(offset, entry.physical_offset, entry.size, facts, entry.store_timestamp)
         if offset in self._done_at_start:
             held.buffered.finish(offset, self._done_at_start[offset])
 
@@ -206,183 +171,56 @@ class FarTimers:
         except RecordError as error:
             logger.error("the change of the far tier at %d is left out: %s", position, error)
 
-    @property
-    def position(self) -> int:
-        """Everything the log says below was applied."""
-        return self._position
-
-    @property
-    def serial(self) -> int:
-        """Number of the state that was saved last; 0 before the first."""
-        return self._durable.serial if self._durable is not None else 0
-
-    @property
-    def store_id(self) -> str:
-        """Tells this store's files from those of another."""
-        return self._store_id
-
-    # --- saving -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _is_unsaved(self) -> bool:
-        return self.held.is_changed or (not self._serial and self.held.buffered.next_offset > 0)
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the state file says all that the log says; always where there was never a far message."""
-        return not self._is_unsaved and self.serial == self._serial
-
     def state(self) -> object:
-        return {"serial": self._serial, "changed": self._is_unsaved}
+        return self._saving.mark()
 
     def write(self) -> None:
         """Nothing: what changed since the last durable save is in the log, which is read from there."""
 
     def begin_sync(self) -> None:
-        self._syncing = None
-        if not self._is_unsaved:
-            return
-        if not self._store_id:
-            self._store_id = f"{self._clock.now_ms():x}-{os.urandom(6).hex()}"
-        self._serial += 1
-        saved = self.held.saved(self._serial, self._position, self._store_id)
-        self._garbage += [(self._serial, name) for name in self.held.garbage]
-        self.held.garbage.clear()
-        self._syncing = encode_state(saved), _Durable(self._serial, self._first_needed())
+        self._saving.begin()
 
     def datasync(self) -> None:
-        """Runs after the log was synced, so the state never leads it. What cannot be written stays needed in the log."""
-        if self._syncing is None:
-            return
-        content, durable = self._syncing
-        try:
-            self._files.write_atomic(self._path, content)
-        except OSError as error:
-            self.held.is_changed = True
-            logger.error("the state of the far tier was not saved, the log stays as long as it is needed: %s", error)
-            return
-        self._durable = durable
-        self._manifest = content
-
-    def manifest(self) -> bytes | None:
-        """The state that was saved last, while there are files."""
-        return self._manifest if self.held.files or self._garbage else None
-
-    def removable(self) -> list[str]:
-        """Files that the saved state does not speak of any more."""
-        serial = self.serial
-        return [name for number, name in self._garbage if number <= serial]
-
-    def removed(self, names: Sequence[str]) -> None:
-        """These files are gone."""
-        self._garbage = [entry for entry in self._garbage if entry[1] not in names]
-
-    @property
-    def has_garbage(self) -> bool:
-        """Whether files are still to be removed, now or once the state is saved."""
-        return bool(self._garbage or self.held.garbage)
-
-    def _first_needed(self) -> int:
-        oldest = self.held.buffered.oldest
-        return self._position if oldest is None else min(oldest.physical_offset, self._position)
-
-    def lowest_needed(self) -> int | None:
-        """Log position from which on the log is needed, by the messages that no file holds and by the saved state; None when
-        all of it may go."""
-        if not self._is_unsaved and (self._durable is None or self._durable.serial == self._serial):
-            oldest = self.held.buffered.oldest
-            return None if oldest is None else oldest.physical_offset
-        if self._durable is not None:
-            return self._durable.needed
-        oldest = self.held.buffered.oldest
-        return self._first_seen if oldest is None else min(self._first_seen, oldest.physical_offset)
-
-    # --- making room in the log (PendingOwner) ----------------------------------------------------------------------
-
-    def bytes_below(self, position: int) -> int:
-        """Size of the messages that no file holds and that lie below a log position."""
-        return sum(unit.size for unit in self._below(position))
-
-    def _below(self, position: int) -> Iterator[FarUnit]:
-        for unit in self.held.buffered.pending():
-            if unit.physical_offset >= position:
-                return
-            yield unit
-
-    def take_below(self, position: int, limit: int) -> list[Taken]:
-        """Those of them that nobody is changing, oldest first."""
-        if self.keeper is None:
-            return []
-        keeper = self.keeper
-        free = (unit for unit in self._below(position) if self.standing(unit.source) is FarStanding.PENDING)
-        taken = list(islice(free, limit))
-        keeper.changing.update(unit.source for unit in taken)
-        return [Taken(unit.physical_offset, unit.size, unit.deliver_ms) for unit in taken]
-
-    def put_back(self, positions: Sequence[int]) -> None:
-        if self.keeper is not None:
-            self.keeper.changing.difference_update(position + 1 for position in positions)
+        self._saving.write()
 
     # --- recovery (Recoverable) -------------------------------------------------------------------------------------
 
     def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
-        self._log, self._queues = log, queues
-        queue = queues.get(FAR_TIMER_TOPIC, 0)
-        saved = self._load()
+        self._log = log
+        held, queue = self.held, queues.get(FAR_TIMER_TOPIC, 0)
+        mark = state if position is not None and isinstance(state, dict) and not state.get("changed") else None
+        saved = self._saving.load()
         if saved is None:
             firsts = [_first(queue)]
-            if position is None or not isinstance(state, dict) or state.get("changed"):
-                # Files may have been loaded where no message was ever sent.
+            if mark is None:  # files may have been loaded where no message was ever sent
                 firsts.append(_first(queues.get(TIMER_CHANGES_TOPIC, 0)))
             first = min((at for at in firsts if at is not None), default=None)
             if first is None and position is None:
                 # Nothing is asked for; but where consume queues are being made from the log, the far one has yet to come.
-                self._position = log.start
+                held.position = log.start
                 return log.end_of_files
             if first is None:
-                self._position = position or 0
+                held.position = position or 0
             else:
-                self._position = self._first_seen = first
-                self.held.buffered.first = queue.min_offset if queue is not None else 0
-            return self._position
-        is_whole = (
-            position is not None
-            and isinstance(state, dict)
-            and state.get("serial") == saved.serial
-            and not state.get("changed")
-        )
-        self._position = position if is_whole and position is not None else saved.position
-        self._serial, self._store_id = saved.serial, saved.store
-        self.held.restore(saved)
+                held.position = held.first_stored = first
+                held.buffered.first = queue.min_offset if queue is not None else 0
+            return held.position
+        held.restore(saved)
+        if position is not None and mark is not None and mark.get("serial") == saved.serial:
+            held.position = position
         self._done_at_start = saved.done
-        self._load_buffered(log, queues, saved)
-        self._durable = _Durable(saved.serial, self._first_needed())
-        return self._position
+        self._load_buffered(log, queue, saved)
+        self._saving.restored()
+        return held.position
 
-    def _load(self) -> SavedState | None:
-        """The state file's content. Raises StoreDamagedError."""
-        if not self._files.exists(self._path):
-            return None
-        content = self._files.read_bytes(self._path)
-        try:
-            saved = decode_state(content)
-        except StoreDamagedError as error:
-            raise StoreDamagedError(
-                f"{self._path}: {error}",
-                remedy="copy manifest.json from the far tier's directory over it; it is the same file, at most minutes older",
-            ) from error
-        self._manifest = content
-        return saved
-
-    def _load_buffered(self, log: CommitLog, queues: ConsumeQueues, saved: SavedState) -> None:
+    def _load_buffered(self, log: CommitLog, queue: ConsumeQueue | None, saved: SavedState) -> None:
         """The messages that no file holds, up to where the log is going to be applied from."""
-        queue = queues.get(FAR_TIMER_TOPIC, 0)
         if queue is None:
             return
         held, lost = self.held, 0
         for offset in range(max(saved.landed_to, queue.min_offset), queue.max_offset):
             unit = queue.kept_unit(offset)
-            if unit is None or unit[0] >= self._position:
+            if unit is None or unit[0] >= held.position:
                 break
             view = log.record(unit[0])
             facts, stored_ms = None, 0
@@ -398,8 +236,7 @@ class FarTimers:
             elif offset >= saved.next_offset:
                 held.stored(offset, unit[0], unit[1], facts, stored_ms)
             else:
-                held.waiting_since_ms = held.waiting_since_ms or stored_ms
-                held.buffered.add(offset, unit[0], unit[1], *facts)
+                held.restored(offset, unit[0], unit[1], facts, stored_ms)
         for offset, finished_at in saved.done.items():
             if held.buffered.is_pending(offset):
                 held.buffered.finish(offset, finished_at)
@@ -412,39 +249,46 @@ class FarTimers:
         """Everything is known."""
         self._done_at_start = {}
 
+    # --- making room in the log (PendingOwner) ----------------------------------------------------------------------
+
+    def lowest_needed(self) -> int | None:
+        return self._saving.lowest_needed()
+
+    def bytes_below(self, position: int) -> int:
+        """Size of the messages that no file holds and that lie below a log position."""
+        return sum(unit.size for unit in self._below(position))
+
+    def _below(self, position: int) -> Iterator[FarUnit]:
+        for unit in self.held.buffered.pending():
+            if unit.physical_offset >= position:
+                return
+            yield unit
+
+    def take_below(self, position: int, limit: int) -> list[Taken]:
+        """Those of them that nobody is changing, oldest first."""
+        if self.keeper is None:
+            return []
+        free = (unit for unit in self._below(position) if self.status(unit.source) is FarStatus.PENDING)
+        taken = list(islice(free, limit))
+        self.keeper.changing.update(unit.source for unit in taken)
+        return [Taken(unit.physical_offset, unit.size, unit.deliver_ms) for unit in taken]
+
+    def put_back(self, positions: Sequence[int]) -> None:
+        if self.keeper is not None:
+            self.keeper.changing.difference_update(position + 1 for position in positions)
+
     # --- what is due (DueWork) --------------------------------------------------------------------------------------
 
     def attach(self, store: MessageStore) -> None:
         """Begin to move messages. Without what reads the tier's files this is for a store that has none."""
         self._store = store
-        if self.keeper is not None and self.queries is not None:
-            self.queries.attach(store)
+        if self.keeper is not None:
             self.keeper.attach(store)
-
-    @property
-    def has_tier(self) -> bool:
-        """Whether its files can be read."""
-        return self.keeper is not None
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether messages wait in the tier."""
-        return self.held.pending_count > 0
-
-    def may_hold(self, until_ms: int) -> bool:
-        """Whether a message that waits here may be due before a time. Cost: a look at each file's name, nothing is read."""
-        next_ms = self.held.next_deliver_ms
-        return next_ms is not None and next_ms < until_ms
-
-    @property
-    def damaged_files(self) -> list[str]:
-        """Files that could not be read: nothing is known of the messages in them but how many there are."""
-        return [] if self.keeper is None else self.keeper.damage.files
 
     @property
     def next_due_ms(self) -> int | None:
         """When the next message is promoted; None when none waits, or the tier is out of reach."""
-        if self.keeper is None or self.keeper.is_waiting or self.keeper.damage.files:
+        if self.keeper is None or self.keeper.is_waiting or self.damaged_files:
             return None
         return self.promotion_ms
 
@@ -459,7 +303,7 @@ class FarTimers:
         return self.keeper is not None and self.keeper.is_moving
 
     def pending_units(self) -> Iterator[tuple[int | None, int, int]]:
-        """Of the messages that no file holds; the others are found with `page`."""
+        """Of the messages that no file holds; the others are found with `find`."""
         for unit in self.held.buffered.pending():
             yield None, unit.physical_offset, unit.deliver_ms
 
@@ -468,16 +312,40 @@ class FarTimers:
         if self.keeper is not None:
             self.keeper.look()
 
-    # --- for senders and those who ask ------------------------------------------------------------------------------
+    # --- for senders and operators ----------------------------------------------------------------------------------
+
+    @property
+    def has_tier(self) -> bool:
+        """Whether its files can be read."""
+        return self.keeper is not None
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether new messages are taken in."""
+        return self._takes
 
     def accepts(self, deliver_ms: int, now_ms: int) -> bool:
         """Whether a message due at `deliver_ms` belongs here, and can be taken in. Cost: 0.2 us."""
         return self._takes and self._horizon.accepts(deliver_ms, now_ms)
 
     @property
-    def takes_messages(self) -> bool:
-        """Whether new messages are taken in."""
-        return self._takes
+    def is_needed(self) -> bool:
+        """Whether messages wait in the tier."""
+        return self.held.pending_count > 0
+
+    def may_hold(self, until_ms: int) -> bool:
+        """Whether a message that waits here may be due before a time. Cost: a look at each file's name, nothing is read."""
+        next_ms = self.held.next_deliver_ms
+        return next_ms is not None and next_ms < until_ms
+
+    @property
+    def damaged_files(self) -> list[str]:
+        """Files that could not be read: nothing is known of the messages in them but how many there are."""
+        return self.held.files.damaged
+
+    def counts(self) -> FarCounts:
+        held = self.held
+        return FarCounts(held.pending_count, dict(held.by_topic), dict(held.by_day), held.next_deliver_ms)
 
     def compact(self) -> None:
         """Write what waits in the log to files, and files to larger ones, now. Begins it; nothing without a tier."""
@@ -485,9 +353,11 @@ class FarTimers:
             self.keeper.request_compaction()
 
     def repair(self) -> None:
-        """Get what can be read out of damaged files, and give up the rest. Begins it; nothing without a tier."""
+        """Get what can be read out of damaged files, put what is known of the rest into quarantine, and give the files up. Begins it;
+        nothing without a tier."""
         if self.keeper is not None:
-            self.keeper.request_repair()
+            self.held.files.give_up_damaged()
+            self.keeper.arm()
 
     def restore_all(self) -> None:
         """Move everything into the wheel, and take nothing in until the next start: for a store that goes back to a Java
@@ -497,9 +367,7 @@ class FarTimers:
             self._horizon = self.keeper.horizon = Horizon(TIMER_DELIVER_MS_MAX)
             self.keeper.arm()
 
-    def counts(self) -> FarCounts:
-        held = self.held
-        return FarCounts(held.pending_count, dict(held.by_topic), dict(held.by_day), held.next_deliver_ms)
+    # --- loading files ----------------------------------------------------------------------------------------------
 
     def split_ms(self) -> int:
         """Messages due from now on until this time are near: a job that loads files sends them."""
@@ -525,36 +393,36 @@ class FarTimers:
             store.append(change_message(change), accepted=True)
         return load
 
+    # --- finding and changing messages ------------------------------------------------------------------------------
+
     def find(self, query: FarQuery, done: Callable[[FarPage | Exception], None]) -> None:
         """The first `query.limit` pending messages that match, in order of due time, given to `done` on this thread.
 
         With `query.bodies` they can be changed. FarBusyError when too many ask, FarTierError when the tier cannot be
         asked: then what the log alone holds is not answered either.
         """
-        if self.queries is None:
+        if self._queries is None:
             done(FarPage([], False))
         else:
-            self.queries.find(query, done)
+            self._queries.find(self._store, query, done)
 
-    page = find
-
-    def standing(self, source: int) -> FarStanding:
+    def status(self, source: int) -> FarStatus:
         """Of a message that `find` has answered within the last minute, by its source number."""
         if not self.held.is_pending(source):
-            return FarStanding.GONE
+            return FarStatus.GONE
         keeper = self.keeper
         is_leaving = keeper is None or source in keeper.leaving or source in keeper.changing
-        return FarStanding.LEAVING if is_leaving else FarStanding.PENDING
+        return FarStatus.LEAVING if is_leaving else FarStatus.PENDING
 
     def change(self, record: Record, messages: Sequence[NewMessage], *, wait: bool, on_done: OnDone) -> None:
         """Append `messages` as one change of a far message; the first one finishes it (`changes.recall_message`,
         `near_message`, `far_message`, `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
         `on_done` hears of it when it is as durable as `wait` asks.
 
-        ValueError when the message is not PENDING; see `standing`.
+        ValueError when the message is not PENDING; see `status`.
         """
         store, keeper, source = self._store, self.keeper, source_of_far(record)
-        if store is None or keeper is None or self.standing(source) is not FarStanding.PENDING:
+        if store is None or keeper is None or self.status(source) is not FarStatus.PENDING:
             raise ValueError(f"the far message {source} is not pending")
         try:
             if len(messages) == 1:
@@ -579,3 +447,11 @@ class FarTimers:
         """End the process that keeps the files. What it was doing is done again after the next start."""
         if self.keeper is not None:
             self.keeper.close()
+
+
+def _first(queue: ConsumeQueue | None) -> int | None:
+    """Log position of the first record of a queue that is still known."""
+    if queue is None or queue.max_offset <= queue.min_offset:
+        return None
+    unit = queue.kept_unit(queue.min_offset)
+    return None if unit is None else unit[0]

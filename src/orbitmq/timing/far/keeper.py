@@ -1,13 +1,13 @@
 """What the far tier does by itself: promotion into the wheel, landing in files, writing files anew, removing them.
 
-One step at a time, each of the same shape: look, do the work elsewhere, append what came of it to the log, and go on when the log
+One step at a time, each of the same shape: look, have a helper do the work, append what came of it to the log, and go on when the log
 gives it back. Whatever step is interrupted is begun again from what the log says.
 
 Rules of this file
 1. Promotion comes first. Messages that no file holds are promoted from the log, whatever becomes of the tier.
 2. A message is appended only while it is pending, and is *leaving* from then until the log says so or the write fails.
-3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. Damage counts by row group: what
-   can be read of a damaged file is written anew, the rest is reported, left out and kept; the next start tries it again.
+3. A tier that cannot be reached is tried again for ever, with growing pauses, and stops nothing else. What cannot be read of a damaged
+   file is left out and kept; see `files`.
 4. A file is removed when the state that does not need it is durable and its copy lies in the tier, not before.
 """
 
@@ -16,15 +16,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from orbitmq.clock import Clock
-from orbitmq.errors import OrbitError, StoreUnwritableError
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.limits.far import (
     FAR_ANSWER_MS,
     FAR_COMPACTION_PAUSE_MS,
     FAR_GARBAGE_MS,
-    FAR_IDLE_MS,
     FAR_LANDING_AGE_MS,
     FAR_LANDING_BYTES_MAX,
     FAR_LANDING_ROWS_MAX,
@@ -40,8 +39,8 @@ from orbitmq.limits.far import (
 from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
+from orbitmq.store.reading import read_and_verify
 from orbitmq.store.store import MessageStore
-from orbitmq.store.worker import Worker
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import (
     Change,
@@ -54,80 +53,79 @@ from orbitmq.timing.far.changes import (
     leaving_message,
     source_of_far,
 )
-from orbitmq.timing.far.damage import Damage
 from orbitmq.timing.far.loads import Load, Loading
-from orbitmq.timing.far.log_reading import read_units
 from orbitmq.timing.far.plan import (
     Horizon,
     compaction,
+    first_units,
     landing_is_due,
     landing_name,
     next_promotion,
     waited_ms,
     without_index,
 )
-from orbitmq.timing.far.spare import SpareHelper
-from orbitmq.timing.far.state import Owner
-from orbitmq.timing.far.tier import (
-    Compaction,
-    FarFileDamagedError,
-    Rows,
-    Salvage,
-    Tier,
-    refuse_foreign,
-    view_of,
-)
+from orbitmq.timing.far.process import Helpers
+from orbitmq.timing.far.state import FarState
+from orbitmq.timing.far.state_file import StateFile
+from orbitmq.timing.far.tier import Compaction, FarFileDamagedError, Rows, Salvage, Tier, refuse_foreign, view_of
+from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.timing")
 T = TypeVar("T")
 
-NS_PER_MS: Final = 1_000_000
 WAKEUP: Final = "far-timers"
 SLICE: Final = "far-timers slice"
 
 
-class _Batch:
-    """Messages on their way from the tier to the wheel, and the mark that follows them."""
+Read = list[tuple[FarUnit, bytes | None]]
+"""Messages and their records as the log has them; None stands for a record that is damaged or gone."""
 
-    def __init__(
-        self, messages: Sequence[tuple[FarUnit | int, Record | None]], mark: Promoted | Compacted | None
-    ) -> None:
+
+class _Leaving(NamedTuple):
+    """A message that leaves the tier: its record, or what is known of one that cannot be read."""
+
+    source: int
+    record: Record | None
+    due: tuple[int, str] | None = None
+    """Due time and topic, where they are known without the record."""
+
+
+_Outcome = tuple[Sequence[_Leaving], Change | None]
+"""What came of a step: messages that leave the tier, and behind them the change that the log notes."""
+
+
+class _Batch:
+    """What is being appended of an outcome."""
+
+    def __init__(self, messages: Sequence[_Leaving], change: Change | None) -> None:
         self.left = deque(messages)
-        self.mark = mark
+        self.change = change
+
+
+def _of_unit(unit: FarUnit, data: bytes | None = None) -> _Leaving:
+    return _Leaving(unit.source, None if data is None else decode_record(data), (unit.deliver_ms, unit.topic))
 
 
 class FarKeeper:
     """The moving part of the far tier of one store."""
 
     def __init__(
-        self,
-        owner: Owner,
-        clock: Clock,
-        tier: Tier,
-        worker: Worker,
-        horizon: Horizon,
-        precision_ms: int,
-        spare: SpareHelper | None,
+        self, held: FarState, saving: StateFile, clock: Clock, helpers: Helpers, horizon: Horizon, precision_ms: int
     ) -> None:
-        self._owner = owner
-        self._state = owner.held
+        self._state = held
+        self._saving = saving
         self._clock = clock
-        self._tier = tier
-        self._worker = worker
-        self._spare = spare
-        self._is_writing = False
+        self._helpers = helpers
         self.horizon = horizon
         self._precision_ms = precision_ms
         self._store: MessageStore | None = None
         self._busy = False
         self._is_to_look = False
-        self._closed = False
+        self.is_closed = False
         self._awaiting: int | None = None
         """Log position of the record that ends the present step."""
         self._batch: _Batch | None = None
         self._opened = False
-        self._in_use = False
-        self._used_ns = 0
         self._swept_ns = 0
         self._retry_ns = 0
         self._pause_ms = 0
@@ -142,15 +140,12 @@ class FarKeeper:
         """Source numbers of messages whose timer record is appended and has not come back through the log."""
         self.changing: set[int] = set()
         """Source numbers of messages that are being recalled or rescheduled."""
-        self.damage = Damage(owner.held)
         self.loading = Loading()
         self.trouble: str | None = None
         """Why the tier does not work at the moment."""
         self.landed_count = 0
         self.quarantined_count = 0
         self.failure_count = 0
-        self.paused = False
-        """While true no step is begun. For maintenance and tests."""
 
     def attach(self, store: MessageStore) -> None:
         self._store = store
@@ -160,12 +155,8 @@ class FarKeeper:
 
     def close(self) -> None:
         """End what runs. Its results are not looked at any more."""
-        self._closed = True
-        self._tier.stop()
-        self._worker.close()
-        self._tier.stop()
-        if self._spare is not None:
-            self._spare.close()
+        self.is_closed = True
+        self._helpers.close()
 
     @property
     def is_moving(self) -> bool:
@@ -176,20 +167,20 @@ class FarKeeper:
         """Whether the tier failed and is tried again later."""
         return self._clock.monotonic_ns() < self._retry_ns
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the copy of the state beside the files says what there is."""
+        return self._saving.is_saved and self._published == self._saving.serial
+
     def request_compaction(self) -> None:
         """Land and write anew whatever can be."""
         self._compaction_asked = True
         self._compacted_ns = None
         self.arm()
 
-    def request_repair(self) -> None:
-        """Get what can be read out of damaged files, put what is known of the rest into quarantine, and give the files up."""
-        self.damage.give_up()
-        self.arm()
-
     def arm(self) -> None:
         """Look soon: something changed."""
-        if self._store is not None and not self._closed:
+        if self._store is not None and not self.is_closed:
             self._is_to_look = True
             self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns())
 
@@ -202,12 +193,17 @@ class FarKeeper:
             self._busy = False
         self.arm()
 
+    def ask(self, job: Callable[[Tier], T], done: Callable[[T | BaseException], None]) -> None:
+        """Put a question to the tier."""
+        self.arm()
+        self._helpers.ask(job, done)
+
     # --- what next --------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Begin the next step, if there is one; otherwise sleep until there may be."""
         store, self._is_to_look = self._store, False
-        if store is None or self._busy or self._closed or self.paused:
+        if store is None or self._busy or self.is_closed:
             return
         if not store.writes_accepted:
             self._sleep(FAR_RETRY_MS)
@@ -216,101 +212,37 @@ class FarKeeper:
         if not self.questions and now_ns - self._rotated_ns >= FAR_ANSWER_MS * NS_PER_MS:
             self._state.rotate()
             self._rotated_ns = now_ns
-        if not self._begin(store) and not self._busy:
+        if not self._begin(store):
             self._rest()
 
     def _begin(self, store: MessageStore) -> bool:
         """Begin the most urgent step; False when there is none."""
-        state, now_ms = self._state, self._clock.now_ms()
-        until_ms = self.horizon.due_until_ms(now_ms)
-        earliest_ms = state.buffered.earliest_ms
-        if earliest_ms is not None and earliest_ms <= until_ms:
-            self._promote_from_log(store, until_ms)
+        if self._promote_from_log(store):
             return True
         if self.is_waiting:
             return False
-        sound = [file for file in state.files.values() if self.damage.is_sound(file)]
-        step = self._file_step(store, sound, until_ms, now_ms)
-        if step is None:
-            return False
-        if self._opened:
-            step()
-        else:
-            self._call(self._open_tier, lambda _: None)
-        return True
-
-    def _file_step(
-        self, store: MessageStore, sound: list[FarFile], until_ms: int, now_ms: int
-    ) -> Callable[[], None] | None:
-        state = self._state
-        file = next_promotion(sound, until_ms)
-        if file is not None:
-            return lambda: self._promote_from_file(file, until_ms)
-        damaged = self.damage.next_to_read()
-        if damaged is not None:
-            return lambda: self._salvage(damaged)
-        buffered = state.buffered
-        age_ms = waited_ms(state.waiting_since_ms, now_ms)
-        asked = self._compaction_asked and buffered.pending_count > 0
-        if asked or landing_is_due(buffered.pending_count, buffered.payload_bytes, age_ms):
-            return lambda: self._land(store)
-        load = self.loading.next(state.jobs)
-        if load is not None:
-            return lambda: self._load(load)
-        manifest, removable, now_ns = self._owner.manifest(), self._owner.removable(), self._clock.monotonic_ns()
-        if (
-            manifest is not None
-            and self._published != self._owner.serial
-            and (removable or self._is_time_to_publish(now_ns))
-        ):
-            serial = self._owner.serial
-            return lambda: self._publish(manifest, serial)
-        if removable:
-            return lambda: self._remove(removable)
-        if bare := without_index(sound):
-            return lambda: self._index(bare)
-        if self._opened and now_ns - self._swept_ns >= FAR_LOAD_SWEEP_MS * NS_PER_MS:
-            return lambda: self._call(self._sweep, lambda _: None)
-        self.damage.forget_removed()
-        if self._compacted_ns is None or now_ns - self._compacted_ns >= FAR_COMPACTION_PAUSE_MS * NS_PER_MS:
-            self._compacted_ns = now_ns
-            asked, self._compaction_asked = self._compaction_asked, False
-            chosen = compaction(sound, state.tombstones.items(), asked=asked, lost_indexes=self.damage.known)
-            if chosen:
-                return lambda: self._compact(chosen)
-        return None
-
-    def _is_time_to_publish(self, now_ns: int) -> bool:
-        """At once while the process runs; otherwise it is not started for this alone more often than it would land."""
-        return self._in_use or now_ns - self._published_ns >= FAR_LANDING_AGE_MS * NS_PER_MS
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the copy of the state beside the files says what there is."""
-        return self._owner.is_saved and self._published == self._owner.serial
-
-    def _publish(self, manifest: bytes, serial: int) -> None:
-        def published(_: None) -> None:
-            self._published, self._published_ns = serial, self._clock.monotonic_ns()
-
-        self._call(lambda: self._tier.publish(manifest), published)
+        steps = (
+            self._promote_from_file,
+            self._salvage,
+            lambda: self._land(store),
+            self._load,
+            self._publish,
+            self._remove,
+            self._index,
+            self._sweep,
+            self._compact,
+        )
+        return any(step() for step in steps)
 
     def _rest(self) -> None:
-        """Nothing to do now. Wake when there may be, and let an idle process go."""
+        """Nothing to do now. Wake when there may be, and let idle processes go."""
         state, now_ms = self._state, self._clock.now_ms()
-        if self._in_use:
-            idle_ms = (self._clock.monotonic_ns() - self._used_ns) // NS_PER_MS
-            if idle_ms >= FAR_IDLE_MS:
-                self._in_use = False
-                self._worker.submit(self._tier.stop, _report_failure)
-        waits = [FAR_IDLE_MS] if self._in_use else []
-        if self._spare is not None and (spare_ms := self._spare.rest(_report_failure)) is not None:
-            waits.append(spare_ms)
-        if (next_ms := state.next_sound_ms(self.damage.is_sound)) is not None:
+        waits = [] if (idle_ms := self._helpers.rest()) is None else [idle_ms]
+        if (next_ms := state.next_ms(state.files.sound)) is not None:
             waits.append(min(max(self.horizon.promotion_ms(next_ms) - now_ms, 1), FAR_SLEEP_MS_MAX))
         if state.waiting_since_ms is not None and state.buffered.pending_count:
             waits.append(max(FAR_LANDING_AGE_MS - waited_ms(state.waiting_since_ms, now_ms), 1))
-        if self._owner.has_garbage or (self._in_use and not self.is_published):
+        if state.files.has_garbage or (self._helpers.in_use and not self.is_published):
             waits.append(FAR_GARBAGE_MS)
         if self.is_waiting:
             waits = [max((self._retry_ns - self._clock.monotonic_ns()) // NS_PER_MS, 1)]
@@ -321,28 +253,44 @@ class FarKeeper:
         assert self._store is not None
         self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + wait_ms * NS_PER_MS)
 
-    # --- calls ------------------------------------------------------------------------------------------------------
+    # --- the shape of every step ------------------------------------------------------------------------------------
 
-    def _call(self, job: Callable[[], T], done: Callable[[T], None], *, writes: bool = False) -> None:
-        """Run `job`, a call to the tier, elsewhere, then `done` with what it gave. One that `writes` a file takes long."""
-        self._busy = self._in_use = True
-        self._is_writing = writes
-        self._worker.submit(job, lambda result: self._called(result, done))
+    def _run(
+        self, job: Callable[[Tier], T], then: Callable[[T], _Outcome | None] = lambda _: None, *, writes: bool = False
+    ) -> bool:
+        """Have a helper run `job`, then append what `then` makes of its result. One that `writes` a file takes long."""
 
-    def _called(self, result: Any, done: Callable[[Any], None]) -> None:
-        self._busy = self._is_writing = False
-        self._used_ns = self._clock.monotonic_ns()
+        def opened_job(tier: Tier) -> T:
+            if not self._opened:
+                self._open(tier)
+            return job(tier)
+
+        self._busy = True
+        self._helpers.work(opened_job, lambda result: self._ran(result, then), writes=writes)
+        return True
+
+    def _open(self, tier: Tier) -> None:
+        """Runs elsewhere, and touches nothing of the state but what cannot change while a step runs."""
+        opened = tier.open()
+        refuse_foreign(opened, self._saving.serial, self._saving.store_id)
+        if self._saving.serial:
+            self._sweep_now(tier)
+        self._opened = True
+
+    def _ran(self, result: Any, then: Callable[[Any], _Outcome | None]) -> None:
+        self._busy = False
         store = self._store
-        if self._closed or store is None:
+        if self.is_closed or store is None:
             return
         if isinstance(result, FarFileDamagedError):
-            self.damage.note(result.name, str(result))
+            self._state.files.note_damage([(result.name, str(result))])
         elif isinstance(result, BaseException):
             self._failed(result)
         else:
             self._pause_ms = 0
             self.trouble = None
-            done(result)
+            if (outcome := then(result)) is not None:
+                self._append(*outcome)
         self.arm()
         store.commit()
 
@@ -354,91 +302,38 @@ class FarKeeper:
         self.trouble = f"{type(error).__name__}: {error}"
         logger.error("the far tier does not work, trying again in %d ms: %s", self._pause_ms, error)
 
-    def _open_tier(self) -> None:
-        """Runs on the worker, which touches nothing of the state but what cannot change while this step runs."""
-        opened = self._tier.open()
-        serial, store_id = self._owner.serial, self._owner.store_id
-        refuse_foreign(opened, serial, store_id)
-        if serial:
-            self._sweep()
-        self._opened = True
-
-    def _sweep(self) -> None:
-        before_ms = self._clock.now_ms() - FAR_LOAD_FILE_AGE_MS
-        removed = self._tier.sweep([*self._state.files, *self._state.index_uses], before_ms)
-        if removed:
-            logger.info("removed %d files of the far tier that steps without an end had left", len(removed))
-        self._swept_ns = self._clock.monotonic_ns()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def ask(self, job: Callable[[Tier], T], done: Callable[[T | BaseException], None]) -> None:
-        """Put a question to the tier: to the spare helper while the other one writes a file."""
-        self.arm()
-        if self._is_writing and self._spare is not None:
-            self._spare.ask(job, done)
-            return
-        self._in_use = True
-        self._used_ns = self._clock.monotonic_ns()
-        self._worker.submit(lambda: job(self._tier), done)
-
-    # --- promotion --------------------------------------------------------------------------------------------------
-
-    def _promote_from_log(self, store: MessageStore, until_ms: int) -> None:
-        units: list[FarUnit] = []
-        room = FAR_PROMOTION_BYTES_MAX
-        for unit in self._state.buffered.due(until_ms)[:FAR_PROMOTION_ROWS_MAX]:
-            room -= unit.size
-            if room < 0 and units:
-                break
-            units.append(unit)
+    def _read(self, store: MessageStore, units: list[FarUnit], done: Callable[[Read], None]) -> bool:
+        """Read messages that no file holds, then go on with `done`."""
         self._busy = True
+        read_units(store, units, done, self._give_up, self)
+        return True
 
-        def promote(found: list[tuple[FarUnit, bytes | None]]) -> None:
-            messages = [(unit, None if data is None else decode_record(data)) for unit, data in found]
-            self._batch = _Batch(messages, None)
+    def _append(self, messages: Sequence[_Leaving], change: Change | None) -> None:
+        """Append an outcome; the step ends when the log gives its last record back."""
+        if messages or change is not None:
+            self._busy, self._batch = True, _Batch(messages, change)
             self._slice()
-
-        read_units(store, units, promote, self._give_up, self)
-
-    def _promote_from_file(self, file: FarFile, until_ms: int) -> None:
-        def promote(rows: Rows) -> None:
-            records = list(iter_records(rows.records))
-            self._batch = _Batch(
-                [(source_of_far(record), record) for record in records], Promoted(file.name, rows.taken, rows.next_ms)
-            )
-            self._busy = True
-            self._slice()
-
-        view = view_of(file)
-        self._call(
-            lambda: self._tier.rows(view, until_ms, FAR_PROMOTION_ROWS_MAX, FAR_PROMOTION_BYTES_MAX),
-            promote,
-        )
 
     def _slice(self) -> None:
-        """Append the next messages of the batch; the mark with the last ones."""
+        """Append the next messages of the batch; the change with the last ones."""
         store, batch = self._store, self._batch
-        if store is None or batch is None or self._closed:
+        if store is None or batch is None or self.is_closed:
             return
         last: Dispatched | None = None
         sources: list[int] = []
         try:
             while batch.left and len(sources) < FAR_SLICE_ROWS:
-                place, record = batch.left[0]
-                source = place if isinstance(place, int) else place.source
-                if source in self.changing:
+                message = batch.left[0]
+                if message.source in self.changing:
                     break
-                if source not in self.leaving and self._state.is_pending(source):
-                    last = self._promote(store, place, record, source)
-                    sources.append(source)
+                if message.source not in self.leaving and self._state.is_pending(message.source):
+                    last = self._leave(store, message)
+                    sources.append(message.source)
                 batch.left.popleft()
-            if not batch.left and batch.mark is not None:
-                last = store.append(change_message(batch.mark), accepted=True)
+            if not batch.left and batch.change is not None:
+                last = store.append(change_message(batch.change), accepted=True)
         except StoreUnwritableError as error:
-            logger.warning("promotion from the far tier waits: %s", error)
+            logger.warning("a step of the far tier waits: %s", error)
             self._give_up()
         self.leaving.update(sources)
         if self._batch is not None and not batch.left:
@@ -461,11 +356,10 @@ class FarKeeper:
         elif self._batch is not None:  # the next message is being changed: wait for what becomes of it
             store.deadlines.arm(SLICE, self._clock.monotonic_ns() + NS_PER_MS)
 
-    def _promote(self, store: MessageStore, place: FarUnit | int, record: Record | None, source: int) -> Dispatched:
-        due = None if isinstance(place, int) else (place.deliver_ms, place.topic)
-        message, problem = leaving_message(record, source, due, self._precision_ms)
+    def _leave(self, store: MessageStore, leaving: _Leaving) -> Dispatched:
+        message, problem = leaving_message(leaving.record, leaving.source, leaving.due, self._precision_ms)
         if problem:
-            logger.error("the far message %d goes to quarantine: %s", source, problem)
+            logger.error("the far message %d goes to quarantine: %s", leaving.source, problem)
             self.quarantined_count += 1
         return store.append(message, accepted=True)
 
@@ -476,118 +370,180 @@ class FarKeeper:
         self._busy = False
         self._sleep(FAR_RETRY_MS)
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- the steps: each begins and answers True, or has nothing to do ----------------------------------------------
 
-    def _note(self, change: Change) -> None:
-        """Append a change and let the step end when the log gives it back."""
-        store = self._store
-        assert store is not None
-        self._busy = True
-        try:
-            entry = store.append(change_message(change), accepted=True)
-        except StoreUnwritableError as error:
-            logger.warning("a step of the far tier waits: %s", error)
-            self._give_up()
-            return
-        self._awaiting = entry.physical_offset
+    def _promote_from_log(self, store: MessageStore) -> bool:
+        buffered, until_ms = self._state.buffered, self.horizon.due_until_ms(self._clock.now_ms())
+        if buffered.earliest_ms is None or buffered.earliest_ms > until_ms:
+            return False
+        units = first_units(buffered.due(until_ms), FAR_PROMOTION_ROWS_MAX, FAR_PROMOTION_BYTES_MAX)
+        return self._read(store, units, lambda found: self._append([_of_unit(*one) for one in found], None))
 
-        def committed(status: PutStatus) -> None:
-            if status is not PutStatus.PUT_OK:
-                self._give_up()
+    def _promote_from_file(self) -> bool:
+        until_ms = self.horizon.due_until_ms(self._clock.now_ms())
+        file = next_promotion(self._state.files.sound, until_ms)
+        if file is None:
+            return False
+        view = view_of(file)
 
-        store.wait_durable(entry.end_offset, False, committed)
+        def promoted(rows: Rows) -> _Outcome:
+            messages = [_Leaving(source_of_far(record), record) for record in iter_records(rows.records)]
+            return messages, Promoted(view.name, rows.taken, rows.next_ms)
 
-    def _land(self, store: MessageStore) -> None:
+        return self._run(
+            lambda tier: tier.rows(view, until_ms, FAR_PROMOTION_ROWS_MAX, FAR_PROMOTION_BYTES_MAX), promoted
+        )
+
+    def _salvage(self) -> bool:
+        """Read a damaged file row group by row group."""
+        damaged = self._state.files.next_damaged()
+        if damaged is None:
+            return False
+        file, gives_up = damaged
+        view, number = view_of(file), self._state.position
+        ranges, dead = file.lost or [(file.taken, file.rows)], self._state.finished_rows
+
+        def salvaged(result: Salvage) -> _Outcome:
+            units, change = self._state.files.salvaged(file, result, gives_up=gives_up)
+            return [_of_unit(unit) for unit in units], change
+
+        return self._run(lambda tier: tier.salvage(view, ranges, dead, number), salvaged, writes=True)
+
+    def _land(self, store: MessageStore) -> bool:
+        """Write what only the log holds to a file."""
         buffered = self._state.buffered
-        first, seen = buffered.first, self._owner.position
-        units: list[FarUnit] = []
-        room = FAR_LANDING_BYTES_MAX
-        following = buffered.next_offset
-        for unit in buffered.pending():
-            room -= unit.size
-            if units and (room < 0 or len(units) >= FAR_LANDING_ROWS_MAX):
-                following = unit.queue_offset
-                break
-            units.append(unit)
-        self._busy = True
+        age_ms = waited_ms(self._state.waiting_since_ms, self._clock.now_ms())
+        is_asked = self._compaction_asked and buffered.pending_count > 0
+        if not is_asked and not landing_is_due(buffered.pending_count, buffered.payload_bytes, age_ms):
+            return False
+        first, seen = buffered.first, self._state.position
+        units = first_units(buffered.pending(), FAR_LANDING_ROWS_MAX, FAR_LANDING_BYTES_MAX)
+        is_all = len(units) == buffered.pending_count
+        following = buffered.next_offset if is_all else units[-1].queue_offset + 1
 
-        def land(found: list[tuple[FarUnit, bytes | None]]) -> None:
-            records = []
-            for unit, data in found:
-                if data is None and buffered.is_pending(unit.queue_offset):
-                    try:
-                        self._promote(store, unit, None, unit.source)
-                    except StoreUnwritableError:
-                        self._give_up()
-                        return
-                elif data is not None:
-                    records.append(data)
-            if not records:
-                self._landed(Landed(first, following, seen, None, self._clock.now_ms()))
-                return
-            blob = b"".join(records)
-            self._call(
-                lambda: self._tier.land(landing_name(first, following), blob),
-                lambda file: self._landed(Landed(first, following, seen, file, self._clock.now_ms())),
-                writes=True,
-            )
+        def write(found: Read) -> None:
+            unreadable = [_of_unit(unit) for unit, data in found if data is None]
+            records = b"".join(data for _, data in found if data is not None)
 
-        read_units(store, units, land, self._give_up, self)
+            def landed(file: FarFile | None) -> _Outcome:
+                self.landed_count += 0 if file is None else file.rows
+                return unreadable, Landed(first, following, seen, file, self._clock.now_ms())
 
-    def _landed(self, change: Landed) -> None:
-        self.landed_count += change.file.rows if change.file is not None else 0
-        self._note(change)
+            if records:
+                self._run(lambda tier: tier.land(landing_name(first, following), records), landed, writes=True)
+            else:
+                self._append(*landed(None))
 
-    def _load(self, load: Load) -> None:
+        return self._read(store, units, write)
+
+    def _load(self) -> bool:
         """Look at the next file that a job wrote; when all were, have them count."""
-        if load.left:
-            written = load.left[0]
-            self._call(lambda: self._tier.check(written), load.note, writes=True)
-        elif (change := load.change(self._clock.now_ms())) is not None:
-            self._note(change)
+        while (load := self.loading.next(self._state.jobs)) is not None:
+            if load.left:
+                return self._check(load)
+            if (change := load.change(self._clock.now_ms())) is not None:
+                self._append([], change)
+                return True
+        return False
 
-    def _compact(self, chosen: list[FarFile]) -> None:
-        views = [view_of(file) for file in chosen]
-        dead = [*self._state.tombstones, *self._state.handed]
-        number = self._owner.position
+    def _check(self, load: Load) -> bool:
+        written = load.left[0]
+        return self._run(lambda tier: tier.check(written), load.note, writes=True)
 
-        def noted(result: Compaction) -> None:
-            self._note(Compacted([view.name for view in views], result.added, result.dropped))
+    def _publish(self) -> bool:
+        """Put a copy of the saved state beside the files: at once while the process runs, or where files wait to be removed; otherwise
+        the process is not started for this alone more often than it would land."""
+        files, serial, content = self._state.files, self._saving.serial, self._saving.content
+        if content is None or self._published == serial or not (files.by_name or files.has_garbage):
+            return False
+        is_time = self._clock.monotonic_ns() - self._published_ns >= FAR_LANDING_AGE_MS * NS_PER_MS
+        if not (is_time or self._helpers.in_use or files.removable(serial)):
+            return False
 
-        self._call(lambda: self._tier.compact(views, dead, number), noted, writes=True)
+        def published(_: None) -> None:
+            self._published, self._published_ns = serial, self._clock.monotonic_ns()
 
-    def _index(self, chosen: list[FarFile]) -> None:
-        views, number = [view_of(file) for file in chosen], self._owner.position
+        return self._run(lambda tier: tier.publish(content), published)
 
-        def noted(index: str) -> None:
-            self._note(Indexed(index, [view.name for view in views]))
+    def _remove(self) -> bool:
+        names = self._state.files.removable(self._saving.serial)
+        if not names:
+            return False
 
-        self._call(lambda: self._tier.index(views, number), noted, writes=True)
-
-    def _salvage(self, file: FarFile) -> None:
-        view, number = view_of(file), self._owner.position
-        ranges, dead = file.lost or [(file.taken, file.rows)], [*self._state.tombstones, *self._state.handed]
-        gives_up = self.damage.gives_up(file)
-
-        def salvaged(result: Salvage) -> None:
-            change, given_up = self.damage.salvaged(file, result, gives_up=gives_up)
-            if change is not None and given_up:
-                self._batch, self._busy = _Batch([(unit, None) for unit in given_up], change), True
-                self._slice()
-            elif change is not None:
-                self._note(change)
-
-        self._call(lambda: self._tier.salvage(view, ranges, dead, number), salvaged, writes=True)
-
-    def _remove(self, names: list[str]) -> None:
         def removed(_: None) -> None:
-            self._owner.removed(names)
-            if self._spare is not None:
-                self._spare.forget(names, _report_failure)
+            self._state.files.removed(names)
+            self._helpers.forget(names)
 
-        self._call(lambda: self._tier.remove(names), removed)
+        return self._run(lambda tier: tier.remove(names), removed)
+
+    def _index(self) -> bool:
+        """Give loaded files the index that they lack."""
+        chosen = without_index(self._state.files.sound)
+        if not chosen:
+            return False
+        views, number = [view_of(file) for file in chosen], self._state.position
+        names = [view.name for view in views]
+        return self._run(lambda tier: tier.index(views, number), lambda index: ([], Indexed(index, names)), writes=True)
+
+    def _sweep(self) -> bool:
+        is_time = self._clock.monotonic_ns() - self._swept_ns >= FAR_LOAD_SWEEP_MS * NS_PER_MS
+        return self._opened and is_time and self._run(self._sweep_now)
+
+    def _sweep_now(self, tier: Tier) -> None:
+        """Runs elsewhere, as `_open`."""
+        removed = tier.sweep(self._state.files.names, self._clock.now_ms() - FAR_LOAD_FILE_AGE_MS)
+        if removed:
+            logger.info("removed %d files of the far tier that steps without an end had left", len(removed))
+        self._swept_ns = self._clock.monotonic_ns()
+
+    def _compact(self) -> bool:
+        """Write files anew where that is worth it, and look for such files now and then only."""
+        self._state.files.forget_removed_damage()
+        now_ns = self._clock.monotonic_ns()
+        if self._compacted_ns is not None and now_ns - self._compacted_ns < FAR_COMPACTION_PAUSE_MS * NS_PER_MS:
+            return False
+        self._compacted_ns = now_ns
+        is_asked, self._compaction_asked = self._compaction_asked, False
+        state = self._state
+        chosen = compaction(
+            state.files.sound, state.tombstones.items(), asked=is_asked, lost_indexes=state.files.unreadable
+        )
+        if not chosen:
+            return False
+        views, dead, number = [view_of(file) for file in chosen], state.finished_rows, state.position
+        names = [view.name for view in views]
+
+        def compacted(result: Compaction) -> _Outcome:
+            return [], Compacted(names, result.added, result.dropped)
+
+        return self._run(lambda tier: tier.compact(views, dead, number), compacted, writes=True)
 
 
-def _report_failure(result: object) -> None:
-    if isinstance(result, OrbitError):
-        logger.error("a process for the far tier could not be tidied up: %s", result)
+def read_units(
+    store: MessageStore,
+    units: list[FarUnit],
+    done: Callable[[Read], None],
+    failed: Callable[[], None],
+    keeper: FarKeeper,
+) -> None:
+    """Read the records of messages that no file holds, where it does not hold the loop. `done` runs on the loop, and the turn ends with
+    it; a keeper that was closed meanwhile hears nothing."""
+
+    def job() -> Read:
+        found: Read = []
+        for unit in units:
+            read = read_and_verify(store.log, [(unit.physical_offset, unit.size, unit.queue_offset)])
+            found.append((unit, read.records[0] if read.records else None))
+        return found
+
+    def finished(result: Read | BaseException) -> None:
+        if keeper.is_closed:
+            return
+        if isinstance(result, BaseException):
+            logger.error("far messages could not be read from the log: %s", result)
+            failed()
+            return
+        done(result)
+        store.commit()
+
+    store.read_elsewhere(job, finished)

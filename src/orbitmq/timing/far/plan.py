@@ -25,6 +25,7 @@ from orbitmq.limits.far import (
     FAR_LANDING_ROWS_MAX,
     FAR_TOMBSTONES_MAX,
 )
+from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import FarFile
 
 STEPS_PER_HORIZON: Final = 72
@@ -69,6 +70,18 @@ def landing_is_due(count: int, payload_bytes: int, age_ms: int) -> bool:
     return count > 0 and (
         count >= FAR_LANDING_ROWS_MAX or payload_bytes >= FAR_LANDING_BYTES_MAX or age_ms >= FAR_LANDING_AGE_MS
     )
+
+
+def first_units(units: Iterable[FarUnit], rows_max: int, bytes_max: int) -> list[FarUnit]:
+    """The first of them within these bounds, and one at least."""
+    chosen: list[FarUnit] = []
+    room = bytes_max
+    for unit in units:
+        room -= unit.size
+        if chosen and (room < 0 or len(chosen) >= rows_max):
+            break
+        chosen.append(unit)
+    return chosen
 
 
 def landing_name(first: int, following: int) -> str:

@@ -18,12 +18,11 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.far.buffered import FarUnit
+from orbitmq.timing.far.buffered import Buffered, FarUnit
 from orbitmq.timing.far.changes import source_of_far
-from orbitmq.timing.far.keeper import FarKeeper
-from orbitmq.timing.far.log_reading import read_units
+from orbitmq.timing.far.keeper import FarKeeper, Read, read_units
 from orbitmq.timing.far.state import FarState
-from orbitmq.timing.far.tier import FarBusyError, FarQuery, FarTierError, FileView, Found, view_of
+from orbitmq.timing.far.tier import FarBusyError, FarQuery, FarTierError, Found
 from orbitmq.timing.timers.changes import known_key
 
 INSTANT_MS_MAX = 1 << 62
@@ -90,13 +89,9 @@ class FarQueries:
     def __init__(self, state: FarState, keeper: FarKeeper) -> None:
         self._state = state
         self._keeper = keeper
-        self._store: MessageStore | None = None
 
-    def attach(self, store: MessageStore) -> None:
-        self._store = store
-
-    def find(self, query: FarQuery, done: Done) -> None:
-        if self._store is None or self._keeper.is_closed:
+    def find(self, store: MessageStore | None, query: FarQuery, done: Done) -> None:
+        if store is None or self._keeper.is_closed:
             done(StoreError("the broker is not running"))
             return
         if self._keeper.questions >= FAR_QUERIES_MAX:
@@ -110,80 +105,31 @@ class FarQueries:
             self._keeper.questions -= 1
             done(answer)
 
-        _Search(self, self._store, query, finished).begin()
+        _Search(self._state, self._keeper, store, query, finished).begin()
 
-    # --- used by a search -------------------------------------------------------------------------------------------
 
-    def in_log(self, store: MessageStore, query: FarQuery) -> list[FarUnit]:
-        """Messages that no file holds and that may match, by due time."""
-        buffered = self._state.buffered
-        name = query.message_id or query.key
-        since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
-        until_ms = INSTANT_MS_MAX if query.until_ms is None else query.until_ms - 1
-        if name is not None and store.index is not None:
-            found = store.query_by_key(FAR_TIMER_TOPIC, name, FAR_LANDING_ROWS_MAX, 0, INSTANT_MS_MAX)
-            offsets = [buffered.offset_of(position + 1) for position in found]
-            if query.message_id is not None:  # the store's index has the key that the record bears
-                offsets += buffered.renamed(query.message_id)
-            units = [
-                buffered.unit(offset)
-                for offset in dict.fromkeys(offsets)
-                if offset is not None and buffered.is_pending(offset)
-            ]
-            return sorted(units, key=lambda unit: (unit.deliver_ms, unit.queue_offset))
-        units = buffered.due(until_ms, since_ms=since_ms)
-        if query.topic is not None:
-            units = [unit for unit in units if unit.topic == query.topic]
-        if query.after is not None:
-            units = [unit for unit in units if (unit.deliver_ms, unit.source) > tuple(query.after)]
-        # Which of them have a name is not known without the store's key index, nor which begin with a text: all are read.
-        return units if query.key_prefix is not None or name is not None else units[: query.limit + 1]
-
-    def views(self, query: FarQuery) -> list[FileView]:
-        """Files that may hold what is wanted."""
-        since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
-        views = [
-            view_of(file)
-            for file in self._state.files.values()
-            if file.left
-            and self._keeper.damage.is_sound(file)
-            and file.max_ms >= since_ms
-            and (query.until_ms is None or file.next_ms < query.until_ms)
+def in_log(store: MessageStore, buffered: Buffered, query: FarQuery) -> list[FarUnit]:
+    """Messages that no file holds and that may match, by due time."""
+    name = query.message_id or query.key
+    if name is not None and store.index is not None:
+        found = store.query_by_key(FAR_TIMER_TOPIC, name, FAR_LANDING_ROWS_MAX, 0, INSTANT_MS_MAX)
+        offsets = [buffered.offset_of(position + 1) for position in found]
+        if query.message_id is not None:  # the store's index has the key that the record bears
+            offsets += buffered.renamed(query.message_id)
+        units = [
+            buffered.unit(offset)
+            for offset in dict.fromkeys(offsets)
+            if offset is not None and buffered.is_pending(offset)
         ]
-        views.sort(key=lambda view: view.next_ms)
-        return views
-
-    def left_out(self, query: FarQuery) -> int:
-        """How many messages within the query's times lie in damaged files, whether they match or not."""
-        return sum(
-            file.left
-            for name in self._keeper.damage.files
-            if (file := self._state.files[name]).max_ms >= (query.from_ms or 0)
-            and (query.until_ms is None or file.next_ms < query.until_ms)
-        )
-
-    def ask(self, views: list[FileView], query: FarQuery, done: Callable[[Found | BaseException], None]) -> None:
-        self._keeper.ask(lambda tier: tier.find(views, query), done)
-
-    def is_pending(self, source: int) -> bool:
-        return self._state.is_pending(source)
-
-    def read(
-        self, store: MessageStore, units: list[FarUnit], done: Callable[[list[FarRecord]], None], failed: Done
-    ) -> None:
-        """Nothing is left out for a read that failed: who asked would take it for gone."""
-
-        def decoded(found: list[tuple[FarUnit, bytes | None]]) -> None:
-            done([far_record(decode_record(data), unit.size) for unit, data in found if data is not None])
-
-        problem = FarTierError(
-            "far messages could not be read from the log", remedy="look at the broker's log, and ask again"
-        )
-        read_units(store, units, decoded, lambda: failed(problem), self._keeper)
-
-    def note_damaged(self, damaged: list[tuple[str, str]]) -> bool:
-        """False when one of them was only removed while it was asked: its rows are elsewhere now."""
-        return self._keeper.damage.note_all(damaged)
+        return sorted(units, key=lambda unit: (unit.deliver_ms, unit.queue_offset))
+    since_ms = max(query.from_ms or 0, query.after[0] if query.after is not None else 0)
+    units = buffered.due(INSTANT_MS_MAX if query.until_ms is None else query.until_ms - 1, since_ms=since_ms)
+    if query.topic is not None:
+        units = [unit for unit in units if unit.topic == query.topic]
+    if query.after is not None:
+        units = [unit for unit in units if (unit.deliver_ms, unit.source) > tuple(query.after)]
+    # Which of them have a name is not known without the store's key index, nor which begin with a text: all are read.
+    return units if query.key_prefix is not None or name is not None else units[: query.limit + 1]
 
 
 AGAIN_MAX: Final = 3
@@ -193,8 +139,9 @@ AGAIN_MAX: Final = 3
 class _Search:
     """One question on its way: first the log, then the files, again from where they ended while rows do not count."""
 
-    def __init__(self, queries: FarQueries, store: MessageStore, query: FarQuery, done: Done) -> None:
-        self._queries = queries
+    def __init__(self, state: FarState, keeper: FarKeeper, store: MessageStore, query: FarQuery, done: Done) -> None:
+        self._state = state
+        self._keeper = keeper
         self._store = store
         self._query = query
         self._done = done
@@ -206,20 +153,26 @@ class _Search:
         """How many of them were known when the question was asked the last time."""
 
     def begin(self) -> None:
-        units = self._queries.in_log(self._store, self._query)
+        units = in_log(self._store, self._state.buffered, self._query)
         if units:
-            self._queries.read(self._store, units, self._from_log, self._done)
+            read_units(self._store, units, self._from_log, self._fail, self._keeper)
         else:
             self._from_log([])
 
-    def _from_log(self, records: list[FarRecord]) -> None:
+    def _fail(self) -> None:
+        """Nothing is left out for a read that failed: who asked would take it for gone."""
+        remedy = "look at the broker's log, and ask again"
+        self._done(FarTierError("far messages could not be read from the log", remedy=remedy))
+
+    def _from_log(self, read: Read) -> None:
+        records = [far_record(decode_record(data), unit.size) for unit, data in read if data is not None]
         self._found = {record.source: record for record in records if matches(record, self._query)}
         self._ask(self._query)
 
     def _ask(self, query: FarQuery) -> None:
-        views = self._queries.views(query)
+        views = self._state.files.views(query)
         if views:
-            self._queries.ask(views, query, lambda found: self._from_files(query, found))
+            self._keeper.ask(lambda tier: tier.find(views, query), lambda found: self._from_files(query, found))
         else:
             self._answer(False)
 
@@ -228,14 +181,14 @@ class _Search:
             self._done(found)
             return
         assert isinstance(found, Found)
-        if not self._queries.note_damaged(found.damaged):
+        if not self._state.files.note_damage(found.damaged):  # removed while it was asked: its rows are elsewhere now
             self._ask(query)
             return
         last: FarRecord | None = None
         count = 0
         for record, size in zip(iter_records(found.records), found.sizes, strict=True):
             last = far_record(record, size)
-            if self._queries.is_pending(last.source):
+            if self._state.is_pending(last.source):
                 self._found[last.source] = last
                 count += 1
             else:
@@ -248,7 +201,7 @@ class _Search:
 
     def _answer(self, more: bool) -> None:
         limit = self._query.limit
-        pending = [record for record in self._found.values() if self._queries.is_pending(record.source)]
+        pending = [record for record in self._found.values() if self._state.is_pending(record.source)]
         known_count, self._known_count = self._known_count, len(self._finished)
         if self._again_left and (len(pending) < len(self._found) or len(self._finished) > known_count):
             # Changed while it was read: a message that was moved waits elsewhere in the tier.
@@ -256,4 +209,4 @@ class _Search:
             self.begin()
             return
         pending.sort(key=lambda record: (record.deliver_ms, record.source))
-        self._done(FarPage(pending[:limit], more or len(pending) > limit, self._queries.left_out(self._query)))
+        self._done(FarPage(pending[:limit], more or len(pending) > limit, self._state.files.left_out(self._query)))

@@ -29,7 +29,7 @@ from orbitmq.protocol.remoting.timer_bodies import (
 )
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.settings import FlushDiskType, StoreSettings
-from orbitmq.timing.far.far_timers import FarStanding
+from orbitmq.timing.far.far_timers import FarStatus
 from orbitmq.timing.far.queries import FarPage, far_record, matches
 from orbitmq.timing.far.tier import FarQuery
 
@@ -581,8 +581,8 @@ class LogFar:
         found = [far_record(record, record.total_size) for record in self.rig.records(FAR_TIMER_TOPIC)]
         done(FarPage([one for one in found if one.source not in self.gone and matches(one, query)], False))
 
-    def standing(self, source: int) -> FarStanding:
-        return FarStanding.GONE if source in self.gone else FarStanding.PENDING
+    def status(self, source: int) -> FarStatus:
+        return FarStatus.GONE if source in self.gone else FarStatus.PENDING
 
     def change(self, record: Any, messages: Any, *, wait: bool, on_done: Any) -> None:
         self.gone.add(record.physical_offset + 1)

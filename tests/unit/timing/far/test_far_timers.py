@@ -32,8 +32,13 @@ def land(far: LittleFar) -> None:
     assert not len(far.far.held.buffered)
 
 
+def publish(far: LittleFar) -> None:
+    while not (far.far.keeper is not None and far.far.keeper.is_published):
+        far.advance(10_000)
+
+
 def files(far: LittleFar) -> list[str]:
-    return sorted(far.far.held.files)
+    return sorted(far.far.held.files.by_name)
 
 
 def left_out(far: LittleFar, **query: int) -> int:
@@ -104,7 +109,7 @@ def test_messages_of_one_file_leave_it_as_they_come_near(open_far: OpenFar) -> N
     land(far)
     far.advance(28 * DAY_MS)
     assert [body for _, body in far.wheel()] == [b"10", b"20", b"30"]
-    [file] = far.far.held.files.values()
+    [file] = far.far.held.files.by_name.values()
     assert (file.taken, file.rows) == (3, 4)
 
 
@@ -410,7 +415,7 @@ def test_an_unsaved_change_keeps_the_log(open_far: OpenFar) -> None:
     far = open_far()
     far.send(far.clock.now_ms() + 10 * DAY_MS, UNIQ_KEY="A")
     land(far)
-    far.advance(10_000)
+    publish(far)
     before = far.store.log.end
     far.recall(far.find(message_id="A")[0])
     needed = far.far.lowest_needed()
@@ -454,7 +459,7 @@ def test_many_recalls_make_files_without_them(open_far: OpenFar, monkeypatch: py
         far.recall(found)
     far.advance(5 * 60_000)
     assert far.far.held.tombstones == {}
-    assert [file.rows for file in far.far.held.files.values()] == [3]
+    assert [file.rows for file in far.far.held.files.by_name.values()] == [3]
     far.advance(20 * DAY_MS)
     assert [body for _, body in far.wheel()] == [b"3", b"4", b"5"]
 
@@ -505,7 +510,7 @@ def test_a_damaged_file_is_left_out_and_the_rest_goes_on(open_far: OpenFar, tmp_
     again.advance(10 * DAY_MS)
     assert [body for _, body in again.wheel()] == [b"kept"]
     assert again.far.keeper is not None
-    assert list(again.far.keeper.damage.known) == [bad]
+    assert list(again.far.held.files.unreadable) == [bad]
     assert again.far.counts().pending == 1, "it still waits"
     assert left_out(again) == 1
     assert left_out(again, from_ms=start + 10 * DAY_MS + 1) == left_out(again, until_ms=start + 10 * DAY_MS) == 0
@@ -548,7 +553,7 @@ def test_a_damaged_row_group_withholds_no_other_message_of_its_file(cut_day: tup
     assert [body for _, body in far.wheel()] == ODD
     assert (far.far.counts().pending, left_out(far), path.exists()) == (4, 4, True)
     assert far.far.keeper is not None
-    assert list(far.far.keeper.damage.reasons()) == far.far.damaged_files
+    assert list(far.far.held.files.reasons()) == far.far.damaged_files
     far.close()
 
 
@@ -702,7 +707,7 @@ def test_a_damaged_index_costs_time_and_is_written_anew(
     for _ in range(5):
         far.advance(60_000)
     assert far.far.keeper is not None
-    assert far.far.keeper.damage.known == {}
+    assert far.far.held.files.unreadable == {}
     assert not index.exists()
     assert [found.message_id for found in far.find(key_prefix="a")] == ["U0", "U1", "U2", "U3"]
     far.advance(20 * DAY_MS)
@@ -723,17 +728,18 @@ def test_a_key_that_is_too_long_for_the_bounds_of_an_index_is_found(open_far: Op
 
 
 def test_a_page_does_not_wait_for_a_compaction(open_far: OpenFar, tmp_path: Path) -> None:
-    spare = ArrowTier(str(tmp_path / "far"))
-    far = open_far(spare_tier=spare)
+    second = ArrowTier(str(tmp_path / "far"))
+    far = open_far(second_tier=second)
     for key in "AB":
         far.send(far.clock.now_ms() + 10 * DAY_MS, key.encode(), UNIQ_KEY=key)
     land(far)
+    publish(far)
     far.far.compact()
     while not far.far_worker.jobs:
         far.store.run_due(far.clock.monotonic_ns())
     answers: list[object] = []
     far.far.find(FarQuery(key=None, message_id="A"), answers.append)
-    while far.spare_worker.step() or far.worker.step():
+    while far.second_worker.step() or far.worker.step():
         pass
     assert far.far_worker.jobs, "the files are still being written"
     (page,) = answers
@@ -744,26 +750,27 @@ def test_a_page_does_not_wait_for_a_compaction(open_far: OpenFar, tmp_path: Path
 
 
 def test_a_file_that_goes_while_it_is_read_is_not_missed(open_far: OpenFar, tmp_path: Path) -> None:
-    """The spare helper is asked about files that are written anew and removed before it looks."""
-    far = open_far(spare_tier=ArrowTier(str(tmp_path / "far")))
+    """The second helper is asked about files that are written anew and removed before it looks."""
+    far = open_far(second_tier=ArrowTier(str(tmp_path / "far")))
     for number in range(3):
         far.send(far.clock.now_ms() + (10 + number) * DAY_MS, UNIQ_KEY=f"U{number}")
     land(far)
+    publish(far)
     before = files(far)
     far.far.compact()
     while not far.far_worker.jobs:
         far.store.run_due(far.clock.monotonic_ns())
     answers: list[object] = []
     far.far.find(FarQuery(), answers.append)
-    (job,), far.spare_worker.jobs = far.spare_worker.jobs, []
+    (job,), far.second_worker.jobs = far.second_worker.jobs, []
     for _ in range(5):
         far.advance(60_000)
     assert not set(before) & set(files(far))
     assert not (tmp_path / "far" / before[0]).exists()
-    far.spare_worker.jobs.append(job)
+    far.second_worker.jobs.append(job)
     far.work()
     (page,) = answers
     assert isinstance(page, FarPage)
     assert [record.message_id for record in page.records] == ["U0", "U1", "U2"]
     assert far.far.keeper is not None
-    assert far.far.keeper.damage.known == {}
+    assert far.far.held.files.unreadable == {}

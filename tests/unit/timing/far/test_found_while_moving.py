@@ -12,9 +12,10 @@ from tests.worlds.little_far import DAY_MS, LittleFar
 
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.far import queries
 from orbitmq.timing.far.arrow_tier import ArrowTier
-from orbitmq.timing.far.buffered import FarUnit
-from orbitmq.timing.far.queries import FarPage, FarQueries
+from orbitmq.timing.far.buffered import Buffered, FarUnit
+from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
 
 
@@ -53,17 +54,17 @@ def test_a_look_up_that_is_overtaken_when_it_is_asked_again(tmp_path: Path, monk
     assert far.reschedule(far.find(message_id="U1", bodies=True)[0], now_ms + 11 * DAY_MS) is PutStatus.PUT_OK
     far.advance(DAY_MS)
     (found,) = far.find(message_id="U1", bodies=True)
-    correct, looks = FarQueries.in_log, 0
+    correct, looks = queries.in_log, 0
 
-    def in_log(queries: FarQueries, store: MessageStore, query: FarQuery) -> list[FarUnit]:
+    def in_log(store: MessageStore, buffered: Buffered, query: FarQuery) -> list[FarUnit]:
         nonlocal looks
         looks += 1
-        units = correct(queries, store, query)
+        units = correct(store, buffered, query)
         if looks == 2:
             assert far.reschedule(found, now_ms + 12 * DAY_MS) is PutStatus.PUT_OK
         return units
 
-    monkeypatch.setattr(FarQueries, "in_log", in_log)
+    monkeypatch.setattr(queries, "in_log", in_log)
     (moved,) = far.find(message_id="U1")
     assert looks == 3
     assert moved.deliver_ms == now_ms + 12 * DAY_MS

@@ -66,8 +66,8 @@ def test_loaded_files_get_an_index_together(open_far: OpenFar, tmp_path: Path) -
     far = open_far()
     files = [write_file(tmp_path / "far", rows(far, 3, name=f"F{part}-"), part=part) for part in range(3)]
     load(far, *files)
-    (index,) = far.far.held.index_uses
-    assert sorted(file.index_number for file in far.far.held.files.values()) == [0, 1, 2]
+    (index,) = far.far.held.files.index_uses
+    assert sorted(file.index_number for file in far.far.held.files.by_name.values()) == [0, 1, 2]
     assert (tmp_path / "far" / index).exists()
     far.kill()
     far = open_far(clock=far.clock)

@@ -57,6 +57,6 @@ def test_a_tier_works_on_every_kind(storage: Storage, open_far: OpenFar) -> None
     for number in range(3):
         far.send(far.clock.now_ms() + (10 + number) * DAY_MS, b"%d" % number)
     far.advance(11 * 60_000)
-    assert len(far.far.held.files) == 1
+    assert len(far.far.held.files.by_name) == 1
     far.advance(12 * DAY_MS)
     assert [body for _, body in far.wheel()] == [b"0", b"1", b"2"]
