@@ -108,6 +108,145 @@ REDRIVE_SCOPE_LETTERS: Final = 200_000
 """Dead letters of a queue that share a scope. A scope of a broker grows with what was ever
 redriven in it, and one of its owners may have three quarters of its memory."""
 
+# --- calls -----------------------------------------------------------------------------------------------------------
+CLIENT_SILENCE_TIMEOUT_MS: Final = 1_000
+"""Calls with a shorter limit say nothing about the health of a connection."""
+
+CLIENT_TIMER_EARLY_S: Final = 0.0005
+"""An event loop may call a timer this much before its time."""
+
+CLIENT_LOG_SELDOM_MS: Final = 1_000
+"""What happens with every message is logged once in this time."""
+
+CLIENT_KEY_MATCHES_MAX: Final = 64
+"""Default of how many messages a look-up by key answers, and how many one by id looks through; RocketMQ's tools show as
+many."""
+
+# --- sending ---------------------------------------------------------------------------------------------------------
+SEND_REPEAT_PAUSE_MS: Final = 100
+"""Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
+meets a broker that was restarted meanwhile."""
+
+SEND_FAILURE_LATENCY_MS: Final = 10_000
+"""A failed attempt counts as one that took so long, however fast it failed."""
+
+BROKER_PROBE_INTERVAL_MS: Final = 3_000
+"""How often an unreachable broker is probed."""
+
+BROKER_PROBE_TIMEOUT_MS: Final = 200
+"""A broker that takes longer to answer a trivial question is not ready for more."""
+
+TRANSIENT_EPOCH_MS: Final = 30_000
+"""Age at which the epoch of a producer's own scope rolls."""
+
+TRANSIENT_REPEAT_MS_MAX: Final = 50_000
+"""How long a producer may repeat a send of its own scope: a minute, after which a broker may forget it, less what a repeat may
+be under way."""
+
+REPLY_TIMEOUT_MS: Final = 3_000
+"""For a reply, unless the replier says otherwise. A broker waits up to ten seconds for whoever asked to confirm it."""
+
+TRACE_PAUSE_MS: Final = 5_000
+"""Trace records wait no longer than this for others; RocketMQ's value."""
+
+TRACE_SEND_TIMEOUT_MS: Final = 5_000
+"""For one batch of trace records; one that could not be sent until then is dropped and counted."""
+
+# --- consuming -------------------------------------------------------------------------------------------------------
+CONSUMER_SLICE_MS: Final = 5
+"""How long handlers that never wait may keep the event loop."""
+
+CONSUMER_LOCAL_RETRY_MS: Final = 5_000
+"""Pause before a message that no broker took back is delivered here once more."""
+
+CONSUMER_SEND_BACK_TIMEOUT_MS: Final = 5_000
+"""For sending a message back to its broker, and for each other way to a retry; RocketMQ's value."""
+
+CONSUMER_OFFSET_TIMEOUT_MS: Final = 5_000
+"""For a question about an offset, and for writing one while a consumer runs; RocketMQ's value."""
+
+CONSUMER_GROUP_TIMEOUT_MS: Final = 3_000
+"""For a question about the group that a rebalance or a look at the group waits for, and for the offset of a queue that is given
+up."""
+
+CONSUMER_SAMPLE_MS: Final = 10_000
+"""How often the totals of a consumer are noted, from which its rates of the last minute are made."""
+
+REDRIVE_COMMIT_MS: Final = 1_000
+"""How often a run that sends dead letters again commits its place."""
+
+# --- pulling ---------------------------------------------------------------------------------------------------------
+LITE_REQUEST_TIMEOUT_MS: Final = 5_000
+"""For one request of a lite consumer about a queue, beside the time that a broker may hold it."""
+
+PULL_HOLD_MS: Final = 15_000
+"""How long a broker may hold a pull that finds nothing; RocketMQ's value."""
+
+PULL_TIMEOUT_MS: Final = 30_000
+"""How long the client waits for the answer of a pull, which the broker may hold; RocketMQ's value."""
+
+LITE_PULL_HOLD_MS: Final = 20_000
+"""How long a broker may hold a lite pull that finds nothing; RocketMQ's value."""
+
+PULL_AFTER_ERROR_MS: Final = 1_000
+"""Before a queue is pulled again after a failed pull."""
+
+PULL_AFTER_FLOW_CONTROL_MS: Final = 20
+"""Before a queue is pulled again that was refused because its broker is busy; RocketMQ's value."""
+
+PULL_QUICK_MS: Final = 50
+"""An empty answer that comes sooner was not held by the broker."""
+
+PULL_IDLE_ANSWERS_MAX: Final = 3
+"""Quick empty answers in a row before pulls are spaced; one now and then is a wake-up for somebody else's message."""
+
+PULL_AFTER_IDLE_MS: Final = 200
+"""Between pulls of a queue whose broker answers at once without messages."""
+
+PULL_EXPIRED_MS: Final = 120_000
+"""A queue not pulled for so long is given up at the next rebalance and taken anew."""
+
+# --- rebalance -------------------------------------------------------------------------------------------------------
+REBALANCE_INTERVAL_MS: Final = 20_000
+"""How often a consumer computes its queues anew when nothing tells it to; RocketMQ's value."""
+
+REBALANCE_INTERVAL_MIN_MS: Final = 300
+"""Between two runs, however often something changes: with the pause before queues are taken over, a queue of a member that has
+left is taken within a second."""
+
+REBALANCE_RETRY_MS: Final = 1_000
+"""Before an incomplete run is repeated for the first time, and every time while another member holds a lock."""
+
+REBALANCE_TAKE_OVER_PAUSE_MS: Final = 500
+"""Before queues of another member are taken, so that it can write its offsets: fewer repeats."""
+
+REBALANCE_IN_HAND_WAIT_MS: Final = 500
+"""How long a run waits for the message in hand of a queue that is to be given up; the next run waits again."""
+
+QUEUE_LOCK_LIFE_MS: Final = 30_000
+"""A queue lock that the broker has not confirmed for so long counts as lost; the broker itself keeps it for 60 s."""
+
+QUEUE_LOCK_RENEW_MS: Final = 20_000
+"""How often a consumer in order renews its locks; RocketMQ's value. With the answer it is shorter than the life of a lock."""
+
+QUEUE_LOCK_RENEW_AGAIN_MS: Final = 1_000
+"""Before locks are renewed that a broker did not confirm."""
+
+QUEUE_LOCK_TIMEOUT_MS: Final = 1_000
+"""For one request to lock or unlock queues; RocketMQ's value."""
+
+GROUP_CHECK_PERIOD_MS: Final = 120_000
+"""How often a consumer looks whether the members of its group agree: a broker shows only who sent the last heartbeat."""
+
+GROUP_CHECK_SETTLE_MS: Final = 1_000
+"""Between a change of a group and the look at it: members that start together have then sent a heartbeat."""
+
+GROUP_CHECK_AGAIN_MS: Final = 5_000
+"""Between the first look at something suspicious in a group and the second."""
+
+GROUP_CHECK_INTERVAL_MIN_MS: Final = 2_000
+"""Between two looks at a group, however often something changes."""
+
 # --- blocking client -----------------------------------------------------------------------------------------------
 SYNC_ACK_DELAY_MS: Final = 10
 """How long an acknowledgement may wait on its way to the client's thread, so that a hundred of them wake it once; little beside

@@ -12,7 +12,6 @@ from orbitmq.client._async.client import Client
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, choose_by_key
-from orbitmq.client.sending.slow_brokers import PROBE_INTERVAL_MS
 from orbitmq.clock import ManualClock
 from orbitmq.errors import (
     ClientError,
@@ -24,6 +23,7 @@ from orbitmq.errors import (
     SendFailedError,
     StaleEpochError,
 )
+from orbitmq.limits.client import BROKER_PROBE_INTERVAL_MS
 from orbitmq.limits.wire import PROPERTIES_ROOM_BYTES
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -517,10 +517,10 @@ def test_an_unreachable_broker_is_probed_until_it_answers(run: Run, two: Cluster
                 await mq.send("T", b"x")
             dials = two.dials.count(gone.address)
             assert dials == 1  # one send found out, the others avoid it
-            await asyncio.sleep(2.5 * PROBE_INTERVAL_MS / 1000)
+            await asyncio.sleep(2.5 * BROKER_PROBE_INTERVAL_MS / 1000)
             assert two.dials.count(gone.address) == dials + 2
             gone.up = True
-            await asyncio.sleep(2 * PROBE_INTERVAL_MS / 1000)
+            await asyncio.sleep(2 * BROKER_PROBE_INTERVAL_MS / 1000)
             probes = gone.requests(RequestCode.GET_MAX_OFFSET)
             assert len(probes) == 1  # it has answered; nobody asks any more
             names = {(await mq.send("T", b"x")).queue.broker_name for _ in range(8)}

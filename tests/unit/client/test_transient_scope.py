@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orbitmq.client.sending.transient_scope import EPOCH_MS, EPOCH_SENDS, REPEAT_MS_MAX, TransientScope, once_text
-from orbitmq.limits.client import CLIENT_EPOCH_SENDS_MAX
+from orbitmq.client.sending.transient_scope import EPOCH_SENDS, TransientScope, once_text
+from orbitmq.limits.client import CLIENT_EPOCH_SENDS_MAX, TRANSIENT_EPOCH_MS, TRANSIENT_REPEAT_MS_MAX
 from orbitmq.protocol.properties import decode_properties
 
 
@@ -34,9 +34,9 @@ def test_an_epoch_ends_with_its_number_of_sends() -> None:
 def test_an_epoch_ends_with_its_time() -> None:
     scope = TransientScope("x")
     send(scope, 1, now_ms=5)
-    send(scope, 1, now_ms=5 + EPOCH_MS - 1)
+    send(scope, 1, now_ms=5 + TRANSIENT_EPOCH_MS - 1)
     assert scope.epoch == 1
-    send(scope, 1, now_ms=5 + EPOCH_MS)
+    send(scope, 1, now_ms=5 + TRANSIENT_EPOCH_MS)
     assert scope.epoch == 2
 
 
@@ -66,5 +66,5 @@ def test_an_epoch_that_has_become_too_large_gives_stragglers_up() -> None:
 def test_what_a_broker_may_have_forgotten_is_not_repeated() -> None:
     scope = TransientScope("x")
     epoch = scope.enter(0)
-    assert scope.may_repeat(epoch, REPEAT_MS_MAX)
-    assert not scope.may_repeat(epoch, REPEAT_MS_MAX + 1)
+    assert scope.may_repeat(epoch, TRANSIENT_REPEAT_MS_MAX)
+    assert not scope.may_repeat(epoch, TRANSIENT_REPEAT_MS_MAX + 1)

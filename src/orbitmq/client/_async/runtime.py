@@ -18,12 +18,10 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from orbitmq.limits.client import CLIENT_OFFLOAD_BYTES
+from orbitmq.limits.client import CLIENT_LOG_SELDOM_MS, CLIENT_OFFLOAD_BYTES
 
 log = logging.getLogger("orbitmq.client")
 
-SELDOM_MS: Final = 1_000
-"""What happens with every message is logged once in this time."""
 
 Event = asyncio.Event
 Lock = asyncio.Lock
@@ -64,7 +62,7 @@ async def offload(size: int, function: Callable[P, R], /, *args: P.args, **kwarg
 
 
 class Seldom:
-    """Lets one of many equal log lines through in `SELDOM_MS` and counts the others."""
+    """Lets one of many equal log lines through in `CLIENT_LOG_SELDOM_MS` and counts the others."""
 
     def __init__(self) -> None:
         self._last_ms: int | None = None
@@ -73,7 +71,7 @@ class Seldom:
     def due(self) -> int | None:
         """How many were left out before this one, which may be logged; None when it is to be left out as well."""
         now_ms = monotonic_ms()
-        if self._last_ms is not None and now_ms - self._last_ms < SELDOM_MS:
+        if self._last_ms is not None and now_ms - self._last_ms < CLIENT_LOG_SELDOM_MS:
             self._left_out_count += 1
             return None
         left_out_count, self._left_out_count = self._left_out_count, 0

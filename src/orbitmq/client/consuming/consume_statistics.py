@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+from orbitmq.limits.client import CONSUMER_SAMPLE_MS
 from orbitmq.protocol.remoting.bodies import ConsumeStatus
 from orbitmq.units import MINUTE_MS
 
-SAMPLE_MS: Final = 10_000
-_MINUTE_SAMPLES: Final = MINUTE_MS // SAMPLE_MS + 1
+_MINUTE_SAMPLES: Final = MINUTE_MS // CONSUMER_SAMPLE_MS + 1
 _HOUR_SAMPLES: Final = 61
 
 
@@ -69,7 +69,7 @@ class TopicStatistics:
 
     def sample(self, now_ms: int) -> None:
         """Remember the totals, if it is time to."""
-        if now_ms - self._last_minute[-1].at_ms >= SAMPLE_MS:
+        if now_ms - self._last_minute[-1].at_ms >= CONSUMER_SAMPLE_MS:
             self._last_minute.append(self._totals(now_ms))
         if now_ms - self._minutes[-1].at_ms >= MINUTE_MS:
             self._minutes.append(self._totals(now_ms))
@@ -77,7 +77,7 @@ class TopicStatistics:
     def status(self, now_ms: int) -> ConsumeStatus:
         """Rates per second and mean times in ms."""
         now = self._totals(now_ms)
-        since = next((old for old in self._last_minute if now_ms - old.at_ms <= MINUTE_MS + SAMPLE_MS), now)
+        since = next((old for old in self._last_minute if now_ms - old.at_ms <= MINUTE_MS + CONSUMER_SAMPLE_MS), now)
         seconds = (now.at_ms - since.at_ms) / 1000
         ok, failed = now.ok_count - since.ok_count, now.failed_count - since.failed_count
         hour_ago = next((old for old in self._minutes if now_ms - old.at_ms <= 60 * MINUTE_MS), now)

@@ -13,21 +13,8 @@ from typing import NamedTuple
 
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import OrbitError, RemoteError
+from orbitmq.limits.client import PULL_AFTER_ERROR_MS, PULL_AFTER_FLOW_CONTROL_MS
 from orbitmq.protocol.remoting.codes import ResponseCode
-
-SUSPEND_MS = 15_000
-"""How long a broker may hold a pull that finds nothing."""
-PULL_TIMEOUT_MS = 30_000
-"""How long the client waits for the answer of a pull."""
-AFTER_ERROR_MS = 1_000
-AFTER_FLOW_CONTROL_MS = 20
-QUICK_MS = 50
-"""An empty answer that comes sooner was not held by the broker."""
-IDLE_ANSWERS_MAX = 3
-"""Quick empty answers in a row before pulls are spaced; one now and then is a wake-up for somebody else's message."""
-AFTER_IDLE_MS = 200
-PULL_EXPIRED_MS = 120_000
-"""A queue not pulled for so long is given up at the next rebalance and taken anew."""
 
 
 class PullFlag(IntFlag):
@@ -106,5 +93,5 @@ def pull_flags(*, commit_offset: int, from_master: bool, with_subscription: bool
 def wait_after_error_ms(error: OrbitError) -> int:
     """Pause before the next pull of a queue whose last one failed."""
     if isinstance(error, RemoteError) and error.code == ResponseCode.FLOW_CONTROL:
-        return AFTER_FLOW_CONTROL_MS
-    return AFTER_ERROR_MS
+        return PULL_AFTER_FLOW_CONTROL_MS
+    return PULL_AFTER_ERROR_MS

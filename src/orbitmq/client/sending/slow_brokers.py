@@ -21,20 +21,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.client.sending.queue_choice import elsewhere
+from orbitmq.limits.client import SEND_FAILURE_LATENCY_MS
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 LATENCIES_MS: Final = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 UNAVAILABLE_MS: Final = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
 """From a latency of `LATENCIES_MS[n]` on a broker is unavailable for `UNAVAILABLE_MS[n]`."""
-
-FAILURE_LATENCY_MS: Final = 10_000
-"""A failed attempt counts as one that took so long, however fast it failed."""
-
-PROBE_INTERVAL_MS: Final = 3_000
-"""How often an unreachable broker is probed."""
-
-PROBE_TIMEOUT_MS: Final = 200
-"""A broker that takes longer to answer a trivial question is not ready for more."""
 
 
 def unavailable_ms(latency_ms: int) -> int:
@@ -76,7 +68,7 @@ class SlowBrokers:
         """An attempt found no connection or no answer in time, or the broker said that it cannot at present."""
         trouble = self._troubles.setdefault(broker_name, _Trouble())
         trouble.reachable = False
-        trouble.until_ms = max(trouble.until_ms, now_ms + unavailable_ms(FAILURE_LATENCY_MS))
+        trouble.until_ms = max(trouble.until_ms, now_ms + unavailable_ms(SEND_FAILURE_LATENCY_MS))
 
     def is_available(self, broker_name: str, now_ms: int) -> bool:
         trouble = self._troubles.get(broker_name)

@@ -8,14 +8,14 @@ Rules of this file
 1. No I/O, no clock: `now_ms` is monotonic and passed in.
 2. The epoch does not roll while a send of the previous one is under way, because its repeat would be refused as stale. Only when the
    current epoch has become very large it rolls all the same; the sends left behind are then not repeated.
-3. A repeat is allowed for `REPEAT_MS_MAX` after the first attempt: a broker may forget a scope that was idle for a minute.
+3. A repeat is allowed for `TRANSIENT_REPEAT_MS_MAX` after the first attempt: a broker may forget a scope that was idle for a minute.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.limits.client import CLIENT_EPOCH_SENDS_MAX
+from orbitmq.limits.client import CLIENT_EPOCH_SENDS_MAX, TRANSIENT_EPOCH_MS, TRANSIENT_REPEAT_MS_MAX
 from orbitmq.protocol.properties import Property
 
 TRANSIENT_PREFIX: Final = "~"
@@ -23,12 +23,6 @@ TRANSIENT_PREFIX: Final = "~"
 
 EPOCH_SENDS: Final = 4_096
 """Sends after which the epoch rolls: what a broker keeps of one producer is twice this many ids."""
-
-EPOCH_MS: Final = 30_000
-"""Age at which the epoch rolls."""
-
-REPEAT_MS_MAX: Final = 50_000
-"""A minute, less what a repeat may be under way."""
 
 
 class TransientScope:
@@ -50,7 +44,7 @@ class TransientScope:
 
     def enter(self, now_ms: int) -> int:
         """A send begins; the epoch it belongs to, which `leave` wants back at its end."""
-        if self._sent_count >= EPOCH_SENDS or now_ms - self._started_ms >= EPOCH_MS or not self.epoch:
+        if self._sent_count >= EPOCH_SENDS or now_ms - self._started_ms >= TRANSIENT_EPOCH_MS or not self.epoch:
             self._roll(now_ms)
         self._sent_count += 1
         self._open_count += 1
@@ -65,7 +59,7 @@ class TransientScope:
 
     def may_repeat(self, epoch: int, age_ms: int) -> bool:
         """Whether a broker still recognises a send of `epoch` whose first attempt was `age_ms` ago."""
-        return epoch >= self.epoch - 1 and age_ms <= REPEAT_MS_MAX
+        return epoch >= self.epoch - 1 and age_ms <= TRANSIENT_REPEAT_MS_MAX
 
     def _roll(self, now_ms: int) -> None:
         if self._before_open_count and self._sent_count < CLIENT_EPOCH_SENDS_MAX:

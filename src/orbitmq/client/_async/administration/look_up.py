@@ -15,6 +15,7 @@ from orbitmq.client.consuming.pull_plan import PULL_ANSWERS, PullFlag, PullStatu
 from orbitmq.client.sending.trace import Trace, decode_traces
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError
+from orbitmq.limits.client import CLIENT_KEY_MATCHES_MAX
 from orbitmq.protocol.ids import decode_offset_id, host_text
 from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
@@ -25,7 +26,6 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 LOOK_UP_GROUP: Final = "TOOLS_CONSUMER"
 """Group under which messages are looked at; every broker has it."""
 
-KEY_MATCHES_MAX: Final = 64
 _FOUND_OR_NOT: Final = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 _FOREVER_MS: Final = 2**63 - 1
 
@@ -138,7 +138,7 @@ class LookUp(AdminCalls):
 
     async def messages_by_unique_id(self, topic: str, unique_id: str) -> list[StoredMessage]:
         """Messages of a topic with this sender's id; more than one when a send was repeated."""
-        found = await self._by_key(topic, unique_id, KEY_MATCHES_MAX, 0, _FOREVER_MS, unique=True)
+        found = await self._by_key(topic, unique_id, CLIENT_KEY_MATCHES_MAX, 0, _FOREVER_MS, unique=True)
         return [message for message in found if message.properties.get(Property.UNIQ_KEY) == unique_id]
 
     async def messages_by_key(
@@ -146,7 +146,7 @@ class LookUp(AdminCalls):
         topic: str,
         key: str,
         *,
-        max_count: int = KEY_MATCHES_MAX,
+        max_count: int = CLIENT_KEY_MATCHES_MAX,
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[StoredMessage]:
@@ -162,7 +162,7 @@ class LookUp(AdminCalls):
         """
         if await self._client.routes.find(topic) is None:
             return []
-        told = await self._by_key(topic, message_id, KEY_MATCHES_MAX, 0, _FOREVER_MS, unique=False)
+        told = await self._by_key(topic, message_id, CLIENT_KEY_MATCHES_MAX, 0, _FOREVER_MS, unique=False)
         told.sort(key=lambda message: message.store_timestamp)
         records = [record for message in told for record in decode_traces(message.body)]
         return [record for record in records if message_id in record.message_id.split(",")]

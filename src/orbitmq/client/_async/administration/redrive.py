@@ -13,7 +13,6 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from orbitmq.client._async.administration.group_admin import GroupAdmin
 from orbitmq.client._async.parts import ClientContext
@@ -35,12 +34,10 @@ from orbitmq.client.redrive import (
 )
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import MessageIllegalError, NotFoundError, RemoteError
+from orbitmq.limits.client import REDRIVE_COMMIT_MS
 from orbitmq.protocol.names import dlq_topic, retry_topic
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import ResponseCode
-
-COMMIT_MS: Final = 1_000
-"""How often the place is committed while a run goes on."""
 
 OnProgress = Callable[[RedriveResult], None]
 
@@ -117,7 +114,7 @@ class Redrive:
                         break
                     await self.settle(message, producer)
                     offset = message.queue_offset + 1
-                    if monotonic_ms() - committed_ms >= COMMIT_MS:
+                    if monotonic_ms() - committed_ms >= REDRIVE_COMMIT_MS:
                         await self.commit(span.queue, offset)
                         committed, committed_ms = offset, monotonic_ms()
                 else:

@@ -21,21 +21,20 @@ from typing import Final, NamedTuple, Protocol, cast
 from orbitmq.client._async.runtime import log
 from orbitmq.client.addresses import no_connection, split_address
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
-from orbitmq.limits.client import CLIENT_IN_FLIGHT_REQUESTS_MAX, CLIENT_WRITE_BUFFER_BYTES
+from orbitmq.limits.client import (
+    CLIENT_IN_FLIGHT_REQUESTS_MAX,
+    CLIENT_SILENCE_TIMEOUT_MS,
+    CLIENT_TIMER_EARLY_S,
+    CLIENT_WRITE_BUFFER_BYTES,
+)
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Buffer, Command, encode_head
 from orbitmq.protocol.remoting.send_request import SendRequest
-
-SILENCE_TIMEOUT_MS: Final = 1_000
-"""Calls with a shorter limit say nothing about the health of a connection."""
-
 
 FRAMES_AT_ONCE: Final = 4
 """Frames of one turn that leave together. Sixteen sends in flight on two cores: 15,500/s when all left at the end of the turn,
 26,500/s in groups of six, 30,700/s in groups of four, at 25-27 us of the client's CPU for a message each time."""
 
-EARLY_S: Final = 0.0005
-"""A loop may call a timer a little before its time."""
 
 Request = Command | SendRequest
 """What can be asked: any command, or the frequent one in its short form. The connection gives it its number."""
@@ -267,7 +266,7 @@ class SocketChannel(asyncio.Protocol):
     def _expire(self) -> None:
         """End the calls whose time is over, and wake again for the earliest of the others. Cost: a look at each call."""
         self._sweep = None
-        now = self._loop.time() + EARLY_S
+        now = self._loop.time() + CLIENT_TIMER_EARLY_S
         waiting = [call for call in self._pending.values() if not call.future.done()]
         late = [call for call in waiting if call.deadline <= now]
         for call in late:
@@ -275,7 +274,7 @@ class SocketChannel(asyncio.Protocol):
                 RequestTimeoutError(f"no answer from {self.address} to request {call.code} within {call.timeout_ms} ms")
             )
         for call in late:
-            if call.timeout_ms >= SILENCE_TIMEOUT_MS and self._received_count == call.received_count:
+            if call.timeout_ms >= CLIENT_SILENCE_TIMEOUT_MS and self._received_count == call.received_count:
                 self.close(f"the server was silent for {call.timeout_ms} ms")
         earliest = min((call.deadline for call in waiting if call.deadline > now), default=None)
         if earliest is not None:

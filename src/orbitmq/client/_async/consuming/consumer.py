@@ -20,7 +20,7 @@ message is tried again in its place. A broadcasting consumer leaves failed messa
 Rules of this file
 1. Messages come in no particular order between queues; within a queue in the order of their offsets, retries excepted.
 2. Errors of handlers never stop the consumer; errors of the consumer itself are raised to the program that iterates or runs it.
-3. A handler that never waits for anything lets the rest of the program run every `SLICE_MS`.
+3. A handler that never waits for anything lets the rest of the program run every `CONSUMER_SLICE_MS`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,8 @@ from orbitmq.client.consuming.pull_plan import Hold, Unsettled, hold
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX
+from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, CONSUMER_SLICE_MS
 from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageModel, MessageQueue
-
-SLICE_MS: Final = 5
-"""How long handlers that never wait may keep the event loop."""
 
 _STUCK_AT_ONCE: Final = 16
 
@@ -324,7 +321,7 @@ class Consumer:
         while not self._stopping:
             if not self._pausing:
                 now_ms = monotonic_ms()
-                if now_ms - self._slice_ms >= SLICE_MS:
+                if now_ms - self._slice_ms >= CONSUMER_SLICE_MS:
                     await self._pause()
                     continue
                 messages = self._take(count, now_ms)

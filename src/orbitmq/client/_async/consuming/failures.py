@@ -5,7 +5,7 @@ counted and left behind.
 
 Rules of this file
 1. A message leaves its queue only when a broker has it or nobody is ever to have it again.
-2. When no broker takes it back it is delivered here again after `LOCAL_RETRY_MS`, or later if it is to wait longer, counted as
+2. When no broker takes it back it is delivered here again after `CONSUMER_LOCAL_RETRY_MS`, or later if it is to wait longer, counted as
    an attempt. Its queue commits nothing past it meanwhile, and flow control bounds what piles up behind it.
 3. In order, an attempt that fails is followed by `suspend_ms` of silence of its queue, or the time that was asked for, however
    often; with a maximum of attempts the message then goes to the retry topic, from where a broker makes it a dead letter.
@@ -21,9 +21,7 @@ from orbitmq.client._async.consuming.owned_queue import OwnedQueue
 from orbitmq.client._async.consuming.send_back import DEAD_LETTER_LEVEL, send_back, send_copy, send_later
 from orbitmq.client._async.parts import Member
 from orbitmq.client._async.runtime import Seldom, log, sleep_ms
-
-LOCAL_RETRY_MS: Final = 5_000
-"""Pause before a message that no broker took back is delivered here once more."""
+from orbitmq.limits.client import CONSUMER_LOCAL_RETRY_MS
 
 STUCK_LEVEL: Final = 3
 """Delay level of a message that was not settled in time."""
@@ -69,7 +67,7 @@ class SendBack:
             return owned.fail(message)
         again = message.again()
         if owned.messages.replace(message, again):
-            pause_ms = max(LOCAL_RETRY_MS, after_ms or 0)
+            pause_ms = max(CONSUMER_LOCAL_RETRY_MS, after_ms or 0)
             consumer.tasks.spawn(self._deliver_later(owned, again, pause_ms), f"retry {message.message_id} here")
         return True
 

@@ -14,14 +14,12 @@ Rules of this file
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Protocol
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settler
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
 from orbitmq.client._async.runtime import Idlers
-
-LOCK_LIFE_MS: Final = 30_000
-"""A queue lock that the broker has not confirmed for so long counts as lost; the broker itself keeps it for 60 s."""
+from orbitmq.limits.client import QUEUE_LOCK_LIFE_MS
 
 
 class AnyFeed(Protocol):
@@ -155,4 +153,4 @@ class OrderedFeed:
 def _is_certain(owned: OwnedQueue, now_ms: int) -> bool:
     if owned.leaving or owned.messages.dropped:
         return False
-    return owned.locked_at_ms is None or now_ms - owned.locked_at_ms < LOCK_LIFE_MS
+    return owned.locked_at_ms is None or now_ms - owned.locked_at_ms < QUEUE_LOCK_LIFE_MS

@@ -11,7 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import Event, log, sleep_ms, wait_event
@@ -19,18 +19,16 @@ from orbitmq.client.consuming.group_agreement import different_subscriptions, sh
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError, ProtocolError
+from orbitmq.limits.client import (
+    CONSUMER_GROUP_TIMEOUT_MS,
+    GROUP_CHECK_AGAIN_MS,
+    GROUP_CHECK_INTERVAL_MIN_MS,
+    GROUP_CHECK_PERIOD_MS,
+    GROUP_CHECK_SETTLE_MS,
+)
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import ConsumerConnection, ConsumerData, MessageModel
 from orbitmq.protocol.remoting.codes import RequestCode
-
-PERIOD_MS: Final = 120_000
-SETTLE_MS: Final = 1_000
-"""Between a change and the look at it: members that start together have then sent a heartbeat."""
-LOOK_AGAIN_MS: Final = 5_000
-"""Between the first look at something suspicious and the second."""
-INTERVAL_MIN_MS: Final = 2_000
-"""Between two looks, however often something changes."""
-_TIMEOUT_MS: Final = 3_000
 
 
 class Checked(Protocol):
@@ -59,11 +57,11 @@ class GroupCheck:
 
     async def run_forever(self) -> None:
         while True:
-            if await wait_event(self._due, LOOK_AGAIN_MS if self._suspected_ids else PERIOD_MS):
-                await sleep_ms(SETTLE_MS)
+            if await wait_event(self._due, GROUP_CHECK_AGAIN_MS if self._suspected_ids else GROUP_CHECK_PERIOD_MS):
+                await sleep_ms(GROUP_CHECK_SETTLE_MS)
                 self._due.clear()
             await self.look()
-            await sleep_ms(INTERVAL_MIN_MS)
+            await sleep_ms(GROUP_CHECK_INTERVAL_MIN_MS)
 
     async def look(self) -> None:
         """Compare now."""
@@ -109,7 +107,7 @@ class GroupCheck:
             self._address(),
             RequestCode.GET_CONSUMER_CONNECTION_LIST,
             {"consumerGroup": consumer.group},
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=CONSUMER_GROUP_TIMEOUT_MS,
             doing=f"reading the connections of group {consumer.group!r}",
         )
         return ConsumerConnection.decode(answer.body)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Final
 
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError
+from orbitmq.limits.client import CONSUMER_GROUP_TIMEOUT_MS
 from orbitmq.protocol.remoting.bodies import ConsumerIdList
 from orbitmq.protocol.remoting.codes import RequestCode
-
-_TIMEOUT_MS: Final = 3_000
 
 
 def some_broker(route: Route) -> tuple[str, str]:
@@ -28,7 +26,7 @@ async def member_ids(client: ClientContext, group: str, address: str) -> list[st
         address,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         {"consumerGroup": group},
-        timeout_ms=_TIMEOUT_MS,
+        timeout_ms=CONSUMER_GROUP_TIMEOUT_MS,
         doing=f"listing the members of group {group!r}",
     )
     return list(ConsumerIdList.decode(answer.body).consumer_id_list)

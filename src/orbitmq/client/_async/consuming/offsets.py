@@ -16,11 +16,11 @@ from orbitmq.client._async.runtime import log, monotonic_ms
 from orbitmq.client.consuming.offset_table import Lookup, OwnedOffsets, start_lookup
 from orbitmq.client.options import ConsumerOptions
 from orbitmq.errors import ClientError, ConnectionLostError
+from orbitmq.limits.client import CONSUMER_OFFSET_TIMEOUT_MS
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 
-_OFFSET_TIMEOUT_MS = 5_000
 _FOUND_OR_NOT = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
 
 
@@ -57,7 +57,7 @@ class GroupOffsets:
                     self._address(queue),
                     RequestCode.UPDATE_CONSUMER_OFFSET,
                     self._commit_fields(queue, offset),
-                    timeout_ms=_OFFSET_TIMEOUT_MS,
+                    timeout_ms=CONSUMER_OFFSET_TIMEOUT_MS,
                 )
                 self.table.written(queue, offset)
             except ClientError as error:
@@ -89,7 +89,7 @@ class GroupOffsets:
             self._address(queue),
             RequestCode.QUERY_CONSUMER_OFFSET,
             {**self._queue_fields(queue), "consumerGroup": self._group},
-            timeout_ms=_OFFSET_TIMEOUT_MS,
+            timeout_ms=CONSUMER_OFFSET_TIMEOUT_MS,
             doing=f"reading the offset of {_name(queue)}",
             accept=_FOUND_OR_NOT,
         )
@@ -112,7 +112,7 @@ class GroupOffsets:
             self._address(queue),
             code,
             fields,
-            timeout_ms=_OFFSET_TIMEOUT_MS,
+            timeout_ms=CONSUMER_OFFSET_TIMEOUT_MS,
             doing=f"finding the start offset of {_name(queue)}",
         )
         offset = answer.optional_integer("offset")

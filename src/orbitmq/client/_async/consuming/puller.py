@@ -17,21 +17,17 @@ from orbitmq.client._async.consuming.owned_queue import OwnedQueue
 from orbitmq.client._async.consuming.reading import restore_body, wanted_records
 from orbitmq.client._async.parts import Member
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms, wait_event
-from orbitmq.client.consuming.pull_plan import (
-    AFTER_IDLE_MS,
-    IDLE_ANSWERS_MAX,
-    PULL_ANSWERS,
-    PULL_TIMEOUT_MS,
-    QUICK_MS,
-    SUSPEND_MS,
-    Hold,
-    PullFlag,
-    pull_flags,
-    wait_after_error_ms,
-)
+from orbitmq.client.consuming.pull_plan import PULL_ANSWERS, Hold, PullFlag, pull_flags, wait_after_error_ms
 from orbitmq.client.route import MASTER_ID
 from orbitmq.errors import ClientError, ConnectionLostError, ProtocolError, RemoteError
-from orbitmq.limits.client import CONSUMER_PULL_BYTES
+from orbitmq.limits.client import (
+    CONSUMER_PULL_BYTES,
+    PULL_AFTER_IDLE_MS,
+    PULL_HOLD_MS,
+    PULL_IDLE_ANSWERS_MAX,
+    PULL_QUICK_MS,
+    PULL_TIMEOUT_MS,
+)
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.sysflag import SysFlag
@@ -55,9 +51,9 @@ async def pull_forever(consumer: Member, owned: OwnedQueue) -> None:
         try:
             answer = await _pull(consumer, owned)
             moved = await _take(consumer, owned, answer, asked_ms)
-            idle_count = 0 if moved or monotonic_ms() - asked_ms >= QUICK_MS else idle_count + 1
-            if idle_count >= IDLE_ANSWERS_MAX:
-                await sleep_ms(AFTER_IDLE_MS)
+            idle_count = 0 if moved or monotonic_ms() - asked_ms >= PULL_QUICK_MS else idle_count + 1
+            if idle_count >= PULL_IDLE_ANSWERS_MAX:
+                await sleep_ms(PULL_AFTER_IDLE_MS)
         except (ClientError, ProtocolError) as error:
             if messages.dropped:
                 return
@@ -105,7 +101,7 @@ async def _pull(consumer: Member, owned: OwnedQueue) -> Command:
             "maxMsgNums": str(consumer.options.pull_messages_count),
             "sysFlag": str(int(flags)),
             "commitOffset": str(commit_offset),
-            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "suspendTimeoutMillis": str(PULL_HOLD_MS),
             "subscription": subscription.filter.expression,
             "subVersion": str(subscription.version),
             "expressionType": "TAG",

@@ -14,21 +14,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
 
 from orbitmq.client._async.connecting.network import Network
 from orbitmq.client._async.connecting.routes import Routes
-from orbitmq.client._async.consuming.feed import LOCK_LIFE_MS
 from orbitmq.client._async.runtime import log
 from orbitmq.errors import ClientError, ProtocolError
+from orbitmq.limits.client import QUEUE_LOCK_LIFE_MS, QUEUE_LOCK_RENEW_MS, QUEUE_LOCK_TIMEOUT_MS
 from orbitmq.protocol.remoting.bodies import LockBatchRequest, LockBatchResponse, MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode
 
-RENEW_MS: Final = 20_000
-RENEW_AGAIN_MS: Final = 1_000
-_TIMEOUT_MS: Final = 1_000
-
-assert RENEW_MS + _TIMEOUT_MS < LOCK_LIFE_MS  # a renewal in time never finds a lock uncertain
+# A renewal in time never finds a lock uncertain.
+assert QUEUE_LOCK_RENEW_MS + QUEUE_LOCK_TIMEOUT_MS < QUEUE_LOCK_LIFE_MS
 
 
 class ConsumerLocks:
@@ -50,7 +46,7 @@ class ConsumerLocks:
                     RequestCode.LOCK_BATCH_MQ,
                     {},
                     self._body(mine),
-                    timeout_ms=_TIMEOUT_MS,
+                    timeout_ms=QUEUE_LOCK_TIMEOUT_MS,
                     doing=f"locking queues of broker {broker_name}",
                 )
                 granted = set(LockBatchResponse.decode(answer.body).lock_ok_mq_set)
@@ -69,7 +65,7 @@ class ConsumerLocks:
                     RequestCode.UNLOCK_BATCH_MQ,
                     {},
                     self._body(mine),
-                    timeout_ms=_TIMEOUT_MS,
+                    timeout_ms=QUEUE_LOCK_TIMEOUT_MS,
                     doing=f"unlocking queues of broker {broker_name}",
                 )
             except ClientError as error:

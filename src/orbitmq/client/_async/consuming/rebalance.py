@@ -8,35 +8,35 @@ Rules of this file
 3. A queue that comes from another member is taken after a short pause, one for all queues of a run, which lets that member write its
    offset: fewer repeats. Consumers in order need none: they wait for the lock.
 4. Runs happen every 20 s, at once when a broker or a route says so, and after one, two, four ... seconds while they stay incomplete
-   (every second while another member holds a lock). Two runs are at least `INTERVAL_MIN_MS` apart: with the pause a queue of a member
-   that has left is taken within a second.
+   (every second while another member holds a lock). Two runs are at least `REBALANCE_INTERVAL_MIN_MS` apart: with the pause a queue
+   of a member that has left is taken within a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from orbitmq.client._async.consuming.feed import LOCK_LIFE_MS
 from orbitmq.client._async.consuming.group_members import member_ids, some_broker
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
-from orbitmq.client._async.consuming.queue_locks import RENEW_AGAIN_MS, RENEW_MS
 from orbitmq.client._async.parts import Member
 from orbitmq.client._async.runtime import Event, Lock, log, monotonic_ms, sleep_ms, wait_event
 from orbitmq.client.consuming.allocation import share as share_of
-from orbitmq.client.consuming.pull_plan import PULL_EXPIRED_MS
 from orbitmq.client.route import Route
 from orbitmq.errors import ClientError, ProtocolError
+from orbitmq.limits.client import (
+    CONSUMER_GROUP_TIMEOUT_MS,
+    PULL_EXPIRED_MS,
+    QUEUE_LOCK_LIFE_MS,
+    QUEUE_LOCK_RENEW_AGAIN_MS,
+    QUEUE_LOCK_RENEW_MS,
+    REBALANCE_IN_HAND_WAIT_MS,
+    REBALANCE_INTERVAL_MIN_MS,
+    REBALANCE_INTERVAL_MS,
+    REBALANCE_RETRY_MS,
+    REBALANCE_TAKE_OVER_PAUSE_MS,
+)
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import MessageQueue
-
-INTERVAL_MS: Final = 20_000
-INTERVAL_MIN_MS: Final = 300
-RETRY_MS: Final = 1_000
-TAKE_OVER_PAUSE_MS: Final = 500
-IN_HAND_WAIT_MS: Final = 500
-"""How long a run waits for the message in hand of a queue that is to be given up; the next run waits again."""
-_OFFSET_TIMEOUT_MS: Final = 3_000
 
 
 class Rebalance:
@@ -61,20 +61,20 @@ class Rebalance:
         self._wake.set()
 
     async def run_forever(self) -> None:
-        pause_ms = RETRY_MS
+        pause_ms = REBALANCE_RETRY_MS
         while True:
             if await self.run():
-                pause_ms = RETRY_MS
-                await wait_event(self._wake, INTERVAL_MS)
+                pause_ms = REBALANCE_RETRY_MS
+                await wait_event(self._wake, REBALANCE_INTERVAL_MS)
             elif self._lock_refused:
-                await wait_event(self._wake, RETRY_MS)
+                await wait_event(self._wake, REBALANCE_RETRY_MS)
             elif await wait_event(self._wake, pause_ms):
-                pause_ms = RETRY_MS  # there is news: what was missing may come any moment
+                pause_ms = REBALANCE_RETRY_MS  # there is news: what was missing may come any moment
             else:
-                pause_ms = min(2 * pause_ms, INTERVAL_MS)
+                pause_ms = min(2 * pause_ms, REBALANCE_INTERVAL_MS)
             since_ms = monotonic_ms() - (self._last_run_ms or 0)
-            if since_ms < INTERVAL_MIN_MS:
-                await sleep_ms(INTERVAL_MIN_MS - since_ms)
+            if since_ms < REBALANCE_INTERVAL_MIN_MS:
+                await sleep_ms(REBALANCE_INTERVAL_MIN_MS - since_ms)
 
     async def run(self) -> bool:
         """One run over all topics; False when something could not be done and should be tried again soon."""
@@ -102,13 +102,13 @@ class Rebalance:
         """
         if owned.locked_at_ms is not None and not owned.messages.dropped:
             owned.leaving = True
-            forced = monotonic_ms() - owned.locked_at_ms >= RENEW_MS
-            if not await wait_event(owned.idle, IN_HAND_WAIT_MS) and not forced:
+            forced = monotonic_ms() - owned.locked_at_ms >= QUEUE_LOCK_RENEW_MS
+            if not await wait_event(owned.idle, REBALANCE_IN_HAND_WAIT_MS) and not forced:
                 return False
         offsets = self._consumer.offsets
         self._consumer.note_progress(owned)
         self._drop(owned)
-        await offsets.persist_surely([owned.queue], _OFFSET_TIMEOUT_MS)
+        await offsets.persist_surely([owned.queue], CONSUMER_GROUP_TIMEOUT_MS)
         offsets.table.remove(owned.queue)
         if owned.locked_at_ms is not None and self._consumer.locks is not None:
             await self._consumer.locks.unlock([owned.queue])
@@ -136,10 +136,10 @@ class Rebalance:
 
     async def renew_locks_forever(self) -> None:
         """For a consumer in order."""
-        pause_ms = RENEW_MS
+        pause_ms = QUEUE_LOCK_RENEW_MS
         while True:
             await sleep_ms(pause_ms)
-            pause_ms = RENEW_MS if await self._renew_locks() else RENEW_AGAIN_MS
+            pause_ms = QUEUE_LOCK_RENEW_MS if await self._renew_locks() else QUEUE_LOCK_RENEW_AGAIN_MS
 
     async def _renew_locks(self) -> bool:
         consumer = self._consumer
@@ -153,7 +153,7 @@ class Rebalance:
             granted = outcome.get(owned.queue)
             if granted is None:
                 continue
-            if granted and asked_ms - owned.locked_at_ms < LOCK_LIFE_MS:
+            if granted and asked_ms - owned.locked_at_ms < QUEUE_LOCK_LIFE_MS:
                 owned.locked_at_ms = asked_ms
             else:
                 log.warning("the lock on %s was lost; group %s takes the queue anew", owned.name, consumer.group)
@@ -198,7 +198,7 @@ class Rebalance:
             balanced = len(fresh) == len(self._fresh)
             self._lock_refused = not all(outcome.values())
         elif len(set(self.member_ids)) > 1:
-            await sleep_ms(TAKE_OVER_PAUSE_MS)
+            await sleep_ms(REBALANCE_TAKE_OVER_PAUSE_MS)
         for queue in fresh:
             try:
                 await self._take(queue)

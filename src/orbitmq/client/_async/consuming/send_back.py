@@ -18,6 +18,7 @@ from orbitmq.client._async.runtime import Seldom, log
 from orbitmq.client.due_time import LEVEL_STEPS_MS, nearest_level
 from orbitmq.client.sending.outgoing import Outgoing
 from orbitmq.errors import ClientError, SendFailedError
+from orbitmq.limits.client import CONSUMER_SEND_BACK_TIMEOUT_MS
 from orbitmq.protocol.names import retry_topic
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.remoting.codes import RequestCode
@@ -27,7 +28,6 @@ _NOT_COPIED: Final = (
     Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS, Property.TIMER_ENQUEUE_MS, Property.TIMER_DEQUEUE_MS, Property.TIMER_ROLL_TIMES,
 )  # fmt: skip
 
-SEND_BACK_TIMEOUT_MS: Final = 5_000
 DEAD_LETTER_LEVEL: Final = -1
 
 
@@ -57,7 +57,7 @@ async def send_back(
             address,
             RequestCode.CONSUMER_SEND_MSG_BACK,
             fields,
-            timeout_ms=SEND_BACK_TIMEOUT_MS,
+            timeout_ms=CONSUMER_SEND_BACK_TIMEOUT_MS,
             doing=f"sending message {message.message_id} back",
         )
         return True
@@ -80,7 +80,7 @@ async def send_copy(
     """As `send_back`, always by sending the message anew: what a broker re-queues has not the attempts that were counted here."""
     try:
         outgoing = retry_copy(group, message, delay_level, max_retries_count)
-        await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
+        await client.inner_producer.send_prepared(outgoing, CONSUMER_SEND_BACK_TIMEOUT_MS)
         return True
     except ClientError as error:
         _say(troubles, "message %s could not be sent back and comes again here: %s%s", message, error)
@@ -98,7 +98,7 @@ async def send_later(
     """As `send_back`, for another attempt after exactly `after_ms` where the broker has timer messages."""
     try:
         outgoing = retry_copy(group, message, 0, max_retries_count, after_ms)
-        await client.inner_producer.send_prepared(outgoing, SEND_BACK_TIMEOUT_MS)
+        await client.inner_producer.send_prepared(outgoing, CONSUMER_SEND_BACK_TIMEOUT_MS)
         return True
     except ClientError as error:
         if isinstance(error, SendFailedError) and error.maybe_stored:

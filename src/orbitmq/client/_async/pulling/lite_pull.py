@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from orbitmq.client._async.consuming.group_check import GroupCheck
 from orbitmq.client._async.parts import ClientContext
@@ -55,11 +55,10 @@ from orbitmq.limits.client import (
     CONSUMER_PULL_MESSAGES_MAX,
     CONSUMER_TOPICS_MAX,
     LITE_ASSIGNED_QUEUES_MAX,
+    LITE_REQUEST_TIMEOUT_MS,
     LITE_WATCHES_MAX,
 )
 from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, ConsumeType, MessageQueue
-
-_REQUEST_TIMEOUT_MS: Final = 5_000
 
 
 class Mode(Enum):
@@ -83,7 +82,7 @@ class LiteConsumer:
         self.group = group
         self.options = options
         self.subscriptions: dict[str, Subscription] = {}
-        self.reader = QueueReader(client, group, _REQUEST_TIMEOUT_MS)
+        self.reader = QueueReader(client, group, LITE_REQUEST_TIMEOUT_MS)
         self.queues = LiteQueues(options)
         self.tasks = Tasks(f"lite consumer {group}", self._crashed)
         self.started_at_ms = 0

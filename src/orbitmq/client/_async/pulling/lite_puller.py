@@ -22,13 +22,11 @@ from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.pulling.pull_request import PullAnswer, PullRequest
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, ProtocolError, RemoteError
-from orbitmq.limits.client import CONSUMER_PULL_BYTES
+from orbitmq.limits.client import CONSUMER_PULL_BYTES, LITE_PULL_HOLD_MS
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.sysflag import SysFlag
 
 _COMPRESSED: Final = SysFlag.COMPRESSED.value
-HOLD_MS: Final = 20_000
-"""How long a broker may hold a lite pull that finds nothing; RocketMQ's value."""
 
 _UNKNOWN_MEMBER = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
@@ -92,7 +90,7 @@ def _request(consumer: Puller, owned: LiteQueue, subscription: Subscription) -> 
         bytes_count=CONSUMER_PULL_BYTES,
         expression=subscription.filter.expression,
         version=subscription.version,
-        hold_ms=HOLD_MS,
+        hold_ms=LITE_PULL_HOLD_MS,
         lite=True,
     )
 

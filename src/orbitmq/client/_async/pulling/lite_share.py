@@ -15,7 +15,6 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from orbitmq.client._async.consuming.group_members import member_ids, some_broker
-from orbitmq.client._async.consuming.rebalance import INTERVAL_MIN_MS, INTERVAL_MS, RETRY_MS, TAKE_OVER_PAUSE_MS
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.lite_queue import LiteQueue, LiteQueues
 from orbitmq.client._async.pulling.queue_reader import QueueReader
@@ -25,6 +24,12 @@ from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.pulling.pull_request import queue_name
 from orbitmq.errors import ClientError, ProtocolError
+from orbitmq.limits.client import (
+    REBALANCE_INTERVAL_MIN_MS,
+    REBALANCE_INTERVAL_MS,
+    REBALANCE_RETRY_MS,
+    REBALANCE_TAKE_OVER_PAUSE_MS,
+)
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -73,18 +78,18 @@ class LiteShare:
         self._stopped = True
 
     async def run_forever(self) -> None:
-        pause_ms = RETRY_MS
+        pause_ms = REBALANCE_RETRY_MS
         while True:
             if await self.run():
-                pause_ms = RETRY_MS
-                await wait_event(self._wake, INTERVAL_MS)
+                pause_ms = REBALANCE_RETRY_MS
+                await wait_event(self._wake, REBALANCE_INTERVAL_MS)
             elif await wait_event(self._wake, pause_ms):
-                pause_ms = RETRY_MS  # there is news: what was missing may come any moment
+                pause_ms = REBALANCE_RETRY_MS  # there is news: what was missing may come any moment
             else:
-                pause_ms = min(2 * pause_ms, INTERVAL_MS)
+                pause_ms = min(2 * pause_ms, REBALANCE_INTERVAL_MS)
             since_ms = monotonic_ms() - (self._last_run_ms or 0)
-            if since_ms < INTERVAL_MIN_MS:
-                await sleep_ms(INTERVAL_MIN_MS - since_ms)
+            if since_ms < REBALANCE_INTERVAL_MIN_MS:
+                await sleep_ms(REBALANCE_INTERVAL_MIN_MS - since_ms)
 
     async def run(self) -> bool:
         """One run over all topics; False when something could not be done and should be tried again soon."""
@@ -164,7 +169,7 @@ class LiteShare:
             if queue.topic == topic and queue not in share:
                 await self.give_up(owned)
         if len(members) > 1 and not share.issubset(owned_queues):
-            await sleep_ms(TAKE_OVER_PAUSE_MS)
+            await sleep_ms(REBALANCE_TAKE_OVER_PAUSE_MS)
         return await self._take([queue for queue in route.subscribe_queues if queue in share], topic) and (
             own_id in members
         )

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orbitmq.client._async.runtime import Tasks, log, sleep_ms
-from orbitmq.client.sending.slow_brokers import PROBE_INTERVAL_MS, PROBE_TIMEOUT_MS, SlowBrokers
+from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.errors import ClientError
+from orbitmq.limits.client import BROKER_PROBE_INTERVAL_MS, BROKER_PROBE_TIMEOUT_MS
 from orbitmq.protocol.remoting.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class BrokerProbes:
 
     async def _probe_while_needed(self) -> None:
         while self._slow.unreachable():
-            await sleep_ms(PROBE_INTERVAL_MS)
+            await sleep_ms(BROKER_PROBE_INTERVAL_MS)
             for broker_name in self._slow.unreachable():
                 await self._probe(broker_name)
 
@@ -48,7 +49,10 @@ class BrokerProbes:
             return
         try:
             await self._client.network.invoke(
-                address, RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"}, timeout_ms=PROBE_TIMEOUT_MS
+                address,
+                RequestCode.GET_MAX_OFFSET,
+                {"topic": topic, "queueId": "0"},
+                timeout_ms=BROKER_PROBE_TIMEOUT_MS,
             )
         except ClientError as error:
             log.debug("broker %s is still unreachable: %s", broker_name, error)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Final
 
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.runtime import monotonic_ms, offload, wait_event
@@ -23,12 +22,10 @@ from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, reque
 from orbitmq.client.sending.reply import Reply, reply_place, request_properties
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, RequestTimeoutError, SendFailedError
+from orbitmq.limits.client import REPLY_TIMEOUT_MS
 from orbitmq.protocol.names import reply_topic
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode
-
-REPLY_TIMEOUT_MS: Final = 3_000
-"""For a reply, unless the replier says otherwise. A broker waits up to ten seconds for whoever asked to confirm it."""
 
 
 async def ask(

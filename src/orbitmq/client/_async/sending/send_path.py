@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.client._async.runtime import log, monotonic_ms, sleep_ms
 from orbitmq.client._async.sending.broker_probes import BrokerProbes
@@ -30,7 +30,7 @@ from orbitmq.client.sending.send_attempts import Attempts, may_have_stored, may_
 from orbitmq.client.sending.slow_brokers import SlowBrokers
 from orbitmq.client.sending.transient_scope import TransientScope, once_text
 from orbitmq.errors import ClientError, ConfigurationError, ConnectionLostError, MessageIllegalError, RemoteError
-from orbitmq.limits.client import CLIENT_SEND_TEMPLATES_MAX
+from orbitmq.limits.client import CLIENT_SEND_TEMPLATES_MAX, SEND_REPEAT_PAUSE_MS
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
@@ -39,10 +39,6 @@ from orbitmq.protocol.remoting.send_request import SendRequest, SendTemplate
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import ClientContext
-
-REPEAT_PAUSE_MS: Final = 100
-"""Before a message goes to the same queue again; later repeats wait for half of the time that is left, so that the last one
-meets a broker that was restarted meanwhile."""
 
 
 class _Plan(NamedTuple):
@@ -231,7 +227,7 @@ class SendPath:
         return self._scope is None or plan.epoch is None or self._scope.may_repeat(plan.epoch, age_ms)
 
     async def _pause(self, attempts: Attempts, left_ms: int) -> None:
-        pause_ms = REPEAT_PAUSE_MS if len(attempts.failures) == 1 else left_ms // 2
+        pause_ms = SEND_REPEAT_PAUSE_MS if len(attempts.failures) == 1 else left_ms // 2
         if 0 < pause_ms < left_ms:
             await sleep_ms(pause_ms)
 

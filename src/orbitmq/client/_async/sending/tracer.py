@@ -21,7 +21,7 @@ from orbitmq.client.sending.outgoing import prepare
 from orbitmq.client.sending.trace import ConsumeBegun, ConsumeEnded, ConsumeOutcome, MessageKind, SentTrace, attempt_id
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError
-from orbitmq.limits.client import CLIENT_TRACES_MAX
+from orbitmq.limits.client import CLIENT_TRACES_MAX, TRACE_PAUSE_MS, TRACE_SEND_TIMEOUT_MS
 from orbitmq.limits.wire import BODY_BYTES_MAX
 from orbitmq.protocol.properties import Property
 
@@ -31,10 +31,6 @@ BATCH_RECORDS: Final = 64
 BATCH_KEYS_BYTES: Final = 16_384
 """Bytes of keys of one trace message: half of what its properties may take."""
 
-PAUSE_MS: Final = 5_000
-"""Records wait no longer than this for others; RocketMQ's value."""
-
-SEND_TIMEOUT_MS: Final = 5_000
 
 DEFAULT_REGION: Final = "DefaultRegion"
 """Where a broker names no region."""
@@ -152,9 +148,9 @@ class Tracer:
 
     async def _send_forever(self) -> None:
         while True:
-            enough = await wait_event(self._enough, PAUSE_MS)
+            enough = await wait_event(self._enough, TRACE_PAUSE_MS)
             self._enough.clear()
-            await self._send_all(SEND_TIMEOUT_MS, BATCH_RECORDS if enough else 1)
+            await self._send_all(TRACE_SEND_TIMEOUT_MS, BATCH_RECORDS if enough else 1)
 
     async def _send_all(self, timeout_ms: int, least_count: int = 1) -> None:
         """Send what is there until fewer than `least_count` are left."""

@@ -9,11 +9,12 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/administratio
 from __future__ import annotations
 
 from orbitmq.client._async.administration import look_up as source
-from orbitmq.client._async.administration.look_up import KEY_MATCHES_MAX, Peeked, ReadRecords
+from orbitmq.client._async.administration.look_up import Peeked, ReadRecords
 from orbitmq.client._sync.administration.admin_calls import AdminCalls
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.sending.trace import Trace
 from orbitmq.client.stored import StoredMessage
+from orbitmq.limits.client import CLIENT_KEY_MATCHES_MAX
 from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
@@ -63,7 +64,13 @@ class LookUp(AdminCalls):
         return self._loop.run(self._twin.messages_by_unique_id(topic, unique_id))
 
     def messages_by_key(
-        self, topic: str, key: str, *, max_count: int = KEY_MATCHES_MAX, begin_ms: int = 0, end_ms: int = 2**63 - 1
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int = CLIENT_KEY_MATCHES_MAX,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
     ) -> list[StoredMessage]:
         """Messages of a topic that carry `key`, stored in a span of time; at most `max_count` from each broker."""
         return self._loop.run(
