@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+US_PER_MS: Final = 1_000
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 

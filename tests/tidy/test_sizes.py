@@ -72,7 +72,7 @@ LAYOUT = ("protocol/", "leaf/", "columns/")
 RANGE_FROM = 2**31 - 1
 """Larger numbers are ranges of integers on the wire, or instants."""
 
-BOUNDS_OUTSIDE = {"timing": 54, "cli": 13, "spark": 10}
+BOUNDS_OUTSIDE = {"timing": 54}
 """Room -> bounds and units that stand in its modules; at most so many, and in the end none."""
 
 

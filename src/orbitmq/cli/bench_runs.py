@@ -21,19 +21,13 @@ from orbitmq.cli.latencies import percentiles
 from orbitmq.client import Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.clock import SystemClock
 from orbitmq.errors import ClientError, SendFailedError
-from orbitmq.limits.cli import BENCH_SAMPLES_MAX
+from orbitmq.limits.cli import BENCH_CATCH_UP_S, BENCH_JOIN_S, BENCH_SAMPLES_MAX
 
 if TYPE_CHECKING:
     from orbitmq.client import Client, Consumer, Producer, ReceivedMessage
 
 WARM_UP_COUNT: Final = 64
 """Messages sent before a measurement begins: routes, connections and code are warm then. They are no part of the account."""
-
-JOIN_S: Final = 30.0
-"""How long the consumer of a delay run may take until it has queues."""
-
-CATCH_UP_S: Final = 10.0
-"""How long a delay run waits for messages after the last one was due."""
 
 
 class SendPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,12 +183,12 @@ class Consuming:
 
     async def joined(self, worker: asyncio.Task[None]) -> None:
         """Until `worker`, which runs `consume`, has queues: a group that starts at the end misses what is delivered before."""
-        for _ in range(round(JOIN_S / 0.05)):
+        for _ in range(round(BENCH_JOIN_S / 0.05)):
             owned = self._consumer.queues if self._consumer is not None else ()
             if worker.done() or any(queue.topic == self._topic for queue in owned):
                 return
             await asyncio.sleep(0.05)
-        raise ClientError(f"the consumer of {self._topic!r} got no queue within {JOIN_S:.0f} s")
+        raise ClientError(f"the consumer of {self._topic!r} got no queue within {BENCH_JOIN_S:.0f} s")
 
     async def _take(self, message: ReceivedMessage) -> None:
         if self._enough.is_set():
@@ -239,7 +233,7 @@ async def run_delays(client: Client, plan: SendPlan, delay_ms: int) -> dict[str,
         await consuming.joined(worker)
         sent = await sending.run()
         arrived = consuming.received.numbers(sending.run_id)
-        for _ in range(round((delay_ms / 1000 + CATCH_UP_S) / 0.05)):
+        for _ in range(round((delay_ms / 1000 + BENCH_CATCH_UP_S) / 0.05)):
             if worker.done() or not sending.stored.missing_from(arrived):
                 break
             await asyncio.sleep(0.05)
@@ -270,11 +264,11 @@ async def make_known(client: Client, topic: str) -> None:
     A consumer that meets its topic only later asks brokers that have not heard of it yet who its members are.
     """
     await client.send(topic, marked_body(WARM_UP_RUN, 0, 0, MARK_BYTES))
-    for _ in range(round(JOIN_S / 0.05)):
+    for _ in range(round(BENCH_JOIN_S / 0.05)):
         if topic in await client.admin.topics():
             return
         await asyncio.sleep(0.05)
-    raise ClientError(f"the name servers do not know topic {topic!r} {JOIN_S:.0f} s after a message to it")
+    raise ClientError(f"the name servers do not know topic {topic!r} {BENCH_JOIN_S:.0f} s after a message to it")
 
 
 async def end(worker: asyncio.Task[None]) -> None:

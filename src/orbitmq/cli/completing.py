@@ -1,7 +1,7 @@
 """Values that a shell may offer: contexts, and topics, groups and clusters of the cluster that would be asked.
 
 Rules of this file
-1. A shell waits: a cluster that does not answer within `COMPLETION_MS` offers nothing, and no error is shown.
+1. A shell waits: a cluster that does not answer within `CLI_COMPLETION_MS` offers nothing, and no error is shown.
 2. What the user has typed already decides which cluster is asked, as it will when the command runs.
 """
 
@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
+from orbitmq.limits.cli import CLI_COMPLETION_MS
+
 if TYPE_CHECKING:
     from orbitmq.client import Client
-
-COMPLETION_MS: Final = 400
-"""Time for all that is asked of a cluster while a user waits after pressing Tab."""
 
 
 def complete_contexts(ctx: click.Context, args: list[str], incomplete: str) -> list[str]:
@@ -65,9 +64,11 @@ def _ask(ctx: click.Context, work: Callable[[Client], Awaitable[Iterable[str]]])
 
     async def inside(name_servers: str) -> Iterable[str]:
         options = ClientOptions(
-            connect_timeout_ms=COMPLETION_MS, request_timeout_ms=COMPLETION_MS, admin_timeout_ms=COMPLETION_MS
+            connect_timeout_ms=CLI_COMPLETION_MS,
+            request_timeout_ms=CLI_COMPLETION_MS,
+            admin_timeout_ms=CLI_COMPLETION_MS,
         )
-        async with asyncio.timeout(COMPLETION_MS / 1000), connect(name_servers, options=options) as client:
+        async with asyncio.timeout(CLI_COMPLETION_MS / 1000), connect(name_servers, options=options) as client:
             return await work(client)
 
     try:

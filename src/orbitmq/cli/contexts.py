@@ -32,10 +32,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import ConfigurationError, NotFoundError
-from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
+from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX, CLI_TIMEOUT_MS
 
 DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
-DEFAULT_TIMEOUT_MS: Final = 5_000
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -115,24 +114,22 @@ def resolve(
     if name_servers is not None and context is not None:
         raise ConfigurationError("--name-server and --context name two clusters", remedy="give one of them")
     if name_servers is not None:
-        return Target(name_servers, timeout_ms or DEFAULT_TIMEOUT_MS, "--name-server")
+        return Target(name_servers, timeout_ms or CLI_TIMEOUT_MS, "--name-server")
     source = "--context"
     if context is None:
         if environment.get("ORBITMQ_NAMESRV"):
-            return Target(environment["ORBITMQ_NAMESRV"], timeout_ms or DEFAULT_TIMEOUT_MS, "ORBITMQ_NAMESRV")
+            return Target(environment["ORBITMQ_NAMESRV"], timeout_ms or CLI_TIMEOUT_MS, "ORBITMQ_NAMESRV")
         if environment.get("ORBITMQ_CONTEXT"):
             context, source = environment["ORBITMQ_CONTEXT"], "ORBITMQ_CONTEXT"
         elif environment.get("NAMESRV_ADDR"):
-            return Target(environment["NAMESRV_ADDR"], timeout_ms or DEFAULT_TIMEOUT_MS, "NAMESRV_ADDR")
+            return Target(environment["NAMESRV_ADDR"], timeout_ms or CLI_TIMEOUT_MS, "NAMESRV_ADDR")
     stored = load(path or contexts_path(environment))
     if context is None:
         if stored.current is None:
-            return Target(DEFAULT_NAME_SERVERS, timeout_ms or DEFAULT_TIMEOUT_MS, "default")
+            return Target(DEFAULT_NAME_SERVERS, timeout_ms or CLI_TIMEOUT_MS, "default")
         context, source = stored.current, "context in use"
     found = stored.get(context)
-    return Target(
-        found.name_servers, timeout_ms or found.timeout_ms or DEFAULT_TIMEOUT_MS, f"context {context} ({source})"
-    )
+    return Target(found.name_servers, timeout_ms or found.timeout_ms or CLI_TIMEOUT_MS, f"context {context} ({source})")
 
 
 def contexts_path(environment: Mapping[str, str]) -> Path:

@@ -20,20 +20,16 @@ from typing import Final, NamedTuple
 
 from orbitmq import leaf
 from orbitmq.clock import Clock, SystemClock
+from orbitmq.limits.cli import DOCTOR_ANSWER_TIMEOUT_S, DOCTOR_FILES_MIN, DOCTOR_READY_BYTES_MAX
 from orbitmq.limits.server import CONNECTIONS_MAX, DESCRIPTORS_MAX
 
 PYTHON_MIN: Final = (3, 11)
 DISK_FREE_BYTES_MIN: Final = 2 * 1024**3
 """Below this the disk-full rules apply whatever the percentage."""
 
-FILES_MIN: Final = 1_024
 PROBE_BYTES: Final = 64 * 1024 * 1024
 CLOCK_MIN_MS: Final = 1_735_689_600_000
 """1 January 2025: a clock before that was never set."""
-
-ANSWER_TIMEOUT_S: Final = 2.0
-READY_BYTES_MAX: Final = 65_536
-"""Of an answer to `/readyz`; ours has a hundred bytes for each reason."""
 
 
 class Level(enum.Enum):
@@ -122,7 +118,7 @@ def open_files(soft: int, hard: int, mappings: int) -> list[Result]:
     remedy = f"allow more: ulimit -Hn {CONNECTIONS_MAX * 4 // 3}, or LimitNOFILE of systemd"
     if soft != hard:
         found += f"; a server raises its limit from {soft}"
-    if descriptors < FILES_MIN:
+    if descriptors < DOCTOR_FILES_MIN:
         files = Result(Level.FAIL, "open files", found, remedy)
     elif connections < CONNECTIONS_MAX:
         files = Result(Level.WARN, "open files", found, f"for {CONNECTIONS_MAX} connections: {remedy}")
@@ -243,11 +239,11 @@ def readiness(number: int) -> Result:
     import http.client
 
     check, where = "http port", f"127.0.0.1:{number}"
-    connection = http.client.HTTPConnection("127.0.0.1", number, timeout=ANSWER_TIMEOUT_S)
+    connection = http.client.HTTPConnection("127.0.0.1", number, timeout=DOCTOR_ANSWER_TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        facts = json.loads(answer.read(READY_BYTES_MAX))
+        facts = json.loads(answer.read(DOCTOR_READY_BYTES_MAX))
         reasons = [str(reason["text"]) for reason in facts.get("reasons", ())]
     except ConnectionRefusedError:
         return Result(Level.OK, check, f"{where} is free")
@@ -271,7 +267,7 @@ def _ask(host: str, number: int) -> str | None:
 
     frames = Connection()
     try:
-        with socket.create_connection((host, number), timeout=ANSWER_TIMEOUT_S) as stream:
+        with socket.create_connection((host, number), timeout=DOCTOR_ANSWER_TIMEOUT_S) as stream:
             stream.sendall(encode(request(RequestCode.GET_BROKER_CONFIG)))
             while data := stream.recv(65_536):
                 for command in frames.receive_data(data):

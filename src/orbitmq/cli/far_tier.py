@@ -15,6 +15,7 @@ from orbitmq.cli.cluster_access import run
 from orbitmq.cli.exit_codes import ExitCode
 from orbitmq.cli.output import note, show_rows
 from orbitmq.cli.shared_options import ClusterCommand
+from orbitmq.limits.cli import FAR_TIER_LOOK_S
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
@@ -28,7 +29,6 @@ app = typer.Typer(
 )
 
 COLUMNS = ("broker", "takes", "pending", "in_log", "files", "rows", "tombstones", "next_due_ms", "damaged", "trouble")
-LOOK_S = 0.5
 
 WaitOption = Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait for the end; 0 only begins it.")]
 
@@ -41,10 +41,10 @@ def _until(action: str, wait_s: int, is_done: Callable[[FarTierState], bool]) ->
 
     async def ask(mq: Client) -> dict[str, FarTierState]:
         states = await mq.timers.far_tier(FarTierAction(action))
-        looks = int(wait_s / LOOK_S)
+        looks = int(wait_s / FAR_TIER_LOOK_S)
         while looks > 0 and not all(map(is_done, states.values())):
             looks -= 1
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(FAR_TIER_LOOK_S)
             states = await mq.timers.far_tier()
         return states
 

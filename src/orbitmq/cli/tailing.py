@@ -11,7 +11,7 @@ Rules of this file
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -21,23 +21,13 @@ from orbitmq.cli.pairs import parse_pairs
 from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 from orbitmq.cli.tail_filter import TailFilter
 from orbitmq.cli.tail_format import TailFormat, check_template, print_message
+from orbitmq.limits.cli import TAIL_EMPTY_ANSWER_PAUSE_S, TAIL_HOLD_MS, TAIL_RETRY_PAUSE_S, TAIL_ROUTE_PAUSE_S
 
 if TYPE_CHECKING:
     from orbitmq.client import Client
     from orbitmq.protocol.records import Record
     from orbitmq.protocol.remoting.bodies import MessageQueue
 
-HOLD_MS: Final = 15_000
-"""How long the broker may hold a request of ours; what RocketMQ's push consumers use."""
-
-EMPTY_ANSWER_PAUSE_S: Final = 0.1
-"""Pause after an answer without messages that came back at once (long polling switched off at the broker)."""
-
-RETRY_PAUSE_S: Final = 1.0
-"""Pause before a broker that failed is asked again."""
-
-ROUTE_PAUSE_S: Final = 5.0
-"""How often the name server is asked for new queues."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -177,7 +167,7 @@ class _Tail:
                 return
             while not self._done:
                 ended, _ = await asyncio.wait(
-                    followers.values(), timeout=ROUTE_PAUSE_S, return_when=asyncio.FIRST_COMPLETED
+                    followers.values(), timeout=TAIL_ROUTE_PAUSE_S, return_when=asyncio.FIRST_COMPLETED
                 )
                 for follower in ended:
                     follower.result()  # it ends only when all that was wanted is printed, or with an error
@@ -220,7 +210,7 @@ class _Tail:
                 if self._wanted.stop_at_end or (isinstance(error, RemoteError) and not _may_pass(error)):
                     raise
                 self._tell_silent(f"broker {queue.broker_name}", error)
-                await asyncio.sleep(RETRY_PAUSE_S)
+                await asyncio.sleep(TAIL_RETRY_PAUSE_S)
                 continue
             self._tell_back(f"broker {queue.broker_name}")
             if at_end and self._wanted.stop_at_end:
@@ -240,13 +230,13 @@ class _Tail:
 
         wanted, loop = self._wanted, asyncio.get_running_loop()
         asked_at = loop.time()
-        hold_ms = 0 if wanted.stop_at_end else HOLD_MS
+        hold_ms = 0 if wanted.stop_at_end else TAIL_HOLD_MS
         read = await self._client.admin.read_records(queue, offset, tags=wanted.tags, hold_ms=hold_ms)
         for record in read.records:
             self._print(record, queue.broker_name)
         at_end = read.next_offset >= read.max_offset
-        if not wanted.stop_at_end and not read.records and loop.time() - asked_at < EMPTY_ANSWER_PAUSE_S:
-            await asyncio.sleep(EMPTY_ANSWER_PAUSE_S)
+        if not wanted.stop_at_end and not read.records and loop.time() - asked_at < TAIL_EMPTY_ANSWER_PAUSE_S:
+            await asyncio.sleep(TAIL_EMPTY_ANSWER_PAUSE_S)
         return read.next_offset, at_end
 
     def _print(self, record: Record, broker: str) -> None:

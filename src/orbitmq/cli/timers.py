@@ -23,6 +23,7 @@ from orbitmq.cli.shared_options import ClusterCommand, Output, chosen_output
 from orbitmq.cli.timer_moves import FromOption, KeyOption, KeyPrefixOption, UntilOption, timer_row
 from orbitmq.clock import SystemClock
 from orbitmq.limits import timers as limits
+from orbitmq.limits.cli import CLI_STRIP_SPANS_MAX
 from orbitmq.units import DAY_MS
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ BucketOption = Annotated[
 
 LIST_COLUMNS: Final = ("due", "topic", "message_id", "keys", "size", "tier", "broker")
 VERDICT_COLUMNS: Final = ("verdict", "due", "topic", "message_id", "keys", "broker")
-STRIP_SPANS_MAX: Final = 96
-"""Characters of a strip: a line of a terminal holds them."""
 
 app = typer.Typer(
     help="Timer messages: list, show, recall, reschedule, stats, export, import.",
@@ -204,7 +203,7 @@ def stats(
     if end_ms <= begin_ms:
         raise typer.BadParameter("--until is not after --from")
     length_ms = end_ms - begin_ms
-    width_ms = width_for(length_ms, STRIP_SPANS_MAX) if bucket is None else parse_span_ms("--bucket", bucket)
+    width_ms = width_for(length_ms, CLI_STRIP_SPANS_MAX) if bucket is None else parse_span_ms("--bucket", bucket)
     if not width_ms or length_ms // width_ms >= limits.TIMER_BUCKETS_MAX:
         raise typer.BadParameter(f"--bucket cuts the time into more than {limits.TIMER_BUCKETS_MAX} spans")
     begin_ms -= begin_ms % width_ms

@@ -14,3 +14,45 @@ CLI_CONTEXT_FILE_BYTES_MAX: Final = 262_144
 # --- benchmarks ----------------------------------------------------------------------------------------------------
 BENCH_SAMPLES_MAX: Final = 5_000_000
 """Times that one run of a benchmark keeps, each a float: two minutes at full speed."""
+
+BENCH_JOIN_S: Final = 30.0
+"""How long the consumer of a delay run may take until it has queues."""
+
+BENCH_CATCH_UP_S: Final = 10.0
+"""How long a delay run waits for messages after the last one was due."""
+
+# --- waiting for a cluster -------------------------------------------------------------------------------------------
+CLI_TIMEOUT_MS: Final = 5_000
+"""Default time limit of a call, where neither the command nor its context says one."""
+
+CLI_COMPLETION_MS: Final = 400
+"""Time for all that is asked of a cluster while a user waits after pressing Tab."""
+
+FAR_TIER_LOOK_S: Final = 0.5
+"""How often a command that waits for the end of a work of the far tier asks how it stands."""
+
+TAIL_HOLD_MS: Final = 15_000
+"""How long the broker may hold a request of ours; what RocketMQ's push consumers use."""
+
+TAIL_EMPTY_ANSWER_PAUSE_S: Final = 0.1
+"""Pause after an answer without messages that came back at once (long polling switched off at the broker)."""
+
+TAIL_RETRY_PAUSE_S: Final = 1.0
+"""Pause before a broker that failed is asked again."""
+
+TAIL_ROUTE_PAUSE_S: Final = 5.0
+"""How often the name server is asked for new queues of a topic that is followed."""
+
+# --- doctor ----------------------------------------------------------------------------------------------------------
+DOCTOR_FILES_MIN: Final = 1_024
+"""Open files below which a machine is called unfit for a server."""
+
+DOCTOR_ANSWER_TIMEOUT_S: Final = 2.0
+"""Patience with a port of this machine: a server that runs answers in milliseconds."""
+
+DOCTOR_READY_BYTES_MAX: Final = 65_536
+"""Of an answer to `/readyz`; ours has a hundred bytes for each reason."""
+
+# --- output ----------------------------------------------------------------------------------------------------------
+CLI_STRIP_SPANS_MAX: Final = 96
+"""Characters of the strip that shows when timers fall due: a line of a terminal holds them."""

@@ -35,6 +35,12 @@ SPARK_BACK_OFF_MS_MAX: Final = 2_000
 SPARK_LINES_MAX: Final = 64
 """Idle connections kept by one process; beyond it the one that comes back is closed."""
 
+SPARK_BACK_OFF_MS: Final = 50
+"""First pause after a try of a server that is away; each is twice the one before, up to SPARK_BACK_OFF_MS_MAX."""
+
+SPARK_FIRST_LOOK_MS: Final = 20
+"""Pause before the ends are asked for again when nothing was new; each pause is twice the one before, up to offsetRefreshMs."""
+
 # --- writing -------------------------------------------------------------------------------------------------------
 SPARK_BATCH_BYTES: Final = 512 * 1024
 """Default of `batchBytes`, the messages of one request: the broker's loop takes some 10 ms for so many, and 50 us of a request
@@ -69,6 +75,9 @@ SPARK_BROKER_SET_BYTES_MAX: Final = 140
 
 SPARK_SEND_BACK_OFF_MS: Final = 100
 """First pause after a failed request; each is twice the one before, up to SPARK_BACK_OFF_MS_MAX."""
+
+SPARK_EQUAL_ROWS_TABLE_MIN: Final = 1 << 16
+"""Places of the smallest table of rows that were seen: enough for 4,096 rows, in 64 KiB."""
 
 # --- reports -------------------------------------------------------------------------------------------------------
 REPORT_CELLS_MAX: Final = 2_000_000
@@ -133,3 +142,18 @@ SCHEDULE_NEAR_PARTS: Final = 16
 
 REDRIVE_TASKS: Final = 8
 """Tasks that share a slice of dead letters; each sends some thousand a second."""
+
+BROKEN_ROW_VALUE_CHARS_MAX: Final = 200
+"""Of a value of a broken row, for people to find it by."""
+
+PIPELINE_LOOK_MS: Final = 1_000
+"""How often the driver looks whether it is asked to stop, and how far a job is, while the job runs."""
+
+PROGRESS_LINE_NS: Final = 1_000_000_000
+"""Between two lines that say how far a stage is; a person reads them."""
+
+REPLAY_TIMEOUT_MS: Final = 3_000
+"""For one question about the topics of a replay, as the data source has it."""
+
+REPLAY_RETRY_TIMEOUT_MS: Final = 60_000
+"""For tries of servers that are away when a replay is planned, as the data source has it."""

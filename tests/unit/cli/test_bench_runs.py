@@ -91,7 +91,7 @@ def test_a_topic_is_known_before_its_consumer_starts() -> None:
 def test_a_delay_run_begins_when_its_consumer_has_queues(
     queues: tuple[str, ...], enough: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_runs, "JOIN_S", 0.2)
+    monkeypatch.setattr(bench_runs, "BENCH_JOIN_S", 0.2)
 
     async def run() -> None:
         consuming = Consuming(Counting(Pulled([], queues)), "T", None, from_beginning=False)  # type: ignore[arg-type]
@@ -109,6 +109,6 @@ def test_a_delay_run_begins_when_its_consumer_has_queues(
 
 
 def test_a_topic_that_nobody_gets_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_runs, "JOIN_S", 0.1)
+    monkeypatch.setattr(bench_runs, "BENCH_JOIN_S", 0.1)
     with pytest.raises(ClientError, match="do not know topic 'T'"):
         asyncio.run(make_known(Counting(Pulled([]), topics=("A",)), "T"))  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_a_port_with_a_server_that_answers(server: ScriptedServer) -> None:
 
 
 def test_a_port_held_by_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_checks, "ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(doctor_checks, "DOCTOR_ANSWER_TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         result = doctor_checks.port("broker", "127.0.0.1", listener.getsockname()[1])
     assert result.level is Level.FAIL

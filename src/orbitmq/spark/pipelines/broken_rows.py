@@ -16,12 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orbitmq.errors import MessageIllegalError
-from orbitmq.limits.spark import SPARK_BROKEN_ROWS_MAX
+from orbitmq.limits.spark import BROKEN_ROW_VALUE_CHARS_MAX, SPARK_BROKEN_ROWS_MAX
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, PROPERTIES_ROOM_BYTES
 from orbitmq.spark.writing.encoding import RowReader
-
-VALUE_CHARS_MAX: Final = 200
-"""Of a value of a broken row, for people to find it by."""
 
 SYSTEM_PROPERTIES_BYTES: Final = 1_024
 """Room for the properties that a writer and a broker add to those that a row gives."""
@@ -104,5 +101,5 @@ def values_of(batch: pa.RecordBatch, row: int, names: Sequence[str]) -> dict[str
 
 
 def _text(value: Any) -> str:
-    text = value[:VALUE_CHARS_MAX].decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text[:VALUE_CHARS_MAX]
+    text = value[:BROKEN_ROW_VALUE_CHARS_MAX].decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text[:BROKEN_ROW_VALUE_CHARS_MAX]

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from orbitmq.limits.spark import PIPELINE_LOOK_MS
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.run import StopRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOOK_EVERY_MS: Final = 1_000
 _CANCELLED: Final = re.compile(r"cancell?ed", re.IGNORECASE)
 
 
@@ -56,7 +56,7 @@ def collected(
     thread = threading.Thread(target=run, name=doing, daemon=True)
     thread.start()
     try:
-        while not ended.wait(LOOK_EVERY_MS / 1000):
+        while not ended.wait(PIPELINE_LOOK_MS / 1000):
             if look is not None:
                 look()
             if stop is not None and stop.requested:

@@ -20,9 +20,8 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from orbitmq.clock import Clock, SystemClock
+from orbitmq.limits.spark import PROGRESS_LINE_NS
 from orbitmq.spark.pipelines.run import Progress, Stage
-
-LINE_EVERY_NS: Final = 1_000_000_000
 
 
 def progress_on(stream: TextIO) -> Progress:
@@ -73,7 +72,7 @@ class _LineStage(_Counted):
 
     def advance(self, rows: int, *, size_bytes: int = 0, lag: int | None = None) -> None:
         self._count(rows, size_bytes, lag)
-        if self._clock.monotonic_ns() - self._told_ns >= LINE_EVERY_NS:
+        if self._clock.monotonic_ns() - self._told_ns >= PROGRESS_LINE_NS:
             self._tell(done=False)
 
     def __enter__(self) -> Self:

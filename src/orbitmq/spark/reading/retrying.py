@@ -22,10 +22,8 @@ from orbitmq.errors import (
     RemoteError,
     RequestTimeoutError,
 )
-from orbitmq.limits.spark import SPARK_BACK_OFF_MS_MAX
+from orbitmq.limits.spark import SPARK_BACK_OFF_MS, SPARK_BACK_OFF_MS_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
-
-_FIRST_PAUSE_MS: Final = 50
 
 PASSING_CODES: Final = frozenset(
     {
@@ -73,11 +71,11 @@ class Retrying:
         self._also = also
         self._limit_ms = limit_ms
         self._since_ms: int | None = None
-        self._pause_ms = _FIRST_PAUSE_MS
+        self._pause_ms = SPARK_BACK_OFF_MS
 
     def succeeded(self) -> None:
         self._since_ms = None
-        self._pause_ms = _FIRST_PAUSE_MS
+        self._pause_ms = SPARK_BACK_OFF_MS
 
     def failed(self, error: OrbitError, doing: str) -> None:
         """Returns after a pause if it should be tried again; else raises."""

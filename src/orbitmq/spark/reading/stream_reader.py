@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from orbitmq.errors import OrbitError, RouteNotFoundError
-from orbitmq.limits.spark import SPARK_IDLE_WAIT_MS
+from orbitmq.limits.spark import SPARK_FIRST_LOOK_MS, SPARK_IDLE_WAIT_MS
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.reading.batch_reader import Ranges
 from orbitmq.spark.reading.cluster import Cluster, cluster_of
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger("orbitmq.spark")
-
-_FIRST_LOOK_MS = 20
-"""Pause before the ends are asked for again when nothing was new; each pause is twice the one before, up to offsetRefreshMs."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,14 +78,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = from_json(self.initialOffset() if start is None else start)
         rows = getattr(limit, "max_rows", self.options.max_rows)
-        waited_ms, pause_ms = 0, _FIRST_LOOK_MS
+        waited_ms, pause_ms = 0, SPARK_FIRST_LOOK_MS
         while True:
             end = self._patiently("looking for new messages", lambda: self._end(begin, rows))
             if end != begin or self._ceiling is not None or waited_ms >= SPARK_IDLE_WAIT_MS:
                 break
             self._clock.sleep_ms(pause_ms)
             waited_ms += pause_ms
-            pause_ms = min(2 * pause_ms, max(self.options.refresh_ms, _FIRST_LOOK_MS))
+            pause_ms = min(2 * pause_ms, max(self.options.refresh_ms, SPARK_FIRST_LOOK_MS))
         if end != begin:
             self._advanced_ms = self._clock.now_ms()
         return to_json(end)

@@ -27,6 +27,7 @@ from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import Property, user_property_problem
 from orbitmq.spark.writing.row_columns import ROW_KEY
 from orbitmq.spark.writing.row_hashes import Words, number_column, row_hashes
+from orbitmq.units import US_PER_MS
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -40,7 +41,6 @@ UNIQUE_DIGITS: Final = 12
 
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
 _HEX_UPPER: Final = np.frombuffer(b"".join(b"%02X" % value for value in range(256)), np.uint16)
-_MS_US: Final = 1_000
 
 
 class CheckedRows(NamedTuple):
@@ -244,7 +244,7 @@ class RowReader:
                 continue
             if name == "deliverTimestamp":
                 us = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-                column = pa.array(-(-np.asarray(us.fill_null(0)) // _MS_US), mask=np.asarray(us.is_null()))
+                column = pa.array(-(-np.asarray(us.fill_null(0)) // US_PER_MS), mask=np.asarray(us.is_null()))
             lowest = 0 if name == "delaySeconds" else 1
             self._numbers(column, name, lowest, 2**31 - 1 if name != "deliverTimestamp" else 2**53, lowest, first)
             valid = np.asarray(pc.is_valid(column))

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from orbitmq.limits.spark import SPARK_EQUAL_ROWS_TABLE_MIN
 from orbitmq.spark.writing.row_hashes import Words
 
-_TABLE_MIN: Final = 1 << 16
 _SPARSE: Final = 16
 """Places of the table for each row that it knows."""
 
@@ -24,7 +24,7 @@ Counts = np.ndarray[Any, np.dtype[np.int64]]
 class EqualRows:
     def __init__(self) -> None:
         self.row_count = 0
-        self._seen = np.zeros(_TABLE_MIN, np.bool_)
+        self._seen = np.zeros(SPARK_EQUAL_ROWS_TABLE_MIN, np.bool_)
         self._runs: list[Words] = []
         """Sorted, each less than half as long as the one before it."""
 

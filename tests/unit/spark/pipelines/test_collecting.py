@@ -55,7 +55,7 @@ class Rows:
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "LOOK_EVERY_MS", 1)
+    monkeypatch.setattr(collecting, "PIPELINE_LOOK_MS", 1)
 
 
 def given_up(job: Job) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from orbitmq.client.addresses import parse_addresses
 from orbitmq.errors import ConfigurationError
+from orbitmq.limits.spark import REPLAY_RETRY_TIMEOUT_MS, REPLAY_TIMEOUT_MS
 from orbitmq.spark.options import PropertiesForm
 from orbitmq.spark.pipelines.archived_columns import FILES, archived_columns
 from orbitmq.spark.pipelines.failed_jobs import job_errors
@@ -25,10 +26,6 @@ from orbitmq.spark.row_schema import whole_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TIMEOUT_MS: Final = 3_000
-PATIENCE_MS: Final = 60_000
-"""With servers that are away, as the data source has it."""
 
 
 NEEDED: Final = (
@@ -105,7 +102,7 @@ class ReplayedTopics:
         if until_ms is not None:
             options["endingTimestamp"] = str(until_ms)
         wanted = read_options(options, streaming=False)
-        found = Retrying(PATIENCE_MS).run(f"looking up topics {self._topics}", lambda: ranges_of(wanted))
+        found = Retrying(REPLAY_RETRY_TIMEOUT_MS).run(f"looking up topics {self._topics}", lambda: ranges_of(wanted))
         return sorted(
             Stretch("", piece.queue.topic, piece.queue.broker_name, piece.queue.queue_id, piece.begin, piece.end)
             for piece in found
@@ -124,8 +121,10 @@ def writable_queues(name_server: str, topic: str) -> dict[str, int]:
     """How many queues a topic has at each broker. `RouteNotFoundError` when there is no such topic."""
     from orbitmq.spark.reading.cluster import cluster_of
 
-    cluster = cluster_of(parse_addresses(name_server), TIMEOUT_MS)
-    route = Retrying(PATIENCE_MS).run(f"looking up topic {topic!r}", lambda: cluster.route(topic, fresh=True))
+    cluster = cluster_of(parse_addresses(name_server), REPLAY_TIMEOUT_MS)
+    route = Retrying(REPLAY_RETRY_TIMEOUT_MS).run(
+        f"looking up topic {topic!r}", lambda: cluster.route(topic, fresh=True)
+    )
     counts = Counter(queue.broker_name for queue in route.publish_queues)
     if not counts:
         raise ConfigurationError(

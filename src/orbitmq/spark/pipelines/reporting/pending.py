@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
 
 import msgspec
 
 from orbitmq.limits.spark import REPORT_NEAR_DAYS
-
-HOUR_MS: Final = 3_600_000
-DAY_MS: Final = 24 * HOUR_MS
+from orbitmq.units import DAY_MS, HOUR_MS
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,8 @@ from typing import Any, Final, TypeAlias
 from orbitmq.limits.spark import REPORT_TOPICS_DRAWN
 from orbitmq.spark.pipelines.reporting.buckets import high_of
 from orbitmq.spark.pipelines.reporting.figures import Failures, Figures
-from orbitmq.spark.pipelines.reporting.pending import HOUR_MS, ClusterPending
+from orbitmq.spark.pipelines.reporting.pending import ClusterPending
+from orbitmq.units import HOUR_MS
 
 Axes: TypeAlias = Any
 """Of matplotlib, whose types want numbers where it takes dates as well."""

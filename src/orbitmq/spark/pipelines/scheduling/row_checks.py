@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orbitmq.instants import instant
-from orbitmq.spark.pipelines.broken_rows import VALUE_CHARS_MAX, MessageRules, refused_rows, values_of
+from orbitmq.limits.spark import BROKEN_ROW_VALUE_CHARS_MAX
+from orbitmq.spark.pipelines.broken_rows import MessageRules, refused_rows, values_of
 from orbitmq.spark.pipelines.task_reports import BrokenRow
 
 EARLIEST_MS: Final = 946_684_800_000
@@ -84,7 +85,7 @@ class RowChecks:
             return f"{where} has the due time {meant} (whole numbers are milliseconds since 1970, from 2000 to 9999)"
         if text is not None:
             return (
-                f"{where} has {text[:VALUE_CHARS_MAX]!r} in column {layout.due_name}, which is no time "
+                f"{where} has {text[:BROKEN_ROW_VALUE_CHARS_MAX]!r} in column {layout.due_name}, which is no time "
                 "(write 2026-05-01T12:00:00Z or milliseconds since 1970)"
             )
         return f"{where} has no due time: its column {layout.due_name} is null (filter such rows out, or give them one)"
