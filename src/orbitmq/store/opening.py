@@ -43,7 +43,7 @@ from orbitmq.store.recovery import (
     plan_recovery,
 )
 from orbitmq.store.reserve import Reserve, bytes_to_set_aside
-from orbitmq.store.saving import ABORT_FILE, CHECKPOINT_FILE, LOCK_FILE, Saving, is_passing_trouble
+from orbitmq.store.saving import ABORT_FILE, CHECKPOINT_FILE, LOCK_FILE, StoreSaving, is_passing_trouble
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
 from orbitmq.store.worker import Lanes, Notify, Worker
@@ -103,7 +103,7 @@ def open_store(
     kept = reserve.files
     try:
         return _Opening(root, settings, files, kept, clock, due_time or level_due_time(DelayLevels.parse())).run(
-            lambda mark_file, checkpoint: Saving(kept, root, lock, mark_file, checkpoint, files.boot_id()),
+            lambda mark_file, checkpoint: StoreSaving(kept, root, lock, mark_file, checkpoint, files.boot_id()),
             derived,
             reserve,
             notify,
@@ -166,7 +166,7 @@ class _Opening:
 
     def run(
         self,
-        make_saving: Callable[[MarkFile, CheckpointFile], Saving],
+        make_saving: Callable[[MarkFile, CheckpointFile], StoreSaving],
         others: Sequence[Recoverable],
         reserve: Reserve,
         notify: Notify,

@@ -12,7 +12,7 @@ from orbitmq.store.index import IndexService
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.recovery import RecoveryReport
 from orbitmq.store.reserve import Reserve
-from orbitmq.store.saving import Saving
+from orbitmq.store.saving import StoreSaving
 
 
 class RecoveredStore(msgspec.Struct, kw_only=True):
@@ -21,7 +21,7 @@ class RecoveredStore(msgspec.Struct, kw_only=True):
     index: IndexService | None
     others: Sequence[Derived]
     """Derived structures of other layers."""
-    saving: Saving
+    saving: StoreSaving
     reserve: Reserve
     due_time: DueTime
     report: RecoveryReport

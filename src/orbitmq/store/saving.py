@@ -58,7 +58,7 @@ class NotNoted(NamedTuple):
 SaveOutcome = SaveStep | NotNoted
 
 
-class Saving:
+class StoreSaving:
     """Owner of the mark, the checkpoint page, the `abort` file and the lock of an open store."""
 
     def __init__(
@@ -198,7 +198,7 @@ class Saving:
 class SaveParts(NamedTuple):
     """What both kinds of saves of one open store are made of."""
 
-    saving: Saving
+    saving: StoreSaving
     queues: ConsumeQueues
     others: Sequence[Derived]
     """Everything derived but the queues."""
