@@ -11,7 +11,7 @@ Rules of this file
 2. A file is written once. Its index is written before it, so that whoever sees the file finds the index. Files that are written
    together share one: a look-up by key costs what there are indexes, not what there are files.
 3. Page checksums are written and verified: a flipped bit is a damaged file, not a strange message.
-4. An index that is damaged is told, and what it would say is read from its files: slower, and the same.
+4. An index that is damaged is reported, and what it would say is read from its files: slower, and the same.
 """
 
 from __future__ import annotations
@@ -29,15 +29,32 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR_ROW_GROUP_ROWS
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
-from orbitmq.timing.far.checking import checked_file
-from orbitmq.timing.far.columns import INDEX_COLUMNS, KEY_ORDER, ORDER, keys_of, placed, records_of, table_of
+from orbitmq.timing.far.columns import (
+    INDEX_COLUMNS,
+    KEY_ORDER,
+    ORDER,
+    keys_of,
+    parquet_bytes,
+    placed,
+    records_of,
+    table_of,
+)
 from orbitmq.timing.far.loads import LOADS, CheckedFile, WrittenFile
-from orbitmq.timing.far.open_files import OpenFiles
-from orbitmq.timing.far.parquet_bytes import parquet_bytes
 from orbitmq.timing.far.plan import DAYS, KEYS, LANDING, day_directory, keys_name
-from orbitmq.timing.far.scans import BY_TIME, MATCH, by_name, by_time, due_rows, group_starts, in_index, rows_at
+from orbitmq.timing.far.scans import (
+    BY_TIME,
+    MATCH,
+    by_name,
+    by_time,
+    checked_file,
+    due_rows,
+    far_file,
+    group_starts,
+    in_index,
+    rows_at,
+)
 from orbitmq.timing.far.state_file import MANIFEST_FILE, decode_state
-from orbitmq.timing.far.storage import Storage
+from orbitmq.timing.far.storage import OpenFiles, Storage
 from orbitmq.timing.far.tier import (
     Compaction,
     FarFileDamagedError,
@@ -53,8 +70,8 @@ from orbitmq.units import DAY_MS
 
 R = TypeVar("R")
 REPEATING: Final = ["topic", "tags", "bornHost", "storeHost", "properties.key_value.key"]
-OPEN_FILES_MAX: Final = 800
-"""Files that are kept open with their footers: opening one costs a millisecond, more at an object store. 20 KB each."""
+Damaged = dict[str, str]
+"""Files and indexes that could not be read, and why."""
 
 
 class ArrowTier:
@@ -64,7 +81,7 @@ class ArrowTier:
         self._url = url
         self._given = storage
         self._storage: Storage | None = None
-        self._open = OpenFiles(lambda: self.storage, "the far tier", OPEN_FILES_MAX)
+        self._open = OpenFiles(lambda: self.storage)
 
     @property
     def storage(self) -> Storage:
@@ -101,28 +118,14 @@ class ArrowTier:
         index = keys_name(parts[0][0])
         keys = pa.concat_tables([keys_of(table, number) for number, (_, table) in enumerate(parts)])
         self._replace(index, keys.sort_by(KEY_ORDER))
-        return [self._write_rows(name, table, index, number) for number, (name, table) in enumerate(parts)]
-
-    def _write_rows(self, name: str, table: pa.Table, index: str, number: int) -> FarFile:
-        self._replace(name, table)
-        times = table.column("deliverTimestamp").cast(pa.int64())
-        offsets = table.column("commitLogOffset")
-        return FarFile(
-            name=name,
-            rows=table.num_rows,
-            min_ms=times[0].as_py(),
-            max_ms=times[-1].as_py(),
-            first_source=pc.min(offsets).as_py() + 1,
-            last_source=pc.max(offsets).as_py() + 1,
-            payload_bytes=pc.sum(table.column("size")).as_py(),
-            next_ms=times[0].as_py(),
-            index=index,
-            index_number=number,
-        )
+        for name, table in parts:
+            self._replace(name, table)
+        return [far_file(name, table, index, number) for number, (name, table) in enumerate(parts)]
 
     def _replace(self, name: str, table: pa.Table) -> None:
         self._open.forget(name)
-        self.storage.write(name, _encoded(table))
+        repeating = REPEATING if "topic" in table.column_names else ()
+        self.storage.write(name, parquet_bytes(table, group_rows=FAR_ROW_GROUP_ROWS, repeating=repeating))
 
     def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
         tables = [placed(self._reading(file.name, pq.ParquetFile.read).slice(file.taken), file.base) for file in files]
@@ -192,15 +195,10 @@ class ArrowTier:
 
     def sweep(self, known: list[str], loads_before_ms: int) -> list[str]:
         kept = set(known)
-        unknown = [name for place in (LANDING, DAYS, KEYS) for name in self.storage.names(place) if name not in kept]
-        unknown += [
-            file.name
-            for file in self.storage.files(LOADS)
-            if file.name not in kept and 0 < file.written_at_ms < loads_before_ms
-        ]
-        for name in unknown:
-            self._open.forget(name)
-            self.storage.remove(name)
+        files = [file for place in (LANDING, DAYS, KEYS) for file in self.storage.files(place)]
+        files += [file for file in self.storage.files(LOADS) if 0 < file.written_at_ms < loads_before_ms]
+        unknown = [file.name for file in files if file.name not in kept]
+        self.remove(unknown)
         return unknown
 
     # --- files of others --------------------------------------------------------------------------------------------
@@ -214,7 +212,15 @@ class ArrowTier:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _reading(self, name: str, use: Callable[[pq.ParquetFile], R]) -> R:
-        return self._open.guarded(name, lambda: use(self._open.get(name)))
+        return self._open.reading(name, use)
+
+    def _asking(self, name: str, use: Callable[[pq.ParquetFile], R], damaged: Damaged) -> R | None:
+        """The same; a file that is damaged is noted as such, and answers None."""
+        try:
+            return self._open.reading(name, use)
+        except FarFileDamagedError as error:
+            damaged[name] = str(error)
+            return None
 
     def rows(self, file: FileView, until_ms: int, rows_max: int, bytes_max: int) -> Rows:
         return self._reading(
@@ -222,68 +228,50 @@ class ArrowTier:
         )
 
     def find(self, files: list[FileView], query: FarQuery) -> Found:
-        damaged: dict[str, str] = {}
+        damaged: Damaged = {}
         is_named = query.message_id is not None or query.key is not None or query.key_prefix is not None
         places = self._named_places(files, query, damaged) if is_named else self._timed_places(files, query, damaged)
-        more = places.num_rows > query.limit
-        wanted = list(
-            zip(*(places.slice(0, query.limit).column(name).to_pylist() for name in ("file", "row")), strict=True)
-        )
+        wanted = [(place["file"], place["row"]) for place in places.slice(0, query.limit).to_pylist()]
         by_file: dict[int, list[int]] = {}
-        for number, row in wanted:
+        for number, row in sorted(wanted):
             by_file.setdefault(number, []).append(row)
         records: dict[tuple[int, int], tuple[bytes, int]] = {}
         for number, rows in by_file.items():
-            name, rows = files[number].name, sorted(rows)
-            try:
-                table = placed(
-                    self._reading(name, partial(rows_at, rows=rows, bodies=query.bodies)), files[number].base
-                )
-            except FarFileDamagedError as error:
-                damaged[name] = str(error)
-                continue
-            sizes = table.column("size").to_pylist()
-            for row, data, size in zip(rows, records_of(table), sizes, strict=True):
-                records[number, row] = data, size
+            table = self._asking(files[number].name, partial(rows_at, rows=rows, bodies=query.bodies), damaged)
+            if table is not None:
+                sizes = table.column("size").to_pylist()
+                found = zip(records_of(placed(table, files[number].base)), sizes, strict=True)
+                records.update(zip(((number, row) for row in rows), found, strict=True))
         chosen = [records[place] for place in wanted if place in records]
+        more = places.num_rows > query.limit
         return Found(b"".join(data for data, _ in chosen), [size for _, size in chosen], more, list(damaged.items()))
 
-    def _timed_places(self, files: list[FileView], query: FarQuery, damaged: dict[str, str]) -> pa.Table:
-        """Where the first rows by due time stand, one more than wanted at most; `file` is a number in `files`."""
+    def _timed_places(self, files: list[FileView], query: FarQuery, damaged: Damaged) -> pa.Table:
+        """Where the first rows by due time lie, one more than wanted at most; `file` is a number in `files`."""
         found = MATCH.empty_table()
         for number, file in enumerate(files):
-            if found.num_rows > query.limit and found.column("deliver")[-1].as_py() < file.next_ms:
-                continue
-            try:
-                matches = self._reading(
-                    file.name, partial(by_time, number=number, taken=file.taken, query=query, base=file.base)
-                )
-            except FarFileDamagedError as error:
-                damaged[file.name] = str(error)
-            else:
-                found = _first(found, matches, query)
+            if not _is_enough(found, query, file.next_ms):
+                search = partial(by_time, number=number, taken=file.taken, query=query, base=file.base)
+                found = _first(found, self._asking(file.name, search, damaged), query)
         return found
 
-    def _named_places(self, files: list[FileView], query: FarQuery, damaged: dict[str, str]) -> pa.Table:
+    def _named_places(self, files: list[FileView], query: FarQuery, damaged: Damaged) -> pa.Table:
         """The same of rows with a name."""
-        found = MATCH.empty_table()
         by_index: dict[str, dict[int, int]] = {}
+        """Index, number of a file in it -> number in `files`."""
         bare: dict[int, int] = {}
         for at, file in enumerate(files):
             if file.index:
                 by_index.setdefault(file.index, {})[file.index_number] = at
             else:
                 bare[at] = at
-        found = _first(found, self._without_index(files, bare, query, damaged), query)
+        found = self._without_index(files, bare, query, damaged)
         for index, members in by_index.items():
-            next_ms = files[next(iter(members.values()))].next_ms  # they come in its order
-            if found.num_rows > query.limit and found.column("deliver")[-1].as_py() < next_ms:
+            if _is_enough(found, query, files[next(iter(members.values()))].next_ms):  # they come in its order
                 continue
             taken = {number: files[at].taken for number, at in members.items()}
-            try:
-                matches = self._reading(index, partial(by_name, taken=taken, query=query))
-            except FarFileDamagedError as error:
-                damaged[index] = str(error)
+            matches = self._asking(index, partial(by_name, taken=taken, query=query), damaged)
+            if matches is None:
                 matches = self._without_index(files, members, query, damaged)
             numbers = pc.index_in(matches.column("file"), value_set=pa.array(members, pa.int32()))
             at_column = matches.schema.get_field_index("file")
@@ -294,24 +282,29 @@ class ArrowTier:
         return found
 
     def _without_index(
-        self, files: list[FileView], members: dict[int, int], query: FarQuery, damaged: dict[str, str]
+        self, files: list[FileView], members: dict[int, int], query: FarQuery, damaged: Damaged
     ) -> pa.Table:
         """What an index would answer of these files. Cost: 1 us a row."""
-        parts = [MATCH.empty_table()]
+        found = MATCH.empty_table()
         for number, at in members.items():
-            try:
-                table = self._reading(files[at].name, partial(pq.ParquetFile.read, columns=INDEX_COLUMNS))
-            except FarFileDamagedError as error:
-                damaged[files[at].name] = str(error)
-            else:
-                table = placed(table, files[at].base)
-                parts.append(in_index(keys_of(table, number), {number: files[at].taken}, query))
-        return pa.concat_tables(parts)
+            file, read = files[at], partial(pq.ParquetFile.read, columns=INDEX_COLUMNS)
+            table = self._asking(file.name, read, damaged)
+            if table is not None:
+                keys = keys_of(placed(table, file.base), number)
+                found = _first(found, in_index(keys, {number: file.taken}, query), query)
+        return found
 
 
-def _first(found: pa.Table, matches: pa.Table, query: FarQuery) -> pa.Table:
+def _is_enough(found: pa.Table, query: FarQuery, next_ms: int) -> bool:
+    """Whether a page is full of rows that are due before `next_ms`."""
+    return bool(found.num_rows > query.limit and found.column("deliver")[-1].as_py() < next_ms)
+
+
+def _first(found: pa.Table, matches: pa.Table | None, query: FarQuery) -> pa.Table:
     """The first of both, one more than wanted at most."""
-    return pa.concat_tables([found, matches]).sort_by(BY_TIME).slice(0, query.limit + 1) if matches.num_rows else found
+    if matches is None or not matches.num_rows:
+        return found
+    return pa.concat_tables([found, matches]).sort_by(BY_TIME).slice(0, query.limit + 1)
 
 
 def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
@@ -341,9 +334,3 @@ def _group(parquet: pq.ParquetFile, group: int) -> pa.Table:
     for _ in records_of(table):
         pass
     return table
-
-
-def _encoded(table: pa.Table) -> pa.Buffer:
-    return parquet_bytes(
-        table, group_rows=FAR_ROW_GROUP_ROWS, repeating=REPEATING if "topic" in table.column_names else ()
-    )

@@ -78,7 +78,7 @@ class FarFile(msgspec.Struct, kw_only=True):
     payload_bytes: int
     """Sum of the records' sizes: what the rows take in memory."""
     taken: int = 0
-    """Rows from the start that have been handed over or passed over."""
+    """Rows from the start that have been promoted, or were finished before."""
     next_ms: int = 0
     """Due time of row `taken`; of the last row once all are taken."""
     index: str
@@ -109,7 +109,7 @@ class Landed(msgspec.Struct, tag="landed", tag_field="change"):
 
 
 class Promoted(msgspec.Struct, tag="promoted", tag_field="change"):
-    """The first `taken` rows of a file have been handed over; the next is due at `next_ms`."""
+    """The first `taken` rows of a file have been promoted, or were finished before; the next is due at `next_ms`."""
 
     file: str
     taken: int
@@ -237,11 +237,6 @@ def _again(record: Record, topic: str, properties: bytes) -> NewMessage:
     )
 
 
-def promoted_message(record: Record, precision_ms: int) -> NewMessage:
-    """The timer record that takes the place of a far one. Raises RecordError when it says no due time."""
-    return near_message(record, deliver_ms_of(record), precision_ms, Why.PROMOTED)
-
-
 def near_message(record: Record, deliver_ms: int, precision_ms: int, why: Why = Why.RESCHEDULED) -> NewMessage:
     """A timer record, due at `deliver_ms`, that takes the place of a far one."""
     slot = str(slot_time(deliver_ms, precision_ms))
@@ -294,7 +289,7 @@ def leaving_message(
     problem = "its record is damaged or gone"
     if record is not None:
         try:
-            return promoted_message(record, precision_ms), ""
+            return near_message(record, deliver_ms_of(record), precision_ms, Why.PROMOTED), ""
         except RecordError as error:
             problem = str(error)
     if due is None:

@@ -1,21 +1,31 @@
-"""Where the files of the far tier lie: a local directory, or any file system that pyarrow knows by URL.
+"""Where the files of the far tier lie: a local directory, or any file system that pyarrow knows by URL; and which of them stay open.
 
 Rules of this file
 1. A file appears whole under its name: written under another one, made durable, renamed. Where the file system
    shows an object only when it is complete (s3, gs, abfs), it is written under its name at once.
-2. Trouble of the file system is `FarUnreachableError`; a file that is not there although its neighbours are is damage.
+2. Trouble of the file system is `FarUnreachableError`; a file that cannot be understood, or is not there
+   although its neighbours are, is damage.
 """
 
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
+from orbitmq.errors import RecordError
+from orbitmq.limits.far import FAR_OPEN_FILES_MAX
 from orbitmq.timing.far.tier import FarFileDamagedError, FarUnreachableError
+from orbitmq.units import NS_PER_MS
+
+R = TypeVar("R")
 
 TEMPORARY: Final = ".tmp"
 _WHOLE_OBJECTS: Final = frozenset({"s3", "gcs", "abfs"})
@@ -60,27 +70,30 @@ class Storage:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
-    def make_directory(self, name: str) -> None:
+    @contextmanager
+    def _trouble(self, path: str, verb: str) -> Iterator[None]:
+        """Errors of the file system become FarUnreachableError."""
         try:
-            self._fs.create_dir(self._path(name), recursive=True)
+            yield
         except OSError as error:
-            raise FarUnreachableError(f"{self._path(name)} cannot be made: {error}") from error
+            raise FarUnreachableError(f"{path} cannot be {verb}: {error}") from error
+
+    def make_directory(self, name: str) -> None:
+        with self._trouble(self._path(name), "made"):
+            self._fs.create_dir(self._path(name), recursive=True)
 
     def write(self, name: str, content: bytes | memoryview | pa.Buffer) -> None:
         """Durable on return. Replaces what has that name. Raises FarUnreachableError."""
         path = self._path(name)
-        try:
+        with self._trouble(path, "written"):
             if self._is_local:
                 self._write_local(Path(path), content)
-            elif self._fs.type_name in _WHOLE_OBJECTS:
-                with self._fs.open_output_stream(path) as stream:
-                    stream.write(content)
-            else:
-                with self._fs.open_output_stream(path + TEMPORARY) as stream:
-                    stream.write(content)
+                return
+            is_whole = self._fs.type_name in _WHOLE_OBJECTS
+            with self._fs.open_output_stream(path if is_whole else path + TEMPORARY) as stream:
+                stream.write(content)
+            if not is_whole:
                 self._fs.move(path + TEMPORARY, path)
-        except OSError as error:
-            raise FarUnreachableError(f"{path} cannot be written: {error}") from error
 
     def _write_local(self, path: Path, content: bytes | memoryview | pa.Buffer) -> None:
         temporary = path.with_name(path.name + TEMPORARY)
@@ -98,27 +111,23 @@ class Storage:
 
     def sync(self, name: str) -> None:
         """Make a file that others wrote durable, with its name. Where a file system shows whole objects they are."""
-        if not self._is_local:
-            return
-        path = Path(self._path(name))
-        try:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-            _sync_directories(path)
-        except OSError as error:
-            raise FarUnreachableError(f"{path} cannot be synced: {error}") from error
+        path = self._path(name)
+        with self._trouble(path, "synced"):
+            if self._is_local:
+                with Path(path).open("rb") as file:
+                    os.fsync(file.fileno())
+                _sync_directories(Path(path))
 
     def open(self, name: str) -> pa.NativeFile:
         """Raises FarFileDamagedError when it is gone, FarUnreachableError."""
         path = self._path(name)
-        try:
-            return self._fs.open_input_file(path)
-        except FileNotFoundError as error:
-            if self.exists(""):
-                raise FarFileDamagedError(f"the file {path} is gone", name) from error
-            raise FarUnreachableError(f"the directory {self._root} is not there") from error
-        except OSError as error:
-            raise FarUnreachableError(f"{path} cannot be opened: {error}") from error
+        with self._trouble(path, "opened"):
+            try:
+                return self._fs.open_input_file(path)
+            except FileNotFoundError as error:
+                if self.exists(""):
+                    raise FarFileDamagedError(f"the file {path} is gone", name) from error
+                raise FarUnreachableError(f"the directory {self._root} is not there") from error
 
     def is_readable(self, name: str) -> bool:
         """Whether every byte of the file can be read, whatever it says."""
@@ -132,42 +141,63 @@ class Storage:
 
     def read(self, name: str) -> bytes | None:
         """The whole content; None when there is no such file."""
-        try:
-            with self._fs.open_input_file(self._path(name)) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise FarUnreachableError(f"{self._path(name)} cannot be read: {error}") from error
+        path = self._path(name)
+        with self._trouble(path, "read"), suppress(FileNotFoundError), self._fs.open_input_file(path) as file:
+            return bytes(file.read())
+        return None
 
     def exists(self, name: str) -> bool:
-        try:
+        with self._trouble(self._path(name), "looked at"):
             return bool(self._fs.get_file_info(self._path(name)).type != fs.FileType.NotFound)
-        except OSError as error:
-            raise FarUnreachableError(f"{self._path(name)} cannot be looked at: {error}") from error
 
     def remove(self, name: str) -> None:
         """Nothing happens when there is no such file."""
-        try:
+        with self._trouble(self._path(name), "removed"), suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise FarUnreachableError(f"{self._path(name)} cannot be removed: {error}") from error
-
-    def names(self, directory: str) -> list[str]:
-        """Files in a directory and those below it, sorted; none when it does not exist."""
-        return [file.name for file in self.files(directory)]
 
     def files(self, directory: str) -> list[StoredFile]:
-        """The same with their sizes, and when they were written."""
-        try:
-            found = self._fs.get_file_info(fs.FileSelector(self._path(directory), recursive=True, allow_not_found=True))
-        except OSError as error:
-            raise FarUnreachableError(f"{self._path(directory)} cannot be listed: {error}") from error
-        start = len(self._root) + 1
+        """Files in a directory and those below it, sorted; none when it does not exist."""
+        path, start = self._path(directory), len(self._root) + 1
+        with self._trouble(path, "listed"):
+            found = self._fs.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
         return sorted(
-            StoredFile(info.path[start:], info.size, (info.mtime_ns or 0) // 1_000_000)
+            StoredFile(info.path[start:], info.size, (info.mtime_ns or 0) // NS_PER_MS)
             for info in found
             if info.type == fs.FileType.File
         )
+
+
+class OpenFiles:
+    """Parquet files that stay open with their footers: opening one costs a millisecond, more at an object store. 20 KB each."""
+
+    def __init__(self, storage: Callable[[], Storage]) -> None:
+        """storage: asked for at the first use, for it may be away now."""
+        self._storage: Final = storage
+        self._open: OrderedDict[str, pq.ParquetFile] = OrderedDict()
+
+    def reading(self, name: str, use: Callable[[pq.ParquetFile], R]) -> R:
+        """What `use` gives, which reads that file. A file that failed is opened anew the next time.
+
+        Raises FarFileDamagedError where the file cannot be understood, FarUnreachableError where its bytes cannot be had.
+        """
+        try:
+            return use(self._get(name))
+        except (OSError, pa.ArrowException, RecordError, KeyError, ValueError) as error:
+            self.forget(name)
+            if isinstance(error, OSError) and not self._storage().is_readable(name):
+                raise FarUnreachableError(f"{name} cannot be read: {error}") from error
+            raise FarFileDamagedError(f"the file {name} of the far tier is damaged: {error}", name) from error
+
+    def _get(self, name: str) -> pq.ParquetFile:
+        if name not in self._open:
+            self._open[name] = pq.ParquetFile(self._storage().open(name), page_checksum_verification=True)
+            if len(self._open) > FAR_OPEN_FILES_MAX:
+                self._open.popitem(last=False)
+        self._open.move_to_end(name)
+        return self._open[name]
+
+    def forget(self, name: str) -> None:
+        self._open.pop(name, None)
+
+    def clear(self) -> None:
+        self._open.clear()

@@ -33,11 +33,11 @@ def test_a_file_appears_whole_and_can_be_listed_and_removed(storage: Storage) ->
     storage.write("landing/a", b"one")
     storage.write("landing/a", b"two")
     assert storage.read("landing/a") == b"two"
-    assert storage.names("landing") == ["landing/a"]
+    assert [file.name for file in storage.files("landing")] == ["landing/a"]
     assert storage.exists("landing/a")
     storage.remove("landing/a")
     storage.remove("landing/a")
-    assert storage.names("landing") == []
+    assert storage.files("landing") == []
     assert storage.read("landing/a") is None
 
 

@@ -27,8 +27,7 @@ from orbitmq.protocol.records import MagicCode, Record, encode_record
 from orbitmq.protocol.sysflag import SysFlag
 from orbitmq.store.message import LOCAL_HOST
 from orbitmq.store.store import CRC_MASK
-from orbitmq.timing.far.columns import SCHEMA
-from orbitmq.timing.far.parquet_bytes import parquet_bytes
+from orbitmq.timing.far.columns import SCHEMA, parquet_bytes
 
 MESSAGE_SCHEMA: Final = pa.schema(
     [
