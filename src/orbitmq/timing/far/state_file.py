@@ -75,7 +75,7 @@ def decode_state(content: bytes) -> SavedState:
     return saved
 
 
-class Saving(Protocol):
+class StateToSave(Protocol):
     """What is saved; see `FarState`."""
 
     buffered: Buffered
@@ -96,7 +96,7 @@ class _Durable(NamedTuple):
 class StateFile:
     """The state file of one store, written and read."""
 
-    def __init__(self, files: Files, root: Path, clock: Clock, held: Saving) -> None:
+    def __init__(self, files: Files, root: Path, clock: Clock, held: StateToSave) -> None:
         self._files = files
         self._path = root / STATE_FILE
         self._clock = clock
