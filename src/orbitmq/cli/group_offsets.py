@@ -12,6 +12,8 @@ from orbitmq.cli.instants import parse_instant_ms
 from orbitmq.cli.output import note, show_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from orbitmq.client import Client
     from orbitmq.client.admin import OffsetMove
 
@@ -57,31 +59,26 @@ def reset(
         else ResetTo.TIME
     )
 
-    async def plan(client: Client) -> list[OffsetMove]:
-        return await client.admin.plan_reset(
-            group, topic, to, at_ms=at_ms, offset=to_offset, broker=broker, queue_id=queue
-        )
-
-    async def move(client: Client) -> list[OffsetMove]:
-        return await client.admin.reset_offsets(
-            group, topic, to, at_ms=at_ms, offset=to_offset, broker=broker, queue_id=queue
-        )
+    def moving(client: Client) -> Awaitable[list[OffsetMove]]:
+        move = client.admin.plan_reset if dry_run else client.admin.reset_offsets
+        return move(group, topic, to, at_ms=at_ms, offset=to_offset, broker=broker, queue_id=queue)
 
     if not dry_run and not yes:
         typer.confirm(f"Move the offsets of group {group} on topic {topic}?", abort=True, err=True)
-    moves = run(plan if dry_run else move)
-    rows = [
-        {
-            "broker": moved.queue.broker_name,
-            "queue": moved.queue.queue_id,
-            "before": moved.before,
-            "after": moved.after,
-            "again": None if moved.before is None else max(0, moved.before - moved.after),
-            "skipped": None if moved.before is None else max(0, moved.after - moved.before),
-            "done": not dry_run,
-        }
-        for moved in moves
-    ]
+    rows = [_row(moved, done=not dry_run) for moved in run(moving)]
     show_rows(rows, columns=("broker", "queue", "before", "after", "again", "skipped", "done"))
     if dry_run:
         note("nothing was changed (--dry-run)")
+
+
+def _row(moved: OffsetMove, *, done: bool) -> dict[str, object]:
+    before, after = moved.before, moved.after
+    return {
+        "broker": moved.queue.broker_name,
+        "queue": moved.queue.queue_id,
+        "before": before,
+        "after": after,
+        "again": None if before is None else max(0, before - after),
+        "skipped": None if before is None else max(0, after - before),
+        "done": done,
+    }
