@@ -51,6 +51,7 @@ from orbitmq.timing.far.scans import (
     far_file,
     group_starts,
     in_index,
+    row_group,
     rows_at,
 )
 from orbitmq.timing.far.state_file import MANIFEST_FILE, decode_state
@@ -64,7 +65,6 @@ from orbitmq.timing.far.tier import (
     Found,
     Opened,
     Rows,
-    Salvage,
 )
 from orbitmq.units import DAY_MS
 
@@ -127,19 +127,60 @@ class ArrowTier:
         repeating = REPEATING if "topic" in table.column_names else ()
         self.storage.write(name, parquet_bytes(table, group_rows=FAR_ROW_GROUP_ROWS, repeating=repeating))
 
-    def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
-        tables = [placed(self._reading(file.name, pq.ParquetFile.read).slice(file.taken), file.base) for file in files]
-        return Compaction(*self._anew(tables, dead, serial))
+    def compact(self, files: list[FileView], dead: list[int], serial: int, tests_records: bool) -> Compaction:
+        tables: list[pa.Table] = []
+        result = Compaction([], [], {}, [], [])
+        for file in files:
+            damaged: Damaged = {}
+            lost: list[tuple[int, int]] = []
+            for first, end in file.counting:
+                found, unread = self._readable(file.name, first, end, tests_records, damaged)
+                tables += [placed(table, file.base) for table in found]
+                lost += unread
+            if lost:
+                result.lost[file.name] = lost
+                result.known += self._indexed(file, lost)
+                result.reasons += damaged.values()
+        if tables:
+            table = pa.concat_tables(tables)
+            offsets = table.column("commitLogOffset")
+            gone = pc.is_in(offsets, value_set=pa.array([source - 1 for source in dead], pa.int64()))
+            result.dropped = [offset + 1 for offset in offsets.filter(gone).to_pylist()]
+            result.added = self._write(list(_by_days(table.filter(pc.invert(gone)).sort_by(ORDER), serial)))
+        return result
 
-    def _anew(self, tables: Sequence[pa.Table], dead: list[int], serial: int) -> tuple[list[FarFile], list[int]]:
-        """Files of all rows but the dead ones, and which of these there were."""
-        table = pa.concat_tables(tables)
-        gone = pc.is_in(
-            table.column("commitLogOffset"), value_set=pa.array([source - 1 for source in dead], pa.int64())
+    def _readable(
+        self, name: str, first: int, end: int, tests_records: bool, damaged: Damaged
+    ) -> tuple[list[pa.Table], list[tuple[int, int]]]:
+        """Rows `first` to before `end` of a file, row group by row group, and the ranges of those that cannot be read."""
+        starts = self._asking(name, group_starts, damaged)
+        if starts is None:
+            return [], [(first, end)]
+        tables: list[pa.Table] = []
+        lost: list[tuple[int, int]] = []
+        for group, (begin, behind) in enumerate(pairwise(starts)):
+            low, high = max(first, begin), min(end, behind)
+            if low < high:
+                table = self._asking(name, partial(row_group, group=group, tests_records=tests_records), damaged)
+                if table is None:
+                    lost.append((low, high))
+                else:
+                    tables.append(table.slice(low - begin, high - low))
+        return tables, lost
+
+    def _indexed(self, file: FileView, ranges: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
+        """Due time, source and topic of the messages in these rows, from the file's index; nothing when that is damaged too."""
+        index = self._asking(file.index, pq.ParquetFile.read, {}) if file.index else None
+        if index is None:
+            return []
+        entries = index.filter(pc.equal(index.column("file"), file.index_number)).to_pylist()
+        return sorted(
+            {
+                (entry["deliver"], entry["source"], entry["name"].rpartition("\t")[2])
+                for entry in entries
+                if any(first <= entry["row"] < end for first, end in ranges)
+            }
         )
-        dropped = [offset + 1 for offset in table.column("commitLogOffset").filter(gone).to_pylist()]
-        table = table.filter(pc.invert(gone)).sort_by(ORDER)
-        return self._write(list(_by_days(table, serial))), dropped
 
     def index(self, files: list[FileView], serial: int) -> str:
         name = keys_name(f"{LOADS}/{serial:020d}.parquet")
@@ -147,43 +188,6 @@ class ArrowTier:
         keys = [keys_of(placed(self._reading(file.name, read), file.base), at) for at, file in enumerate(files)]
         self._replace(name, pa.concat_tables(keys).sort_by(KEY_ORDER))
         return name
-
-    def salvage(self, file: FileView, ranges: list[tuple[int, int]], dead: list[int], serial: int) -> Salvage:
-        try:
-            starts = self._reading(file.name, group_starts)
-        except FarFileDamagedError as error:
-            return Salvage([], [], ranges, self._indexed(file, ranges), str(error))
-        tables: list[pa.Table] = []
-        lost: list[tuple[int, int]] = []
-        reason = ""
-        for group, (begin, behind) in enumerate(pairwise(starts)):
-            for first, end in ((max(first, begin), min(end, behind)) for first, end in ranges):
-                if first >= end:
-                    continue
-                try:
-                    table = self._reading(file.name, partial(_group, group=group))
-                except FarFileDamagedError as error:
-                    lost.append((first, end))
-                    reason = str(error)
-                else:
-                    tables.append(placed(table.slice(first - begin, end - first), file.base))
-        added, dropped = self._anew(tables, dead, serial) if tables else ([], [])
-        return Salvage(added, dropped, lost, self._indexed(file, lost), reason)
-
-    def _indexed(self, file: FileView, ranges: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
-        """Due time, source and topic of the messages in these rows, from the file's index; nothing when that is damaged too."""
-        if not file.index:
-            return []
-        try:
-            index = self._reading(file.index, pq.ParquetFile.read)
-        except FarFileDamagedError:
-            return []
-        index = index.filter(pc.equal(index.column("file"), file.index_number))
-        found: dict[int, tuple[int, int, str]] = {}
-        for entry in index.to_pylist():
-            if any(first <= entry["row"] < end for first, end in ranges):
-                found[entry["source"]] = entry["deliver"], entry["source"], entry["name"].rpartition("\t")[2]
-        return sorted(found.values())
 
     def publish(self, manifest: bytes) -> None:
         self.storage.write(MANIFEST_FILE, manifest)
@@ -326,11 +330,3 @@ def _by_days(table: pa.Table, serial: int) -> Iterator[tuple[str, pa.Table]]:
             yield f"{day_directory(day)}/{serial:020d}.parquet", part
     if rest:
         yield f"{LANDING}/compacted-{serial:020d}.parquet", pa.concat_tables(rest)
-
-
-def _group(parquet: pq.ParquetFile, group: int) -> pa.Table:
-    """A row group whose records can be made again."""
-    table = parquet.read_row_group(group)
-    for _ in records_of(table):
-        pass
-    return table

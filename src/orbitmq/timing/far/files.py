@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import Compacted, FarFile, Indexed
-from orbitmq.timing.far.tier import FarQuery, FileView, Salvage, view_of
+from orbitmq.timing.far.tier import Compaction, FarQuery, FileView, view_of
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -156,32 +156,29 @@ class TierFiles:
                 return self.by_name[name], name in self._given_up
         return None
 
-    def salvaged(self, file: FarFile, result: Salvage, *, gives_up: bool) -> tuple[Sequence[FarUnit], Compacted | None]:
-        """What came of that reading: the messages that go to quarantine, and the change to be noted, if any.
+    def rewritten(
+        self, names: Sequence[str], result: Compaction, *, gives_up: bool
+    ) -> tuple[Sequence[FarUnit], Compacted | None]:
+        """What came of writing these files anew: the messages that go to quarantine, and the change to be noted, if any.
 
         gives_up: what `next_damaged` said when it began. One that began before the operator asked has not seen the sound copy that may
         lie there since.
         """
-        name, lost_count = file.name, sum(end - first for first, end in result.lost)
+        self._tried.update(names)
         if gives_up:
-            self._given_up.discard(name)
-        self._tried.add(name)
-        whole = Compacted([name], result.added, result.dropped)
-        if not lost_count:
-            return [], whole
-        if gives_up and len(result.known) == lost_count:
-            logger.error("%d messages of %s are given up: %s", lost_count, name, result.reason)
-            return [FarUnit(-1, source - 1, 0, due_ms, topic) for due_ms, source, topic in result.known], whole
-        logger.error(
-            "%d messages of %s wait until it is repaired (orbitmq timer far repair), %d could be read: %s",
-            lost_count,
-            name,
-            sum(added.rows for added in result.added),
-            result.reason,
-        )
-        if file.lost and not result.added:
-            return [], None
-        return [], Compacted([], result.added, result.dropped, {name: result.lost})
+            self._given_up.difference_update(names)
+        lost = {name: sum(end - first for first, end in ranges) for name, ranges in result.lost.items()}
+        is_known = bool(lost) and len(result.known) == sum(lost.values())
+        for name, count in lost.items():
+            fate = "are given up" if gives_up and is_known else "wait until it is repaired (orbitmq timer far repair)"
+            logger.error("%d messages of %s %s: %s", count, name, fate, "; ".join(result.reasons))
+        if gives_up and is_known:
+            units = [FarUnit(-1, source - 1, 0, due_ms, topic) for due_ms, source, topic in result.known]
+            return units, Compacted([*names], result.added, result.dropped)
+        whole = [name for name in names if name not in lost]
+        if not whole and not result.added and all(self.by_name[name].lost for name in lost):
+            return [], None  # as it was
+        return [], Compacted(whole, result.added, result.dropped, result.lost)
 
 
 def _may_hold(file: FarFile, since_ms: int, until_ms: int | None) -> bool:

@@ -44,7 +44,6 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import (
     Change,
-    Compacted,
     FarFile,
     Indexed,
     Landed,
@@ -67,7 +66,7 @@ from orbitmq.timing.far.plan import (
 from orbitmq.timing.far.process import Helpers
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.state_file import StateFile
-from orbitmq.timing.far.tier import Compaction, FarFileDamagedError, Rows, Salvage, Tier, refuse_foreign, view_of
+from orbitmq.timing.far.tier import Compaction, FarFileDamagedError, Rows, Tier, refuse_foreign, view_of
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.timing")
@@ -395,19 +394,19 @@ class FarKeeper:
         )
 
     def _salvage(self) -> bool:
-        """Read a damaged file row group by row group."""
+        """Write anew what can be read of a damaged file."""
         damaged = self._state.files.next_damaged()
-        if damaged is None:
-            return False
-        file, gives_up = damaged
-        view, number = view_of(file), self._state.position
-        ranges, dead = file.lost or [(file.taken, file.rows)], self._state.finished_rows
+        return damaged is not None and self._write_anew([damaged[0]], is_damaged=True, gives_up=damaged[1])
 
-        def salvaged(result: Salvage) -> _Outcome:
-            units, change = self._state.files.salvaged(file, result, gives_up=gives_up)
+    def _write_anew(self, files: list[FarFile], *, is_damaged: bool = False, gives_up: bool = False) -> bool:
+        views, dead, number = [view_of(file) for file in files], self._state.finished_rows, self._state.position
+        names = [view.name for view in views]
+
+        def written(result: Compaction) -> _Outcome:
+            units, change = self._state.files.rewritten(names, result, gives_up=gives_up)
             return [_of_unit(unit) for unit in units], change
 
-        return self._run(lambda tier: tier.salvage(view, ranges, dead, number), salvaged, writes=True)
+        return self._run(lambda tier: tier.compact(views, dead, number, is_damaged), written, writes=True)
 
     def _land(self, store: MessageStore) -> bool:
         """Write what only the log holds to a file."""
@@ -508,15 +507,7 @@ class FarKeeper:
         chosen = compaction(
             state.files.sound, state.tombstones.items(), asked=is_asked, lost_indexes=state.files.unreadable
         )
-        if not chosen:
-            return False
-        views, dead, number = [view_of(file) for file in chosen], state.finished_rows, state.position
-        names = [view.name for view in views]
-
-        def compacted(result: Compaction) -> _Outcome:
-            return [], Compacted(names, result.added, result.dropped)
-
-        return self._run(lambda tier: tier.compact(views, dead, number), compacted, writes=True)
+        return bool(chosen) and self._write_anew(chosen)
 
 
 def read_units(

@@ -73,7 +73,6 @@ class ProcessTier:
     find = _call("find")
     compact = _call("compact")
     index = _call("index")
-    salvage = _call("salvage")
     remove = _call("remove")
     sweep = _call("sweep")
     probe = _call("probe")

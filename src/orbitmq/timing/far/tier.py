@@ -63,7 +63,7 @@ class FarQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class FileView(msgspec.Struct):
-    """A file, and how many of its rows do not count any more."""
+    """A file, and which of its rows count."""
 
     name: str
     taken: int
@@ -74,10 +74,13 @@ class FileView(msgspec.Struct):
     index_number: int = 0
     base: int = 0
     """As in `FarFile`."""
+    counting: list[tuple[int, int]] = []
+    """Ranges of rows that count, for who writes them anew."""
 
 
 def view_of(file: FarFile) -> FileView:
-    return FileView(file.name, file.taken, file.next_ms, file.index, file.index_number, file.base)
+    counting = file.lost or [(file.taken, file.rows)]
+    return FileView(file.name, file.taken, file.next_ms, file.index, file.index_number, file.base, counting)
 
 
 class Opened(msgspec.Struct):
@@ -108,20 +111,15 @@ class Found(msgspec.Struct):
 
 
 class Compaction(msgspec.Struct):
-    added: list[FarFile]
-    dropped: list[int]
-
-
-class Salvage(msgspec.Struct):
-    """What was got out of a damaged file: written anew, dropped because it was finished, and what cannot be read."""
+    """What came of writing files anew: the new ones, the finished messages whose rows were left out, and what cannot be read."""
 
     added: list[FarFile]
     dropped: list[int]
-    lost: list[tuple[int, int]]
-    """Ranges of rows."""
-    known: list[tuple[int, int, str]]
-    """Due time, source and topic of messages in them, as the file's index has them."""
-    reason: str = ""
+    lost: dict[str, list[tuple[int, int]]] = {}
+    """Damaged file -> ranges of its rows."""
+    known: list[tuple[int, int, str]] = []
+    """Due time, source and topic of messages in these rows, as the files' indexes have them."""
+    reasons: list[str] = []
 
 
 def refuse_foreign(opened: Opened, serial: int, store: str) -> None:
@@ -158,17 +156,13 @@ class Tier(Protocol):
         what a page shows are not looked at."""
         ...
 
-    def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
-        """Write what counts of `files` anew, by day. The old files stay."""
+    def compact(self, files: list[FileView], dead: list[int], serial: int, tests_records: bool) -> Compaction:
+        """Write anew, by day, what counts of these files and can be read, without the rows of `dead`. A row group that is damaged takes
+        no other with it; with `tests_records` also where only a record of it cannot be made again. The old files stay."""
         ...
 
     def index(self, files: list[FileView], serial: int) -> str:
         """Write one index of files that have none. Answers its name."""
-        ...
-
-    def salvage(self, file: FileView, ranges: list[tuple[int, int]], dead: list[int], serial: int) -> Salvage:
-        """Write anew, by day, what can be read of these rows of a file: a row group that is damaged takes no other with it. The file
-        stays."""
         ...
 
     def remove(self, names: list[str]) -> None:

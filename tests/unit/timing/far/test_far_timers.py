@@ -19,7 +19,7 @@ from orbitmq.timing.far import arrow_tier
 from orbitmq.timing.far.arrow_tier import ArrowTier
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.queries import FarPage
-from orbitmq.timing.far.tier import Compaction, FarQuery, FileView, Salvage
+from orbitmq.timing.far.tier import Compaction, FarQuery, FileView
 from orbitmq.timing.restoring import rewritten_message
 from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timers.delivered_records import deliver_record, stored_due_ms
@@ -187,8 +187,8 @@ class InterruptedTier(ArrowTier):
         self._interrupt()
         return file
 
-    def compact(self, files: list[FileView], dead: list[int], serial: int) -> Compaction:
-        result = super().compact(files, dead, serial)
+    def compact(self, files: list[FileView], dead: list[int], serial: int, tests_records: bool) -> Compaction:
+        result = super().compact(files, dead, serial, tests_records)
         self._interrupt()
         return result
 
@@ -557,10 +557,22 @@ def test_a_damaged_row_group_withholds_no_other_message_of_its_file(cut_day: tup
     far.close()
 
 
+def test_writing_files_anew_takes_what_can_be_read_of_a_damaged_one(cut_day: tuple[LittleFar, Path, bytes]) -> None:
+    far, path, _ = cut_day
+    far.send(far.clock.now_ms() + 11 * DAY_MS, b"sound")
+    far.far.compact()
+    publish(far)
+    assert far.far.damaged_files == [path.relative_to(path.parents[1]).as_posix()]
+    assert (far.far.counts().pending, left_out(far), len(files(far))) == (13, 4, 2)
+    far.advance(10 * DAY_MS)
+    assert [body for _, body in far.wheel()] == [*ODD, b"sound"]
+    far.close()
+
+
 def test_damage_that_cannot_be_looked_into_holds_up_no_other_file(
     open_far: OpenFar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def salvage(*_: object) -> Salvage:
+    def compact(*_: object) -> Compaction:
         raise MemoryError("planted")
 
     far = open_far()
@@ -572,7 +584,7 @@ def test_damage_that_cannot_be_looked_into_holds_up_no_other_file(
     far.close()
     bad = tmp_path / "far" / files(far)[0]
     bad.write_bytes(b"nonsense" * 100)
-    monkeypatch.setattr(ArrowTier, "salvage", salvage)
+    monkeypatch.setattr(ArrowTier, "compact", compact)
     again = open_far(clock=far.clock)
     again.advance(10 * DAY_MS)
     assert [body for _, body in again.wheel()] == [b"kept"]
@@ -616,17 +628,17 @@ def test_a_reading_that_began_before_the_repair_was_asked_for_gives_nothing_up(
 ) -> None:
     """The sound copy was put in its place while the damaged file was still being read."""
     far, path, whole = cut_day
-    salvage, repaired = ArrowTier.salvage, list[bool]()
+    compact, repaired = ArrowTier.compact, list[bool]()
 
-    def slow(tier: ArrowTier, *given: Any) -> Salvage:
-        found = salvage(tier, *given)
+    def slow(tier: ArrowTier, *given: Any) -> Compaction:
+        found = compact(tier, *given)
         if not repaired:
             repaired.append(True)
             path.write_bytes(whole)
             far.far.repair()
         return found
 
-    monkeypatch.setattr(ArrowTier, "salvage", slow)
+    monkeypatch.setattr(ArrowTier, "compact", slow)
     far.advance(9 * DAY_MS)
     assert repaired
     assert far.far.damaged_files == []
