@@ -54,7 +54,6 @@ LARGE_CLASSES = {
     "broker/counting/statistics.py Statistics": NOT_YET,
     "broker/idempotence/memory.py KeyMemory": NOT_YET,
     "timing/far/far_timers.py FarTimers": NOT_YET,
-    "timing/far/state.py FarState": NOT_YET,
     "timing/timers/timers.py Timers": NOT_YET,
     "timing/timers/ledger.py TimerLedger": NOT_YET,
     "timing/timers/files.py TimerFiles": NOT_YET,

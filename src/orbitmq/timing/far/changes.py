@@ -47,9 +47,10 @@ _REAL_UNIQ_KEY: Final = Property.REAL_UNIQ_KEY.encode()
 
 
 class Why(enum.Enum):
-    """How a far message ended being one."""
+    """What ended a message's stay in the far tier."""
 
     PROMOTED = "p"
+    """It came near, and is a timer message of the wheel now."""
     RECALLED = "r"
     RESCHEDULED = "s"
     QUARANTINED = "q"
@@ -217,12 +218,17 @@ def source_of_far(record: Record) -> int:
     return source_of(record.physical_offset)
 
 
-def deliver_ms_of(record: Record) -> int:
-    """Due time of a far record. Raises RecordError where there is none."""
+def facts_of(record: Record) -> FarFacts:
+    """What the properties of a far record say. Raises RecordError where they lack something."""
     facts = far_facts(record.properties)
     if facts is None:
         raise RecordError(f"the far record at {record.physical_offset} has no due time or no real topic")
-    return facts.deliver_ms
+    return facts
+
+
+def deliver_ms_of(record: Record) -> int:
+    """Due time of a far record. Raises RecordError where there is none."""
+    return facts_of(record).deliver_ms
 
 
 def _again(record: Record, topic: str, properties: bytes) -> NewMessage:
@@ -266,9 +272,7 @@ def noted_message(message: NewMessage, record: Record) -> NewMessage:
 
 def recall_message(record: Record) -> NewMessage:
     """The record that recalls a far message."""
-    facts = far_facts(record.properties)
-    if facts is None:
-        raise RecordError(f"the far record at {record.physical_offset} has no due time or no real topic")
+    facts = facts_of(record)
     unique_key = known_key(decode_properties(record.properties)) or None
     source = source_of_far(record)
     message = change_message(Recalled(source, facts.deliver_ms, facts.topic, unique_key))

@@ -38,7 +38,7 @@ from orbitmq.timing.far.keeper import FarKeeper
 from orbitmq.timing.far.loads import Load
 from orbitmq.timing.far.plan import Horizon
 from orbitmq.timing.far.process import Helpers
-from orbitmq.timing.far.queries import FarPage, FarQueries
+from orbitmq.timing.far.queries import FarPage, find
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.state_file import SavedState, StateFile
 from orbitmq.timing.far.tier import FarQuery
@@ -100,10 +100,8 @@ class FarTimers:
         self._done_at_start: dict[int, int] = {}
         """What the saved state says is finished of the messages that no file holds, until the log has been read."""
         self.keeper: FarKeeper | None = None
-        self._queries: FarQueries | None = None
         if helpers is not None:
             self.keeper = FarKeeper(self.held, self._saving, clock, helpers, self._horizon, precision_ms)
-            self._queries = FarQueries(self.held, self.keeper)
 
     # --- what the log says (Derived) --------------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class FarTimers:
         if facts is None:
             held.ignored(offset, entry.physical_offset)
             return
-        held.restored(offset, entry.physical_offset, entry.size, facts, entry.store_timestamp)
+        held.stored(offset, entry.physical_offset, entry.size, facts, entry.store_timestamp, is_counted=True)
         if offset in self._done_at_start:
             held.buffered.finish(offset, self._done_at_start[offset])
 
@@ -233,10 +231,8 @@ class FarTimers:
             if facts is None:
                 held.ignored(offset, unit[0])
                 lost += offset not in saved.done
-            elif offset >= saved.next_offset:
-                held.stored(offset, unit[0], unit[1], facts, stored_ms)
             else:
-                held.restored(offset, unit[0], unit[1], facts, stored_ms)
+                held.stored(offset, unit[0], unit[1], facts, stored_ms, is_counted=offset < saved.next_offset)
         for offset, finished_at in saved.done.items():
             if held.buffered.is_pending(offset):
                 held.buffered.finish(offset, finished_at)
@@ -401,10 +397,10 @@ class FarTimers:
         With `query.bodies` they can be changed. FarBusyError when too many ask, FarTierError when the tier cannot be
         asked: then what the log alone holds is not answered either.
         """
-        if self._queries is None:
+        if self.keeper is None:
             done(FarPage([], False))
         else:
-            self._queries.find(self._store, query, done)
+            find(self._store, self.held, self.keeper, query, done)
 
     def status(self, source: int) -> FarStatus:
         """Of a message that `find` has answered within the last minute, by its source number."""

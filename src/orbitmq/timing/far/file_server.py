@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Callable
 from struct import Struct
 from typing import Any, BinaryIO, Final, get_type_hints
 
@@ -109,7 +108,7 @@ def serve(tier: Tier, source: BinaryIO, target: BinaryIO) -> None:
             return
 
 
-def main(arguments: list[str], make: Callable[[str], Tier] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     from orbitmq.timing.far.arrow_tier import ArrowTier
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -117,7 +116,7 @@ def main(arguments: list[str], make: Callable[[str], Tier] | None = None) -> Non
     target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no frame
     (url,) = arguments
-    serve((make or ArrowTier)(url), sys.stdin.buffer, target)
+    serve(ArrowTier(url), sys.stdin.buffer, target)
 
 
 if __name__ == "__main__":

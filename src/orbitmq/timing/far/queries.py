@@ -83,29 +83,21 @@ def matches(message: FarRecord, query: FarQuery) -> bool:
     )
 
 
-class FarQueries:
-    """Answers questions about one store's far tier."""
+def find(store: MessageStore | None, state: FarState, keeper: FarKeeper, query: FarQuery, done: Done) -> None:
+    """Give `done` the first pending messages that match, in order of due time; or a FarTierError, FarBusyError when too many ask."""
+    if store is None or keeper.is_closed:
+        done(StoreError("the broker is not running"))
+        return
+    if keeper.questions >= FAR_QUERIES_MAX:
+        done(FarBusyError(f"{FAR_QUERIES_MAX} look-ups in the far tier wait already", remedy="ask again in a moment"))
+        return
+    keeper.questions += 1
 
-    def __init__(self, state: FarState, keeper: FarKeeper) -> None:
-        self._state = state
-        self._keeper = keeper
+    def finished(answer: FarPage | Exception) -> None:
+        keeper.questions -= 1
+        done(answer)
 
-    def find(self, store: MessageStore | None, query: FarQuery, done: Done) -> None:
-        if store is None or self._keeper.is_closed:
-            done(StoreError("the broker is not running"))
-            return
-        if self._keeper.questions >= FAR_QUERIES_MAX:
-            done(
-                FarBusyError(f"{FAR_QUERIES_MAX} look-ups in the far tier wait already", remedy="ask again in a moment")
-            )
-            return
-        self._keeper.questions += 1
-
-        def finished(answer: FarPage | Exception) -> None:
-            self._keeper.questions -= 1
-            done(answer)
-
-        _Search(self._state, self._keeper, store, query, finished).begin()
+    _Search(state, keeper, store, query, finished).begin()
 
 
 def in_log(store: MessageStore, buffered: Buffered, query: FarQuery) -> list[FarUnit]:

@@ -33,7 +33,7 @@ BY_TIME: Final = [("deliver", "ascending"), ("source", "ascending")]
 Bounds = tuple[Any, Any]
 
 _known_bounds: WeakKeyDictionary[pq.ParquetFile, list[Bounds | None]] = WeakKeyDictionary()
-"""Of the one column by which a file is searched."""
+"""Bounds of every row group, in the one column by which a file is searched."""
 
 
 def _bounds(parquet: pq.ParquetFile, column: str) -> list[Bounds | None]:
@@ -72,6 +72,7 @@ def row_group(parquet: pq.ParquetFile, group: int, tests_records: bool) -> pa.Ta
 
 
 def due_rows(parquet: pq.ParquetFile, start: int, until_ms: int, rows_max: int, bytes_max: int, base: int = 0) -> Rows:
+    """The rows from number `start` on that are due up to `until_ms`, as far as they fit; see `Tier.rows`."""
     starts = group_starts(parquet)
     total = starts[-1]
     if not 0 <= start < total:
@@ -111,8 +112,8 @@ def rows_at(parquet: pq.ParquetFile, rows: list[int], bodies: bool) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _ending(table: pa.Table, query: FarQuery) -> pa.Table:
-    """What a table of matches holds within the query's times and behind its start; one more than wanted at most."""
+def _within_times(table: pa.Table, query: FarQuery) -> pa.Table:
+    """The rows of a table of matches that are due within the query's times and behind its start."""
     deliver, source = table.column("deliver"), table.column("source")
     keep = pa.array([True] * table.num_rows) if table.num_rows else pa.array([], pa.bool_())
     if query.from_ms is not None:
@@ -152,7 +153,7 @@ def by_time(parquet: pq.ParquetFile, number: int, taken: int, query: FarQuery, b
         )
         if query.topic is not None:
             matches = matches.filter(pc.equal(table.column("topic"), query.topic))
-        matches = _ending(matches.filter(pc.greater_equal(matches.column("row"), taken)), query)
+        matches = _within_times(matches.filter(pc.greater_equal(matches.column("row"), taken)), query)
         parts.append(matches)
         count += matches.num_rows
     return (pa.concat_tables(parts) if parts else MATCH.empty_table()).slice(0, query.limit + 1)
@@ -197,7 +198,7 @@ def _counting(parts: list[pa.Table], taken: Mapping[int, int], query: FarQuery) 
     matches = pa.concat_tables([MATCH.empty_table(), *parts])
     files = pc.index_in(matches.column("file"), value_set=pa.array(taken, pa.int32()))
     first = pc.take(pa.array(taken.values(), pa.int32()), files)  # null for other files, whose entries are left out
-    matches = _ending(matches.filter(pc.greater_equal(matches.column("row"), first)), query)
+    matches = _within_times(matches.filter(pc.greater_equal(matches.column("row"), first)), query)
     if query.key_prefix is not None:  # a message may have several keys that begin alike
         matches = matches.group_by(MATCH.names).aggregate([]).select(MATCH.names)
     return matches.sort_by(BY_TIME).slice(0, query.limit + 1)

@@ -77,19 +77,25 @@ class FarState:
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def stored(self, queue_offset: int, physical_offset: int, size: int, facts: FarFacts, stored_ms: int) -> None:
-        """A far record. Those that are known already are ignored."""
+    def stored(
+        self,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        facts: FarFacts,
+        stored_ms: int,
+        *,
+        is_counted: bool = False,
+    ) -> None:
+        """A far record; with `is_counted` the saved state has counted it. Those that are known already are ignored."""
         if queue_offset < self.buffered.next_offset:
             return
         if not self.buffered.next_offset:
             self.first_stored = physical_offset
-        self.restored(queue_offset, physical_offset, size, facts, stored_ms)
-        self._count(facts.topic, facts.deliver_ms, 1)
-
-    def restored(self, queue_offset: int, physical_offset: int, size: int, facts: FarFacts, stored_ms: int) -> None:
-        """A far record that was counted before the start."""
         self.waiting_since_ms = self.waiting_since_ms or stored_ms
         self.buffered.add(queue_offset, physical_offset, size, *facts)
+        if not is_counted:
+            self._count(facts.topic, facts.deliver_ms, 1)
 
     def ignored(self, queue_offset: int, physical_offset: int) -> None:
         """A record in the far topic that is no timer message: it has its place and is finished."""
