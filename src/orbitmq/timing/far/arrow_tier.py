@@ -219,7 +219,7 @@ class ArrowTier:
         return self._open.reading(name, use)
 
     def _asking(self, name: str, use: Callable[[pq.ParquetFile], R], damaged: Damaged) -> R | None:
-        """The same; a file that is damaged is noted as such, and answers None."""
+        """Use a file as `_reading` does; a damaged one is noted in `damaged`, and answers None."""
         try:
             return self._open.reading(name, use)
         except FarFileDamagedError as error:
@@ -260,7 +260,7 @@ class ArrowTier:
         return found
 
     def _named_places(self, files: list[FileView], query: FarQuery, damaged: Damaged) -> pa.Table:
-        """The same of rows with a name."""
+        """Where the first rows with a key, a unique key or a beginning of one lie; as `_timed_places`."""
         by_index: dict[str, dict[int, int]] = {}
         """Index, number of a file in it -> number in `files`."""
         bare: dict[int, int] = {}
@@ -288,7 +288,7 @@ class ArrowTier:
     def _without_index(
         self, files: list[FileView], members: dict[int, int], query: FarQuery, damaged: Damaged
     ) -> pa.Table:
-        """What an index would answer of these files. Cost: 1 us a row."""
+        """Places of matching rows, as an index of these files would have them, read from the files. Cost: 1 us a row."""
         found = MATCH.empty_table()
         for number, at in members.items():
             file, read = files[at], partial(pq.ParquetFile.read, columns=INDEX_COLUMNS)

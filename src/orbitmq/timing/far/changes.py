@@ -1,4 +1,4 @@
-"""What the log says of the far tier: who finished a far message, and what moved where.
+"""Records about far messages: which one finishes a far message, and which say what moved where.
 
 A far message is a record in topic `orbitmq_sys_far_timer`. Its *source* number, the record's log position + 1, is its name for
 ever: in the files, in the log, after the log file has gone. A row of a loaded file never was such a record: its number is counted from
@@ -47,7 +47,7 @@ _REAL_UNIQ_KEY: Final = Property.REAL_UNIQ_KEY.encode()
 
 
 class Why(enum.Enum):
-    """What ended a message's stay in the far tier."""
+    """Reasons why a message left the far tier."""
 
     PROMOTED = "p"
     """It came near, and is a timer message of the wheel now."""
@@ -89,7 +89,7 @@ class FarFile(msgspec.Struct, kw_only=True):
     base: int = 0
     """Added to the `commitLogOffset` of its rows. A loaded file was written before its rows had numbers: they are counted from 0 there."""
     lost: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Of a damaged file: the rows that could not be read, as ranges (first, behind the last). No other row of it counts any more: they
+    """Rows of a damaged file that could not be read, as ranges (first, behind the last). No other row of it counts any more: they
     were written anew."""
 
     @property
@@ -175,7 +175,7 @@ def decode_change(body: bytes) -> Change:
 
 
 class FarFacts(NamedTuple):
-    """What the properties of a far record say."""
+    """Due time and place of a far message, as the properties of its record have them."""
 
     deliver_ms: int
     topic: str
@@ -219,7 +219,7 @@ def source_of_far(record: Record) -> int:
 
 
 def facts_of(record: Record) -> FarFacts:
-    """What the properties of a far record say. Raises RecordError where they lack something."""
+    """Due time and place of a far message. Raises RecordError where its record lacks them."""
     facts = far_facts(record.properties)
     if facts is None:
         raise RecordError(f"the far record at {record.physical_offset} has no due time or no real topic")
@@ -258,7 +258,8 @@ def far_message(record: Record, deliver_ms: int) -> NewMessage:
 
 
 def _due_at(properties: bytes, deliver_ms: int) -> bytes:
-    """What the sender asked for stays as it is; ours counts before it, and stands last, where it is found fastest."""
+    """Properties with another due time of ours. The sender's stays as it is; ours counts before it, and comes last, where it is found
+    fastest."""
     return append_property(without_property(properties, _DUE), Property.DUE_MS, str(deliver_ms))
 
 
@@ -288,8 +289,8 @@ def recall_message(record: Record) -> NewMessage:
 def leaving_message(
     record: Record | None, source: int, due: tuple[int, str] | None, precision_ms: int
 ) -> tuple[NewMessage, str]:
-    """What takes the place of a far message when it comes near: its timer record, or one for the quarantine, and then why. due: its due
-    time and topic, where they are known without the record."""
+    """The message that takes the place of a far one when it comes near: its timer record and "", or one for the quarantine and the reason.
+    due: due time and topic, where they are known without the record."""
     problem = "its record is damaged or gone"
     if record is not None:
         try:
@@ -303,8 +304,8 @@ def leaving_message(
 
 
 def quarantined_message(record: Record | None, source: int, deliver_ms: int, topic: str, reason: str) -> NewMessage:
-    """What is kept of a far message that cannot become a timer record, `record` None when it cannot be read. What says which message
-    this finishes takes the room of its due time and slot, so that its other properties stay."""
+    """The quarantine's record of a far message that cannot become a timer record; `record` is None when it cannot be read. The note of
+    which message this finishes takes the room of its due time and slot, so that its other properties stay."""
     further = {Property.FAR: f"{source},{deliver_ms},{Why.QUARANTINED.value}"}
     if topic and (record is None or find_property(record.properties, _TOPIC) is None):
         further[Property.REAL_TOPIC] = topic

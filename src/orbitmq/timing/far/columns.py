@@ -166,7 +166,7 @@ key, then a tab and the topic."""
 
 KEY_ORDER: Final = [("name", "ascending"), ("deliver", "ascending"), ("source", "ascending")]
 INDEX_COLUMNS: Final = ["deliverTimestamp", "commitLogOffset", "topic", "keys", "msgId"]
-"""What an index is made of."""
+"""Columns that an index is made from."""
 
 
 def key_name(key: str, topic: str) -> str:

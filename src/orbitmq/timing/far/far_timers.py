@@ -91,14 +91,14 @@ class FarTimers:
         self.url: Final = url
         self._takes = takes and helpers is not None
         self.held = FarState()
-        """What is pending, and where."""
+        """The pending messages, and where they are."""
         self._clock = clock
         self._horizon = Horizon(horizon_ms)
         self._saving = StateFile(files, root, clock, self.held)
         self._log: CommitLog | None = None
         self._store: MessageStore | None = None
         self._done_at_start: dict[int, int] = {}
-        """What the saved state says is finished of the messages that no file holds, until the log has been read."""
+        """Finished messages that no file holds, as the saved state has them, until the log has been read."""
         self.keeper: FarKeeper | None = None
         if helpers is not None:
             self.keeper = FarKeeper(self.held, self._saving, clock, helpers, self._horizon, precision_ms)
@@ -242,7 +242,7 @@ class FarTimers:
             logger.error("far messages that no file holds are gone from the log: up to %d", max(gone, 0) + lost)
 
     def finish_restore(self) -> None:
-        """Everything is known."""
+        """The log has been read to its end."""
         self._done_at_start = {}
 
     # --- making room in the log (PendingOwner) ----------------------------------------------------------------------
@@ -261,7 +261,7 @@ class FarTimers:
             yield unit
 
     def take_below(self, position: int, limit: int) -> list[Taken]:
-        """Those of them that nobody is changing, oldest first."""
+        """Messages below a log position that nobody is changing, oldest first."""
         if self.keeper is None:
             return []
         free = (unit for unit in self._below(position) if self.status(unit.source) is FarStatus.PENDING)
@@ -299,7 +299,7 @@ class FarTimers:
         return self.keeper is not None and self.keeper.is_moving
 
     def pending_units(self) -> Iterator[tuple[int | None, int, int]]:
-        """Of the messages that no file holds; the others are found with `find`."""
+        """Messages that no file holds, as `DueWork` says; the others are found with `find`."""
         for unit in self.held.buffered.pending():
             yield None, unit.physical_offset, unit.deliver_ms
 
@@ -403,7 +403,7 @@ class FarTimers:
             find(self._store, self.held, self.keeper, query, done)
 
     def status(self, source: int) -> FarStatus:
-        """Of a message that `find` has answered within the last minute, by its source number."""
+        """Where a message is that `find` has answered within the last minute, by its source number."""
         if not self.held.is_pending(source):
             return FarStatus.GONE
         keeper = self.keeper

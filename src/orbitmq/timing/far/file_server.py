@@ -37,7 +37,7 @@ class Call(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """What came of a call. With `problem` set it failed, `kind` names the error class."""
+    """The answer to a call. With `problem` set the call failed, and `kind` names the error class."""
 
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
     problem: str | None = None

@@ -87,7 +87,7 @@ class TierFiles:
 
     @property
     def names(self) -> list[str]:
-        """Of all files and indexes."""
+        """Names of all files and indexes."""
         return [*self.by_name, *self.index_uses]
 
     @property
@@ -104,7 +104,7 @@ class TierFiles:
         return file.name not in self.unreadable and not file.lost
 
     def reasons(self) -> dict[str, str]:
-        """What is damaged, and why."""
+        """Damaged files and indexes, and what is wrong with each."""
         lost = {
             file.name: f"{file.left} of its {file.rows} rows cannot be read"
             for file in self.by_name.values()
@@ -141,7 +141,7 @@ class TierFiles:
         return is_needed
 
     def forget_removed_damage(self) -> None:
-        """What was written anew meanwhile is not damaged any more."""
+        """Forget damage of files and indexes that were written anew meanwhile."""
         known = set(self.names)
         self.unreadable = {name: reason for name, reason in self.unreadable.items() if name in known}
 
@@ -159,7 +159,7 @@ class TierFiles:
     def rewritten(
         self, names: Sequence[str], result: Compaction, *, gives_up: bool
     ) -> tuple[Sequence[FarUnit], Compacted | None]:
-        """What came of writing these files anew: the messages that go to quarantine, and the change to be noted, if any.
+        """Take the result of writing these files anew: answers the messages that go to quarantine, and the change to be noted, if any.
 
         gives_up: what `next_damaged` said when it began. One that began before the operator asked has not seen the sound copy that may
         lie there since.

@@ -1,4 +1,4 @@
-"""What the far tier does by itself: promotion into the wheel, landing in files, writing files anew, removing them.
+"""The work that the far tier does by itself: promotion into the wheel, landing in files, writing files anew, removing them.
 
 One step at a time, each of the same shape: look, have a helper do the work, append what came of it to the log, and go on when the log
 gives it back. Whatever step is interrupted is begun again from what the log says.
@@ -90,11 +90,11 @@ class _Leaving(NamedTuple):
 
 
 _Outcome = tuple[Sequence[_Leaving], Change | None]
-"""What came of a step: messages that leave the tier, and behind them the change that the log notes."""
+"""Result of a step: messages that leave the tier, and behind them the change that the log notes."""
 
 
 class _Batch:
-    """What is being appended of an outcome."""
+    """The part of an outcome that is not appended yet."""
 
     def __init__(self, messages: Sequence[_Leaving], change: Change | None) -> None:
         self.left = deque(messages)

@@ -32,7 +32,7 @@ _REST: Final = re.compile(r"-[0-9a-z]+(-[0-9a-z]+)*\.parquet")
 
 
 class LoadedJob(msgspec.Struct):
-    """What became of a job."""
+    """A job whose files were loaded."""
 
     job: str
     attempt: str
@@ -54,7 +54,7 @@ class WrittenFile(NamedTuple):
 
 
 class CheckedFile(msgspec.Struct):
-    """What a file of a load was found to be: a file of the tier, or why it is none."""
+    """Result of checking a file of a load: a file of the tier, or why it is none."""
 
     file: FarFile | None
     by_topic: list[tuple[str, int]] = []
@@ -80,7 +80,7 @@ def forgotten(jobs: Iterable[LoadedJob], now_ms: int, next_deliver_ms: int | Non
 
 
 def stem_of(job: str, attempt: str) -> str:
-    """What the names of an attempt's files begin with, below the directory; whatever characters the job's name has."""
+    """Beginning of the names of an attempt's files, below the directory; whatever characters the job's name has."""
     return f"{blake2b(job.encode(), digest_size=8).hexdigest()}-{attempt}"
 
 
@@ -173,7 +173,7 @@ class Loading:
         return load
 
     def progress(self) -> dict[str, str]:
-        """What is said of each load, by job."""
+        """State of each load in words, by job."""
         return {
             load.job: load.problem or f"{len(load.checked)} of {load.count} files are checked"
             for load in self._loads.values()

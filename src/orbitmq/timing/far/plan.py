@@ -53,13 +53,13 @@ class Horizon(NamedTuple):
         return -(-(deliver_ms - self.length_ms) // step) * step
 
     def due_until_ms(self, now_ms: int) -> int:
-        """Everything due up to this time is to be promoted by now."""
+        """The latest due time of messages that are to be promoted by now."""
         return now_ms // self.step_ms * self.step_ms + self.length_ms
 
 
 def waited_ms(since_ms: int | None, now_ms: int) -> int:
-    """For how long the oldest message waits to be taken into a file, from when it came; long enough when that is later than now, by a
-    clock that was ahead."""
+    """Time that the oldest message has waited to be taken into a file; long enough for that where it came later than now, by a clock that
+    was ahead."""
     if since_ms is None:
         return 0
     return now_ms - since_ms if since_ms - now_ms <= CLOCK_JUMP_MS else FAR_LANDING_AGE_MS

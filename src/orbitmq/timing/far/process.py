@@ -81,12 +81,12 @@ class ProcessTier:
 
     @property
     def pid(self) -> int | None:
-        """Of the running process."""
+        """Process id, while one runs."""
         running = self._running
         return None if running is None else running.process.pid
 
     def call(self, method: str, arguments: Sequence[object]) -> Any:
-        """What a method of `Tier` answers to these arguments. Blocks. Raises FarTierError."""
+        """Have the process call a method of `Tier`, and answer its result. Blocks. Raises FarTierError."""
         running = self._started()
         try:
             running.connection.sendall(encode_frame(Call(method, encoded(arguments))))
@@ -158,7 +158,7 @@ class Helper:
         self._worker.submit(lambda: job(self._tier), answered)
 
     def tidy(self, job: Callable[[Tier], None]) -> None:
-        """The same without an answer, and no reason to go on running."""
+        """Run `job` without an answer; that is no reason for the process to go on running."""
         self._worker.submit(lambda: job(self._tier), _report_failure)
 
     def rest(self) -> int | None:

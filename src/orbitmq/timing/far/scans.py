@@ -1,4 +1,4 @@
-"""What one file of the far tier is asked: rows by number, rows by due time, places by name; and whether a job's file may be loaded.
+"""Reading one file of the far tier: rows by number, rows by due time, places by name; and whether a job's file may be loaded.
 
 Rules of this file
 1. A row group is read only where its bounds say that it may hold something; of an index first the names alone.
@@ -176,7 +176,7 @@ def by_name(parquet: pq.ParquetFile, taken: Mapping[int, int], query: FarQuery) 
 
 
 def in_index(index: pa.Table, taken: Mapping[int, int], query: FarQuery) -> pa.Table:
-    """The same of an index in memory."""
+    """The first entries of an index in memory that match, as `by_name`."""
     return _counting([_named(index.column("name"), index.select(MATCH.names), query)], taken, query)
 
 
@@ -205,7 +205,7 @@ def _counting(parts: list[pa.Table], taken: Mapping[int, int], query: FarQuery) 
 
 
 def checked_file(storage: Storage, written: WrittenFile) -> CheckedFile:
-    """What a file that a job wrote is, by all of its bytes; it is durable on return. A checked file needs no further trust: its bytes are
+    """Look at every byte of a file that a job wrote; it is durable on return. A checked file needs no further trust: its bytes are
     those that were written, its rows are numbered, sorted, and complete. Raises FarUnreachableError. Cost: 0.1 us a row, and reading it."""
     try:
         with storage.open(written.name) as source:
@@ -238,7 +238,7 @@ def _loadable(content: bytes, rows: int) -> pa.Table:
 
 
 def far_file(name: str, table: pa.Table, index: str = "", index_number: int = 0) -> FarFile:
-    """What the state keeps of a file with these sorted rows."""
+    """The entry in the list of files for one with these sorted rows."""
     times, offsets = table.column("deliverTimestamp").cast(pa.int64()), table.column("commitLogOffset")
     return FarFile(
         name=name,

@@ -1,4 +1,4 @@
-"""What the far tier holds, as a function of the log: files, what of them still counts, and what no file holds yet.
+"""The far messages of one store as a function of the log: in which files they are, which rows still count, and what no file holds yet.
 
 Rules of this file
 1. Pure: no file is touched, no clock is read. `Buffered` is filled from the log by the owner.
@@ -48,7 +48,7 @@ class FarState:
 
     def __init__(self) -> None:
         self.position = 0
-        """Everything the log says below was applied."""
+        """Log position up to which everything was applied."""
         self.first_stored = 0
         """Log position of the first far message there ever was."""
         self.buffered = Buffered()
@@ -60,14 +60,14 @@ class FarState:
         self._recent: set[int] = set()
         """Source numbers of messages finished since the last but one `rotate`."""
         self._finished: set[int] = set()
-        """Those of them finished since the last one."""
+        """Source numbers of messages finished since the last `rotate`."""
         self.by_topic: dict[str, int] = {}
         self.by_day: dict[int, int] = {}
         """Days since 1970, UTC -> pending messages that are due on it."""
         self._loaded_rows = 0
         """Rows that were ever loaded: the numbers that are taken."""
         self.jobs: dict[str, LoadedJob] = {}
-        """What became of jobs that load files, by name; see `loads`."""
+        """Jobs whose files were loaded, by name; see `loads`."""
         self.waiting_since_ms: int | None = None
         """Store time of the first message after the last landing."""
         self.pending_count = 0
@@ -225,7 +225,7 @@ class FarState:
     # --- questions --------------------------------------------------------------------------------------------------
 
     def is_pending(self, source: int) -> bool:
-        """Of a message whose row or record was read lately: whether it still waits in the tier."""
+        """Whether a message whose row or record was read lately still waits in the tier."""
         offset = self.buffered.offset_of(source)
         if offset is not None:
             return self.buffered.is_pending(offset)
@@ -242,7 +242,7 @@ class FarState:
         return self.next_ms(self.files.by_name.values())
 
     def next_ms(self, files: Iterable[FarFile]) -> int | None:
-        """The same for what lies in these files or in none."""
+        """A time before which nothing in these files is due, nor what no file holds; None when there is nothing."""
         times = [file.next_ms for file in files if file.left]
         if (earliest := self.buffered.earliest_ms) is not None:
             times.append(earliest)
@@ -271,7 +271,7 @@ class FarState:
         )
 
     def restore(self, saved: SavedState) -> None:
-        """Everything but the messages that no file holds; those are read from the log."""
+        """Take over a saved state. The messages that no file holds are not in it; those are read from the log."""
         self.position = saved.position
         self.buffered = Buffered(saved.landed_to)
         self.files = TierFiles(saved.files)

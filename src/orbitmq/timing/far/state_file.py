@@ -40,7 +40,7 @@ class SavedState(msgspec.Struct, kw_only=True):
     store: str
     """Tells the files of this store from those of another."""
     position: int
-    """Everything the log says below is contained."""
+    """Log position up to which the state contains what the log says."""
     landed_to: int
     """Queue offset in the far topic below which every message is in a file or finished."""
     next_offset: int
@@ -76,7 +76,7 @@ def decode_state(content: bytes) -> SavedState:
 
 
 class StateToSave(Protocol):
-    """What is saved; see `FarState`."""
+    """The state that is saved; see `FarState`."""
 
     buffered: Buffered
     position: int
@@ -87,7 +87,7 @@ class StateToSave(Protocol):
 
 
 class _Durable(NamedTuple):
-    """What the state file on disk needs of the log."""
+    """The state on disk: its number, and from which log position on it needs the log."""
 
     serial: int
     needed: int
@@ -124,7 +124,7 @@ class StateFile:
         return not self._is_unsaved and self.serial == self._serial
 
     def mark(self) -> dict[str, object]:
-        """What the store's recovery mark keeps, to be given to `restored` after the next start."""
+        """Content of the store's recovery mark, which is read after the next start."""
         return {"serial": self._serial, "changed": self._is_unsaved}
 
     def begin(self) -> int | None:

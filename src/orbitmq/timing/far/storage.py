@@ -176,7 +176,7 @@ class OpenFiles:
         self._open: OrderedDict[str, pq.ParquetFile] = OrderedDict()
 
     def reading(self, name: str, use: Callable[[pq.ParquetFile], R]) -> R:
-        """What `use` gives, which reads that file. A file that failed is opened anew the next time.
+        """Answer what `use` reads from a file. One that failed is opened anew the next time.
 
         Raises FarFileDamagedError where the file cannot be understood, FarUnreachableError where its bytes cannot be had.
         """

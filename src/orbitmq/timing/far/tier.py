@@ -73,7 +73,7 @@ class FileView(msgspec.Struct):
     """Where its keys stand, and under which number; only look-ups by them need it."""
     index_number: int = 0
     base: int = 0
-    """As in `FarFile`."""
+    """Added to the positions of its rows, as in `FarFile`."""
     counting: list[tuple[int, int]] = []
     """Ranges of rows that count, for who writes them anew."""
 
@@ -84,7 +84,7 @@ def view_of(file: FarFile) -> FileView:
 
 
 class Opened(msgspec.Struct):
-    """What lies in the tier: number and store of the manifest that was published last, None and "" where there is none."""
+    """Number and store of the manifest that was published last; None and "" where there is none."""
 
     serial: int | None
     store: str
@@ -111,7 +111,7 @@ class Found(msgspec.Struct):
 
 
 class Compaction(msgspec.Struct):
-    """What came of writing files anew: the new ones, the finished messages whose rows were left out, and what cannot be read."""
+    """Result of writing files anew: the new ones, the finished messages whose rows were left out, and what cannot be read."""
 
     added: list[FarFile]
     dropped: list[int]
