@@ -61,7 +61,7 @@ FAR_ANSWER_MS: Final = 60_000
 """How long an answer of the far tier may be acted upon: what is finished is remembered so long, in 70 bytes each."""
 
 FAR_CALL_TIMEOUT_MS: Final = 120_000
-"""A request to the process that keeps the files which is not answered by then has failed: the process is ended."""
+"""The process that keeps the files is ended, and its call fails, when it takes and sends nothing for this long."""
 
 FAR_IDLE_MS: Final = 60_000
 """The process that keeps the files ends when nothing was asked for this long: it holds 100 MB."""
