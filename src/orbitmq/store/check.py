@@ -121,7 +121,7 @@ def check_store(
     """Read the whole store and compare everything with everything. Reads only.
 
     `commit_log` is its folder when it does not lie in the store; `progress(bytes_done, bytes_in_all)` is called about
-    once per MiB of log. Without `timers` (`orbitmq.timing.timer_files.check.check_timers`) timer files are not looked into.
+    once per MiB of log. Without `timers` (`orbitmq.timing.rocketmq.check.check_timers`) timer files are not looked into.
     Raises `FileNotFoundError` when `root` is no directory.
     """
     if not files.is_dir(root):

@@ -67,6 +67,7 @@ class ConsumeQueue:
         "forgotten",
         "max_offset",
         "max_physical",
+        "may_skip",
         "min_offset",
         "next_offset",
         "queue_id",
@@ -102,6 +103,8 @@ class ConsumeQueue:
         self.next_offset = 0
         """Queue offset of the next message to be appended; ahead of `max_offset` while messages await dispatch."""
         self.max_physical = 0
+        self.may_skip = False
+        """During recovery, whether the next unit may stand behind a gap: what was there is gone from the log."""
         """End of the last record that has a unit here."""
         self.forgotten = False
         """Its topic was deleted; the files have moved."""
@@ -279,7 +282,7 @@ class ConsumeQueue:
                 return False
             if queue_offset == 0:
                 self._begin_again()
-            elif self.max_offset != self._first_unit() or self._tail:
+            elif not self.may_skip and (self.max_offset != self._first_unit() or self._tail):
                 raise ValueError(
                     f"{self.topic}/{self.queue_id}: unit {queue_offset} does not follow unit {self.max_offset - 1}"
                 )
@@ -287,6 +290,7 @@ class ConsumeQueue:
                 self._begin_at(queue_offset)
         elif physical_offset < self.max_physical:
             return False
+        self.may_skip = False
         if queue_offset == self.min_offset:
             self._min_physical = physical_offset
         self._tail += UNIT.pack(physical_offset, size, tags_code)

@@ -46,10 +46,6 @@ class Dispatched(msgspec.Struct, gc=False, frozen=True):
         return self.sys_flag & TRANSACTION_MASK not in (TransactionType.PREPARED, TransactionType.ROLLBACK)
 
 
-class NotWrittenError(OSError):
-    """What a durable save wanted to write had no room; nothing that was written is in doubt, and the next save writes it."""
-
-
 class Derived(Protocol):
     """A cache of the log that is kept beside it."""
 
@@ -74,7 +70,7 @@ class Derived(Protocol):
     def datasync(self) -> None:
         """Make that durable. Blocks; runs on the flush thread, beside further `apply` and `write` calls.
 
-        Raises OSError; NotWrittenError when it has to be tried again, and the store may go on."""
+        Raises OSError."""
         ...
 
     def state(self) -> object:

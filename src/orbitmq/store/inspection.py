@@ -18,6 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from orbitmq.errors import RecordError
 from orbitmq.protocol.records import CheckStatus, Record, RecordCheck, check_record, decode_record
 from orbitmq.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES
 from orbitmq.store.files import File, Files
@@ -253,6 +254,43 @@ def _next_candidate(handle: File, at: int, size: int) -> _Gap:
         last_byte = start + len(chunk.rstrip(b"\0"))
         start += _CHUNK_BYTES
     return _Gap(size, last_byte)
+
+
+class LogReader:
+    """Records of a commit log at given positions; one file is open at a time, so ascending positions are cheap."""
+
+    def __init__(self, files: Files, log: Sequence) -> None:
+        self._files = files
+        self._log = log
+        self._stored: StoredFile | None = None
+        self._file: File | None = None
+
+    @property
+    def start(self) -> int:
+        return self._log.start
+
+    def record(self, physical_offset: int, size: int) -> Record | None:
+        """The record at a position, without its body; None when there is none of that size."""
+        stored = self._stored
+        file = self._file
+        if stored is None or file is None or not stored.base <= physical_offset < stored.end:
+            self.close()
+            stored = next((file for file in self._log.files if file.base <= physical_offset < file.end), None)
+            if stored is None:
+                return None
+            file = self._files.open(stored.path, writable=False)
+            self._stored, self._file = stored, file
+        data = file.pread(min(size, stored.end - physical_offset), physical_offset - stored.base)
+        try:
+            record = decode_record(data, 0, body=False)
+        except RecordError:
+            return None
+        return record if record.total_size == size and record.physical_offset == physical_offset else None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._stored = self._file = None
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------------

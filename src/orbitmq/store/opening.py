@@ -288,6 +288,8 @@ class _Opening:
             for one in everything:
                 one.apply(entries)
 
+        if start == log.start:
+            self._skip_what_is_gone(start)
         try:
             feed_in_batches(scan, feed)
         except ValueError as error:
@@ -300,8 +302,17 @@ class _Opening:
             feed_in_batches(scan, feed)
             if scan.position != end:
                 raise damage_at(log, scan.position, f"the log was good up to {end}") from error
+        for queue in self.queues:
+            queue.may_skip = False
         log.last_store_timestamp = scan.last_store_timestamp
         return RecoveryReport(plan.origin, start, end, scan.records)
+
+    def _skip_what_is_gone(self, log_start: int) -> None:
+        """Recovery begins at the first byte of the log: a queue all of whose known records lie before it may go on behind units that were
+        lost with the last power, because their records are gone as well."""
+        for queue in self.queues:
+            queue.correct_min_offset(log_start)
+            queue.may_skip = queue.min_offset == queue.max_offset
 
     def _trust(self, plan: RecoveryPlan, abort_exists: bool) -> Trust:
         if plan.origin is LastWriter.OURS and plan.mark is not None:

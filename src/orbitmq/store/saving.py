@@ -18,8 +18,7 @@ from __future__ import annotations
 import enum
 import errno
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from orbitmq.deadlines import Deadlines
 from orbitmq.limits.store import DURABLE_SAVE_MS, SYNCED_QUEUES_MAX, WRITTEN_SAVE_MS
 from orbitmq.store.checkpoint import Checkpoint, CheckpointFile
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Derived, NotWrittenError
+from orbitmq.store.dispatch import Derived
 from orbitmq.store.files import Files, Lock, NotReadError
 from orbitmq.store.mark import Mark, MarkFile
 from orbitmq.store.queues import ConsumeQueues
@@ -127,14 +126,8 @@ class StoreSaving:
         def job() -> SaveOutcome:
             if not queues.datasync_some(SYNCED_QUEUES_MAX):
                 return SaveStep.MORE
-            full: OSError | None = None
             for one in others:
-                try:
-                    one.datasync()
-                except NotWrittenError as error:
-                    full = error
-            if full is not None:
-                return NotNoted(full)
+                one.datasync()
             try:
                 self._mark_file.save_synced(mark)
                 self._checkpoint.write(checkpoint)
@@ -216,17 +209,6 @@ def is_passing_trouble(error: BaseException) -> bool:
     """Whether the machine ran short of something that comes back: disk space, descriptors, memory; or something could not be
     read, which may be read the next time."""
     return isinstance(error, NotReadError) or (isinstance(error, OSError) and error.errno in PASSING)
-
-
-@contextmanager
-def room_wanted() -> Iterator[None]:
-    """Around writes of a derived structure's `datasync` that the next save makes again when there was no room for them."""
-    try:
-        yield
-    except OSError as error:
-        if is_passing_trouble(error):
-            raise NotWrittenError(*error.args) from error
-        raise
 
 
 ABORT_FILE = "abort"
