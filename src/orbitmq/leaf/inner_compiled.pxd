@@ -144,14 +144,15 @@ cdef _usual_timer(entry, long long precision_ms, make)
 cdef long long _once(long long known, bytes data, Py_ssize_t at, Py_ssize_t stop, long long digits_max)
 
 @cython.locals(
-    table="const unsigned char[::1]", count=cython.Py_ssize_t, begin=cython.Py_ssize_t, place=cython.Py_ssize_t,
-    room=cython.longlong, slot_ms=cython.longlong, magic=cython.longlong, physical=cython.longlong,
-    size=cython.longlong, topic_hash=cython.longlong, deliver_ms=cython.longlong, delay_ms=cython.longlong,
-    number=cython.longlong, index=cython.longlong, head=list, spot=cython.Py_ssize_t, previous=cython.longlong,
+    precision_ms=cython.longlong, now_ms=cython.longlong, oldest_ms=cython.longlong, window_slots=cython.longlong,
+    count=cython.longlong, begin=cython.Py_ssize_t, place=cython.Py_ssize_t, due_ms=cython.longlong,
+    physical=cython.longlong, size=cython.longlong, topic_hash=cython.longlong, slot_ms=cython.longlong,
+    flags=cython.longlong, beyond_ms=cython.longlong, ahead=cython.longlong, write_ms=cython.longlong,
+    number=cython.longlong, spot=cython.Py_ssize_t, previous=cython.longlong,
 )
-cpdef Py_ssize_t pack_units(
-    list links, Py_ssize_t at, long long write_ms, long long precision_ms, long long slot_count, long long position,
-    long long last, dict heads, slots, bytearray tail,
+cpdef Py_ssize_t pack_slots(
+    list units, Py_ssize_t at, long long magic, long long position, long long last, slots, long long[::1] wheel,
+    bytearray tail,
 ) except -1
 
 cdef long long _table32(const unsigned char[::1] table, Py_ssize_t at) except? -1

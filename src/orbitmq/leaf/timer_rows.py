@@ -142,76 +142,65 @@ def _once(known: int, data: bytes, at: int, stop: int, digits_max: int) -> int:
     return value
 
 
-def pack_units(
-    links: list[Any],
+def pack_slots(
+    units: list[tuple[int, int, int, int]],
     at: int,
-    write_ms: int,
-    precision_ms: int,
-    slot_count: int,
+    magic: int,
     position: int,
     last: int,
-    heads: dict[int, list[int]],
-    slots: mmap,
+    slots: tuple[int, int, int, int],
+    wheel: memoryview,
     tail: bytearray,
 ) -> int:
-    table = slots
-    count = len(links)
+    precision_ms, now_ms, oldest_ms, window_slots = slots
     begin = at
     place = len(tail)
-    room = (last - position) // 52 + 1 if last >= position else 0
-    tail.extend(bytes(52 * min(count - at, room)))
-    try:
-        while at < count and position <= last:
-            try:
-                slot_ms, magic, physical, size, topic_hash, deliver_ms = links[at]
-            except OverflowError:  # compiled, these are C numbers of 64 bits
-                break
-            delay_ms = slot_ms - write_ms
-            if not (
-                INT32_MIN <= delay_ms <= INT32_MAX
-                and INT32_MIN <= magic <= INT32_MAX
-                and INT32_MIN <= size <= INT32_MAX
-                and INT32_MIN <= topic_hash <= INT32_MAX
-                and INT64_MIN <= physical <= INT64_MAX
-                and INT64_MIN <= deliver_ms <= INT64_MAX
-            ):
-                break
-            number = slot_ms // precision_ms
-            index = number % slot_count
-            head = heads.get(index)
-            if head is None:
-                spot = index * 32
-                head = [
-                    _table64(table, spot),
-                    _table64(table, spot + 8),
-                    _table64(table, spot + 16),
-                    _table32(table, spot + 24),
-                    _table32(table, spot + 28),
-                ]
-                heads[index] = head
-            previous = head[2]
-            if head[0] != number or previous < 0:  # another lap's, or nobody's
-                previous = -1
-                head[0] = number
-                head[1] = position
-                head[3] = 0
-                head[4] = 0
-            put32(tail, place, 52)
-            put64(tail, place + 4, previous)
-            put32(tail, place + 12, magic)
-            put64(tail, place + 16, write_ms)
-            put32(tail, place + 24, delay_ms)
-            put64(tail, place + 28, physical)
-            put32(tail, place + 36, size)
-            put32(tail, place + 40, topic_hash)
-            put64(tail, place + 44, deliver_ms)
-            head[2] = position
-            head[3] = head[3] - 1 if magic & 4 else head[3] + 1
-            place += 52
-            position += 52
-            at += 1
-    finally:
-        del tail[place:]
+    count = min(len(units), at + max((last - position) // 52 + 1, 0))
+    tail.extend(bytes(52 * max(count - at, 0)))
+    while at < count:
+        try:
+            due_ms, physical, size, topic_hash = units[at]
+        except OverflowError:  # compiled, these are C numbers of 64 bits
+            raise ValueError("a unit has a number of more than 64 bits") from None
+        if not (
+            INT32_MIN <= size <= INT32_MAX
+            and INT32_MIN <= topic_hash <= INT32_MAX
+            and INT64_MIN <= physical <= INT64_MAX
+            and INT64_MIN <= due_ms <= INT64_MAX
+        ):
+            raise ValueError("a unit has a number that fits no field")
+        slot_ms = (due_ms - 1) // precision_ms * precision_ms
+        flags = magic
+        beyond_ms = slot_ms - now_ms - window_slots * precision_ms
+        if beyond_ms >= 0:
+            flags |= 2
+            ahead = window_slots // 2 if beyond_ms < window_slots // 3 * precision_ms else window_slots
+            slot_ms = now_ms + ahead * precision_ms
+        elif slot_ms <= oldest_ms:
+            slot_ms = now_ms
+        write_ms = min(slot_ms, now_ms)
+        number = slot_ms // precision_ms
+        spot = number % (len(wheel) // 4) * 4
+        previous = wheel[spot + 2]
+        if wheel[spot] != number:
+            wheel[spot] = number
+            wheel[spot + 1] = position
+            wheel[spot + 3] = 0
+            previous = -1
+        wheel[spot + 2] = position
+        wheel[spot + 3] += -0x1_0000_0000 if magic & 4 else 0x1_0000_0000
+        put32(tail, place, 52)
+        put64(tail, place + 4, previous)
+        put32(tail, place + 12, flags)
+        put64(tail, place + 16, write_ms)
+        put32(tail, place + 24, slot_ms - write_ms)
+        put64(tail, place + 28, physical)
+        put32(tail, place + 36, size)
+        put32(tail, place + 40, topic_hash)
+        put64(tail, place + 44, 0 if magic & 4 else due_ms)
+        place += 52
+        position += 52
+        at += 1
     return at - begin
 
 

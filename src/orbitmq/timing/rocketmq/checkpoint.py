@@ -1,4 +1,4 @@
-"""The file `config/timercheck`: from where reading, linking and scanning go on after a start.
+"""The file `config/timercheck`: from where RocketMQ goes on reading slots and linking records after a start.
 
 Rules of this file
 1. The page is 4096 bytes: seven big-endian 64-bit numbers, then zeros. The first 56 bytes are also what one broker tells
@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from orbitmq.store.files import File, Files
+from orbitmq.store.files import Files
 
 TIMER_CHECKPOINT_FILE: Final = "timercheck"
 PAGE_BYTES: Final = 4096
@@ -42,6 +42,11 @@ class TimerCheckpoint(msgspec.Struct, frozen=True):
     timestamp: int = 0
     counter: int = 0
 
+    @property
+    def unlinked_from(self) -> int:
+        """Queue offset of the first record that RocketMQ has perhaps not linked."""
+        return min(self.last_timer_queue_offset, self.master_timer_queue_offset)
+
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
         """Fields of a page or of the wire form; bytes that are missing count as zeros."""
@@ -52,48 +57,21 @@ class TimerCheckpoint(msgspec.Struct, frozen=True):
         return _FIELDS.pack(*msgspec.structs.astuple(self))
 
 
-class TimerCheckpointFile:
-    """The file of one store, open for as long as the store is.
-
-    `write` reaches the page cache, `sync` the disk; `sync` blocks and may run in a thread.
-    """
-
-    __slots__ = ("_file", "value")
-
-    def __init__(self, file: File, value: TimerCheckpoint) -> None:
-        self._file = file
-        self.value = value
-
-    @classmethod
-    def open(cls, files: Files, path: Path) -> TimerCheckpointFile:
-        """Open or create the page. A new or short file is completed to a full page."""
-        file = files.open(path, create=True)
-        try:
-            size = file.size()
-            value = TimerCheckpoint.decode(file.pread(min(size, WIRE_BYTES), 0))
-            if size < PAGE_BYTES:
-                file.pwrite(value.encode().ljust(PAGE_BYTES, b"\0"), 0)
-        except BaseException:
-            file.close()
-            raise
-        return cls(file, value)
-
-    def write(self, value: TimerCheckpoint) -> None:
-        """Replace the fields; nothing is written when they did not change."""
-        if value == self.value:
-            return
-        self._file.pwrite(value.encode(), 0)
-        self.value = value
-
-    def sync(self) -> None:
-        self._file.datasync()
-
-    def close(self) -> None:
-        self._file.close()
-
-
 def read_timer_checkpoint(files: Files, path: Path) -> TimerCheckpoint | None:
     """The page as it is, without changing the store; None when there is no file."""
     if not files.exists(path):
         return None
     return TimerCheckpoint.decode(files.read_bytes(path))
+
+
+def write_timer_checkpoint(files: Files, path: Path, value: TimerCheckpoint) -> None:
+    """Replace the fields, durably; a missing or short file becomes a whole page. Raises OSError."""
+    files.make_dirs(path.parent)
+    file = files.open(path, create=True)
+    try:
+        is_whole = file.size() >= PAGE_BYTES
+        file.pwrite(value.encode() if is_whole else value.encode().ljust(PAGE_BYTES, b"\0"), 0)
+        file.datasync()
+    finally:
+        file.close()
+    files.sync_dir(path.parent)

@@ -11,10 +11,10 @@ import pytest
 
 from orbitmq.store.check import CheckReport, check_store
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_files.check import check_timers
-from orbitmq.timing.timer_files.inspection import StoredTimers
-from orbitmq.timing.timer_files.unit import UNIT_BYTES, TimerUnit
-from orbitmq.timing.timer_files.wheel import SLOT_BYTES, SLOT_COUNT
+from orbitmq.timing.rocketmq.check import check_timers
+from orbitmq.timing.rocketmq.inspection import StoredTimers
+from orbitmq.timing.rocketmq.unit import UNIT_BYTES, TimerUnit
+from orbitmq.timing.rocketmq.wheel import SLOT_BYTES, SLOT_COUNT
 
 FILES = OsFiles()
 READ_MS = 1_795_266_194_000

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from orbitmq.store.files import Files
-from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, read_timer_checkpoint
-from orbitmq.timing.timer_files.inspection import StoredTimers
-from orbitmq.timing.timer_files.unit import UNIT_BYTES
+from orbitmq.timing.rocketmq.checkpoint import TIMER_CHECKPOINT_FILE, read_timer_checkpoint
+from orbitmq.timing.rocketmq.inspection import StoredTimers
+from orbitmq.timing.rocketmq.unit import UNIT_BYTES
+
+UNIT_NAMES: Final = (
+    "position", "prevPos", "magic", "currWriteTime", "delayTime", "offsetPy", "sizePy", "topicHash", "deliverMs",
+)  # fmt: skip
+CHECKPOINT_NAMES: Final = (
+    "lastReadTimeMs", "lastTimerLogFlushPos", "lastTimerQueueOffset", "masterTimerQueueOffset", "stateVersion", "timestamp", "counter",
+)  # fmt: skip
 
 
 def dump_timer_wheel(files: Files, root: Path, *, since_ms: int = 0) -> Iterator[dict[str, Any]]:
@@ -50,22 +59,10 @@ def dump_timer_log(files: Files, root: Path, *, start: int = 0) -> Iterator[dict
         log = timers.log
         for unit in log.scan():
             if unit.position >= start:
-                yield {
-                    "kind": "unit",
-                    "position": unit.position,
-                    "prevPos": unit.previous,
-                    "magic": unit.magic,
-                    "currWriteTime": unit.write_ms,
-                    "delayTime": unit.delay_ms,
-                    "slotMs": unit.slot_ms,
-                    "offsetPy": unit.physical_offset,
-                    "sizePy": unit.size,
-                    "topicHash": unit.topic_hash,
-                    "deliverMs": unit.deliver_ms,
-                }
-            inside = unit.position % log.file_bytes
-            if inside == log.last_inside and (at := unit.position + UNIT_BYTES) < log.end and at >= start:
-                yield {"kind": "blank", "position": at, "size": log.file_bytes - inside - UNIT_BYTES}
+                yield {"kind": "unit", **dict(zip(UNIT_NAMES, unit, strict=True)), "slotMs": unit.slot_ms}
+            at = unit.position + UNIT_BYTES
+            if log.is_last_of_file(unit) and start <= at < log.end:
+                yield {"kind": "blank", "position": at, "size": log.file_bytes - at % log.file_bytes}
         yield {"kind": "end", "position": log.end}
     finally:
         timers.close()
@@ -76,15 +73,7 @@ def dump_timer_checkpoint(files: Files, root: Path) -> dict[str, int]:
     checkpoint = read_timer_checkpoint(files, root / "config" / TIMER_CHECKPOINT_FILE)
     if checkpoint is None:
         return {}
-    return {
-        "lastReadTimeMs": checkpoint.last_read_time_ms,
-        "lastTimerLogFlushPos": checkpoint.last_timer_log_flush_pos,
-        "lastTimerQueueOffset": checkpoint.last_timer_queue_offset,
-        "masterTimerQueueOffset": checkpoint.master_timer_queue_offset,
-        "stateVersion": checkpoint.state_version,
-        "timestamp": checkpoint.timestamp,
-        "counter": checkpoint.counter,
-    }
+    return dict(zip(CHECKPOINT_NAMES, msgspec.structs.astuple(checkpoint), strict=True))
 
 
 def _problems(timers: StoredTimers, path: Path) -> Iterator[dict[str, Any]]:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.worlds.little_store import SMALL_TIMERS, LittleStore
+from tests.worlds.little_store import LITTLE_WHEEL, LittleStore
 
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
 from orbitmq.store.inspection import StoredQueue, read_sequence
-from orbitmq.timing.timer_files.check import check_timers
-from orbitmq.timing.timer_files.stat import stat_timers
-from orbitmq.timing.timer_files.stored_pending import stored_pending
-from orbitmq.timing.timer_files.unit import UNIT_BYTES
+from orbitmq.timing.rocketmq.check import check_timers
+from orbitmq.timing.rocketmq.stat import stat_timers
+from orbitmq.timing.rocketmq.stored_pending import stored_pending
+from orbitmq.timing.rocketmq.unit import UNIT_BYTES
+from orbitmq.timing.rocketmq.wheel import SLOT_COUNT
 from orbitmq.timing.timers.changes import recall
-from orbitmq.timing.timers.settings import TimerSettings
 
 Reopen = Callable[..., LittleStore]
 FILES = OsFiles()
@@ -26,7 +26,7 @@ FILES = OsFiles()
 @pytest.fixture
 def little(open_again: Reopen) -> LittleStore:
     """With a wheel of full length, as the tools expect it."""
-    return open_again(timers=TimerSettings(log_file_bytes=SMALL_TIMERS.log_file_bytes))
+    return open_again(wheel={**LITTLE_WHEEL, "slot_count": SLOT_COUNT})
 
 
 def lived(little: LittleStore) -> int:
@@ -53,7 +53,12 @@ def findings(root: Path) -> list[str]:
 def pending_of(root: Path) -> list[int] | None:
     queue = StoredQueue(FILES, root / "consumequeue" / TIMER_TOPIC / "0", TIMER_TOPIC, 0)
     found = stored_pending(FILES, root, read_sequence(FILES, root / "commitlog"), queue)
-    return None if found is None else list(found)
+    return None if found is None else list(found.positions)
+
+
+def left_to_rocketmq(little: LittleStore) -> None:
+    """An orderly stop; what waits is handed over."""
+    little.close()
 
 
 @pytest.mark.parametrize("ending", ["killed", "closed"])
@@ -63,7 +68,7 @@ def test_figures_are_those_of_the_broker(little: LittleStore, tmp_path: Path, en
     if ending == "killed":
         little.kill()
     else:
-        little.close()
+        left_to_rocketmq(little)
     assert pending_of(tmp_path) == expected
     stat = stat_timers(tmp_path, FILES, little.clock.now_ms())
     assert stat is not None
@@ -74,7 +79,7 @@ def test_figures_are_those_of_the_broker(little: LittleStore, tmp_path: Path, en
 
 def test_a_store_that_rocketmq_wrote_last_is_judged_by_its_units(little: LittleStore, tmp_path: Path) -> None:
     lived(little)
-    little.close()
+    left_to_rocketmq(little)
     data = bytearray((tmp_path / "checkpoint").read_bytes())
     data[7] ^= 1  # any other time than ours
     (tmp_path / "checkpoint").write_bytes(data)
@@ -93,7 +98,7 @@ def test_a_pending_message_whose_unit_leads_elsewhere_is_found(little: LittleSto
     for number in range(6):
         little.send(body=b"%d" % number, after_ms=60_000 + number)
     little.advance(6_000)
-    little.close()
+    left_to_rocketmq(little)
     path = tmp_path / "timerlog" / f"{0:020d}"
     sound = path.read_bytes()
     for bit in range(8):
@@ -111,7 +116,7 @@ def test_every_bit_of_a_unit_that_matters_is_found(little: LittleStore, tmp_path
     for number in range(6):
         little.send(body=b"%d" % number, after_ms=60_000 + number)
     little.advance(6_000)
-    little.close()
+    left_to_rocketmq(little)
     path = tmp_path / "timerlog" / f"{0:020d}"
     sound = path.read_bytes()
     for bit in range(8):
@@ -126,7 +131,7 @@ def test_a_wheel_of_nothing_is_found(little: LittleStore, tmp_path: Path) -> Non
     for number in range(6):
         little.send(body=b"%d" % number, after_ms=60_000 + number * 1_000)
     little.advance(6_000)
-    little.close()
+    left_to_rocketmq(little)
     data = bytearray((tmp_path / "timerwheel").read_bytes())
     place = len(data.rstrip(b"\0")) // 32 * 32
     data[place : place + 32] = bytes(32)

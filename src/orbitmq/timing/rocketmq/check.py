@@ -1,35 +1,38 @@
 """Checking the timer files of a store: does every message that waits stand in the chain of its slot, and with its record.
 
 Rules of this file
-1. What was read and delivered is not checked: from the read clock of the checkpoint on, every unit and slot is.
-2. A slot whose chain leads nowhere is a finding, also after a crash: RocketMQ does not put that right, it may walk it for
-   ever. Units that the wheel does not know yet are a note where recovery links them.
-3. Findings of one kind are given in words three times and counted beyond. Memory grows with the slots in use only.
+1. Behind a fence the files say nothing, and nothing of them is checked.
+2. What was read and delivered is not checked: from the read clock of the checkpoint on, every unit and slot is.
+3. A slot whose chain leads nowhere is a finding, also after a crash: RocketMQ does not put that right, it may walk it for
+   ever. Units that the wheel does not know yet are a note where its recovery links them.
+4. Findings of one kind are given in words three times and counted beyond. Memory grows with the slots in use only, and where orbitmq
+   wrote last with what is pending.
 
 Source: RocketMQ timer store, its files and recovery.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.check_derived import Sink
 from orbitmq.store.files import Files
 from orbitmq.timing.index.check import check_index
-from orbitmq.timing.timer_files.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
-from orbitmq.timing.timer_files.fence import is_fenced
-from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
-from orbitmq.timing.timer_files.log import ChainEnd
-from orbitmq.timing.timer_files.stored_pending import stored_pending
-from orbitmq.timing.timer_files.unit import TimerUnit
-from orbitmq.timing.timer_files.wheel import TimerWheel
+from orbitmq.timing.rocketmq.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
+from orbitmq.timing.rocketmq.inspection import StoredTimers, slot_of
+from orbitmq.timing.rocketmq.stored_pending import stored_pending
+from orbitmq.timing.rocketmq.unit import TimerUnit
+from orbitmq.timing.rocketmq.wheel import TimerWheel
 
-_IN_WORDS_MAX: Final = 3
+IN_WORDS: Final = 3
 
 FENCED: Final = (
     "RocketMQ refuses the store as it is now; when nobody serves it, `orbitmq store hand-over` makes it exact"
@@ -44,48 +47,46 @@ def check_timers(root: Path, files: Files, commit_log: Path, sink: Sink, crashed
     """
     timers = StoredTimers(files, root, commit_log=commit_log)
     try:
-        _Check(files, timers, sink, crashed).run()
+        if timers.is_fenced:
+            sink.note(timers.wheel_path, FENCED)
+        else:
+            _Check(files, timers, sink).run()
         check_index(files, root, sink.find, sink.note)
     finally:
         timers.close()
 
 
 class _Check:
-    def __init__(self, files: Files, timers: StoredTimers, sink: Sink, crashed: bool) -> None:
+    def __init__(self, files: Files, timers: StoredTimers, sink: Sink) -> None:
         self._files = files
         self._timers = timers
         self._sink = sink
-        self._crashed = crashed
         self._is_ours = False
-        """Whether orbitmq wrote last; its orderly stop leaves no unit behind that the wheel does not know."""
+        """Whether orbitmq wrote last; its hand-over leaves no unit behind that the wheel does not know."""
         self._said: Counter[str] = Counter()
-        self._linked_anew_ms = 0
-        """An orderly stop has linked slots up to this one anew: older units of theirs are in no chain."""
+        self._waiting = array("q")
+        """Log positions of the messages that wait by their units."""
         self._read_ms = timers.checkpoint.last_read_time_ms
 
     def run(self) -> None:
         timers = self._timers
         for path, problem in timers.problems:
             self._sink.find(path, problem)
-        for path, text in timers.notes:
-            self._sink.note(path, text)
-        if is_fenced(self._files, timers.root):
-            self._sink.note(timers.wheel_path, FENCED)
         self._check_end()
         self._check_checkpoint()
-        self._check_pending()
         by_slot = self._check_units()
+        self._check_pending()
         if timers.wheel is not None:
             self._check_wheel(timers.wheel, by_slot)
         elif by_slot and not timers.problems:
             self._sink.note(timers.wheel_path, "is missing; recovery makes it again from the timer log")
         for kind, count in self._said.items():
-            if count > _IN_WORDS_MAX:
-                self._sink.find(timers.log_path, f"{count - _IN_WORDS_MAX} more: {kind}")
+            if count > IN_WORDS:
+                self._sink.find(timers.log_path, f"{count - IN_WORDS} more: {kind}")
 
     def _find(self, kind: str, message: str) -> None:
         self._said[kind] += 1
-        if self._said[kind] <= _IN_WORDS_MAX:
+        if self._said[kind] <= IN_WORDS:
             self._sink.find(self._timers.log_path, message)
 
     # --- log ----------------------------------------------------------------------------------------------------------
@@ -106,15 +107,14 @@ class _Check:
 
     def _check_units(self) -> Counter[int]:
         """Every unit that waits, against its record. Returns their number by slot time."""
-        timers = self._timers
         by_slot: Counter[int] = Counter()
-        for unit in timers.log.scan():
+        for unit in self._timers.log.scan():
             if unit.slot_ms >= self._read_ms:
                 by_slot[unit.slot_ms] += 1
-                if unit.is_void:  # what an orderly stop linked anew begins a chain of its own
-                    self._linked_anew_ms = max(self._linked_anew_ms, unit.slot_ms)
-                else:
+                if not unit.is_void:
                     self._check_unit(unit)
+                if not unit.is_delete:
+                    self._waiting.append(unit.physical_offset)
         return by_slot
 
     def _check_unit(self, unit: TimerUnit) -> None:
@@ -141,17 +141,17 @@ class _Check:
             )
             return
         properties = decode_properties(record.properties)
-        slot_ms = slot_of(properties)
-        real_topic = properties.get(Property.REAL_TOPIC)
+        slot_ms, real_topic = slot_of(properties), properties.get(Property.REAL_TOPIC)
+        is_delete = Property.TIMER_DEL_UNIQKEY in properties
         if slot_ms is None or not (
             (unit.slot_ms == slot_ms and not unit.is_roll)
             or (unit.slot_ms < slot_ms and unit.is_roll)
             or (unit.slot_ms > slot_ms and was_late)
         ):
             problem = f"its slot is that of {unit.slot_ms}, its record asks for {slot_ms}"
-        elif unit.topic_hash != (java_hash(real_topic) if real_topic else 0):
+        elif unit.topic_hash != (java_hash(real_topic) if real_topic else 0) and (unit.topic_hash or not is_delete):
             problem = f"its topic hash is not that of {real_topic}"
-        elif unit.is_delete != (Property.TIMER_DEL_UNIQKEY in properties):
+        elif unit.is_delete != is_delete:
             problem = "it and its record disagree whether it is a cancellation"
         else:
             return
@@ -164,11 +164,10 @@ class _Check:
         self._is_ours = pending is not None
         if pending is None:
             return
-        waiting = {one.physical_offset for one in timers.waiting() if not one.is_delete}
-        last = timers.log.last_unit()
-        linked = -1 if last is None else last.physical_offset  # what came later gets its unit at the start
-        for physical_offset in pending:
-            if physical_offset <= linked and physical_offset not in waiting:
+        waiting = array("q", sorted(self._waiting))
+        for physical_offset in pending.positions:
+            at = bisect_left(waiting, physical_offset)
+            if at == len(waiting) or waiting[at] != physical_offset:
                 self._find(
                     "pending messages without a unit",
                     f"the record at {physical_offset} is pending, and no unit that waits leads to it",
@@ -187,41 +186,26 @@ class _Check:
         problems = 0
         for slot in wheel.slots(self._read_ms):
             slot_ms = slot.number * timers.precision_ms
-            count, problem = self._walk(slot.last, slot_ms)
-            unknown[slot_ms] -= count
-            if slot_ms <= self._linked_anew_ms:
-                unknown[slot_ms] = 0
-            if problem:
+            try:
+                unknown[slot_ms] -= sum(1 for _ in timers.log.walk(slot.last, slot_ms))
+            except StoreDamagedError as problem:
                 problems += 1
                 unknown[slot_ms] = 0
-                if problems <= _IN_WORDS_MAX:
+                if problems <= IN_WORDS:
                     self._sink.find(timers.wheel_path, f"slot of {slot_ms}: {problem}")
-        if problems > _IN_WORDS_MAX:
-            self._sink.find(timers.wheel_path, f"{problems - _IN_WORDS_MAX} more slots lead nowhere")
-        missing = +unknown
-        if missing:
-            self._missing(missing)
+        if problems > IN_WORDS:
+            self._sink.find(timers.wheel_path, f"{problems - IN_WORDS} more slots lead nowhere")
+        if missing := +unknown:
+            self._missing(wheel, missing)
 
-    def _walk(self, last: int, slot_ms: int) -> tuple[int, str]:
-        count, position = 0, last
-        while True:
-            walk = self._timers.log.walk(position, slot_ms)
-            count += len(walk.units)
-            if walk.end is not ChainEnd.MORE:
-                return count, walk.problem
-            position = walk.next
-
-    def _missing(self, missing: Counter[int]) -> None:
+    def _missing(self, wheel: TimerWheel, missing: Counter[int]) -> None:
         """Units that no slot leads to: written after the wheel was, or lost to it."""
-        timers = self._timers
-        wheel, log = timers.wheel, timers.log
-        flushed = timers.checkpoint.last_timer_log_flush_pos
-        begin = flushed if self._is_ours and not self._crashed else max(0, flushed - log.file_bytes)
+        timers, log = self._timers, self._timers.log
+        begin = max(0, timers.checkpoint.last_timer_log_flush_pos - log.file_bytes)
         behind = 0
-        for unit in log.scan():
+        for unit in () if self._is_ours else log.scan():
             if missing[unit.slot_ms] > 0:
-                last = wheel.get(unit.slot_ms).last if wheel is not None else -1
-                behind += unit.position > last and unit.position >= begin
+                behind += unit.position > wheel.get(unit.slot_ms).last and unit.position >= begin
         if behind:
             self._sink.note(timers.wheel_path, f"{behind} units are not in the wheel yet; recovery links them")
         lost = missing.total() - behind
@@ -255,6 +239,5 @@ class _Check:
             problems.append(f"the read clock {value.last_read_time_ms} is no multiple of {timers.precision_ms} ms")
         for problem in problems:
             self._sink.find(path, problem)
-        waiting = sum(1 for _ in timers.unlinked())
-        if waiting:
+        if waiting := sum(1 for _ in timers.unlinked()):
             self._sink.note(path, f"{waiting} records of the timer topic have no unit yet")

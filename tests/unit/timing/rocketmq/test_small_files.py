@@ -12,8 +12,8 @@ from tests.worlds.faults import RecordingFiles
 from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.remoting.bodies import TimerMetrics
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint, TimerCheckpointFile, read_timer_checkpoint
-from orbitmq.timing.timer_files.metrics import TimerMetricsFile, encode_metrics
+from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint, read_timer_checkpoint, write_timer_checkpoint
+from orbitmq.timing.rocketmq.metrics import TimerMetricsFile, encode_metrics
 
 FILES = OsFiles()
 TIMER_STORES = ("timer-clean", "timer-crash", "timer-far")
@@ -38,36 +38,25 @@ def test_the_checkpoint_of_rocketmq(shared_store: Callable[[str], Any], name: st
     assert value.encode().ljust(4096, b"\0") == path.read_bytes()
 
 
-def test_a_checkpoint_is_written_in_place_and_found_again(tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_page_that_is_written_in_place(tmp_path: Path) -> None:
     files = RecordingFiles(FILES, tmp_path)
-    path = tmp_path / "timercheck"
-    file = TimerCheckpointFile.open(files, path)
-    assert file.value == TimerCheckpoint()
-    assert path.read_bytes() == bytes(4096)
-    file.write(VALUE)
-    file.sync()
-    calls = len(files.calls)
-    file.write(VALUE)
-    assert len(files.calls) == calls
-    file.close()
-    assert TimerCheckpointFile.open(files, path).value == VALUE
-    assert len(VALUE.encode()) == 56
+    path = tmp_path / "config" / "timercheck"
+    write_timer_checkpoint(files, path, TimerCheckpoint(5))
+    assert len(path.read_bytes()) == 4096
+    write_timer_checkpoint(files, path, VALUE)
+    assert [call.size for call in files.calls if call.kind == "write"] == [4096, 56]
+    assert read_timer_checkpoint(FILES, path) == VALUE
+    assert len(path.read_bytes()) == 4096
     assert TimerCheckpoint.decode(VALUE.encode()) == VALUE
 
 
-def test_a_short_checkpoint_is_completed_with_zeros(tmp_path: Path) -> None:
+def test_a_short_checkpoint_reads_as_zeros_and_is_completed(tmp_path: Path) -> None:
     path = tmp_path / "timercheck"
     path.write_bytes(VALUE.encode()[:20])
     assert read_timer_checkpoint(FILES, path) == TimerCheckpoint(1_795_265_902_000, 36_400, 0)
-    TimerCheckpointFile.open(FILES, path).close()
-    assert len(path.read_bytes()) == 4096
+    write_timer_checkpoint(FILES, path, VALUE)
+    assert path.read_bytes() == VALUE.encode().ljust(4096, b"\0")
     assert read_timer_checkpoint(FILES, tmp_path / "none") is None
-
-
-def test_a_failed_open_leaves_no_descriptor_and_the_error(tmp_path: Path) -> None:
-    files = RecordingFiles(FILES, tmp_path, plan=lambda call: OSError(28, "full") if call.kind == "write" else None)
-    with pytest.raises(OSError, match="full"):
-        TimerCheckpointFile.open(files, tmp_path / "timercheck")
 
 
 @pytest.mark.parametrize("name", TIMER_STORES)

@@ -5,67 +5,28 @@ File sizes and the precision are taken from the files; the directory may be Rock
 Rules of this file
 1. Nothing is created, repaired or truncated.
 2. Damage is a list of problems beside what can be read; nothing is raised for it.
-3. What waits is told from the units of the timer log, which are complete. Slot counts are advice, and the wheel of a store
-   that was killed lags behind.
+3. What waits is told from the units of the timer log, which are complete. Slot counts are advice, and the wheel of a RocketMQ
+   broker that was killed lags behind. Behind a fence the files say nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from orbitmq.errors import RecordError, StoreDamagedError
+from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.records import Record, decode_record
-from orbitmq.store.files import File, Files
-from orbitmq.store.inspection import Sequence, StoredFile, StoredQueue, read_sequence
-from orbitmq.timing.timer_files.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
-from orbitmq.timing.timer_files.log import FILE_BYTES, FILE_BYTES_MIN, LOG_DIRECTORY, TimerLog
-from orbitmq.timing.timer_files.unit import TimerUnit
-from orbitmq.timing.timer_files.wheel import WHEEL_FILE, TimerWheel
-
-PRECISION_MS: Final = 1000
-"""Default of `timerPrecisionMs`, taken where the files do not tell."""
-
-
-class LogReader:
-    """Records of a commit log at given positions; one file is open at a time, so ascending positions are cheap."""
-
-    def __init__(self, files: Files, log: Sequence) -> None:
-        self._files = files
-        self._log = log
-        self._stored: StoredFile | None = None
-        self._file: File | None = None
-
-    @property
-    def start(self) -> int:
-        return self._log.start
-
-    def record(self, physical_offset: int, size: int) -> Record | None:
-        """The record at a position, without its body; None when there is none of that size."""
-        stored = self._stored
-        file = self._file
-        if stored is None or file is None or not stored.base <= physical_offset < stored.end:
-            self.close()
-            stored = next((file for file in self._log.files if file.base <= physical_offset < file.end), None)
-            if stored is None:
-                return None
-            file = self._files.open(stored.path, writable=False)
-            self._stored, self._file = stored, file
-        data = file.pread(min(size, stored.end - physical_offset), physical_offset - stored.base)
-        try:
-            record = decode_record(data, 0, body=False)
-        except RecordError:
-            return None
-        return record if record.total_size == size and record.physical_offset == physical_offset else None
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._stored = self._file = None
+from orbitmq.store.files import Files
+from orbitmq.store.inspection import LogReader, StoredQueue, read_sequence
+from orbitmq.timing.due_time import USUAL_PRECISION_MS
+from orbitmq.timing.rocketmq.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
+from orbitmq.timing.rocketmq.fence import is_fenced
+from orbitmq.timing.rocketmq.log import LOG_DIRECTORY, TimerLog
+from orbitmq.timing.rocketmq.unit import TimerUnit
+from orbitmq.timing.rocketmq.wheel import WHEEL_FILE, TimerWheel
 
 
 class Waiting(NamedTuple):
@@ -91,13 +52,13 @@ class StoredTimers:
         self.root = root
         self.problems: list[tuple[Path, str]] = []
         """(path, what is wrong with it)."""
-        self.notes: list[tuple[Path, str]] = []
         self.commit_log = read_sequence(files, commit_log or root / "commitlog")
         self.reader = LogReader(files, self.commit_log)
         self.queue = StoredQueue(files, root / "consumequeue" / TIMER_TOPIC / "0", TIMER_TOPIC, 0)
         checkpoint = read_timer_checkpoint(files, root / "config" / TIMER_CHECKPOINT_FILE)
         self.has_checkpoint = checkpoint is not None
         self.checkpoint = checkpoint or TimerCheckpoint()
+        self.is_fenced = is_fenced(files, root)
         self.log = self._open_log()
         self.wheel = self._open_wheel()
         self.precision_ms = self._tell_precision()
@@ -118,62 +79,48 @@ class StoredTimers:
         return bool(self.log.end or self.log.first_position or self.queue.max_offset())
 
     def _open_log(self) -> TimerLog:
-        sequence = read_sequence(self._files, self.log_path)
-        self.notes += sequence.notes
-        file_bytes = sequence.files[0].size if sequence.files else FILE_BYTES
-        log = TimerLog(self._files, self.log_path, max(file_bytes, FILE_BYTES_MIN), writable=False)
-        if sequence.problems:
-            self.problems += sequence.problems
-            return log
         try:
-            log.load()
+            return TimerLog.open(self._files, self.log_path)
         except StoreDamagedError as error:
             self.problems.append((self.log_path, str(error)))
-            return TimerLog(self._files, self.log_path, writable=False)
-        return log
+            return TimerLog(self._files, self.log_path)
 
     def _open_wheel(self) -> TimerWheel | None:
-        if not self._files.exists(self.wheel_path):
+        if self.is_fenced or not self._files.exists(self.wheel_path):
             return None
         try:
-            return TimerWheel.open(self._files, self.wheel_path, PRECISION_MS, writable=False)
+            return TimerWheel.open(self._files, self.wheel_path, USUAL_PRECISION_MS)
         except StoreDamagedError as error:
             self.problems.append((self.wheel_path, str(error)))
             return None
 
     def _tell_precision(self) -> int:
         """A slot's number times the precision is the time of the slot's units."""
-        if self.wheel is None:
-            return PRECISION_MS
-        for slot in self.wheel.slots():
+        for slot in () if self.wheel is None else self.wheel.slots():
             unit = self.log.unit(slot.last)
             if unit is not None:
                 precision, rest = divmod(unit.slot_ms, slot.number)
                 if rest == 0 and 1 <= precision <= TIMER_PRECISION_MS_MAX:
                     return precision
-        return PRECISION_MS
+        return USUAL_PRECISION_MS
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
     def pending_units(self) -> Iterator[TimerUnit]:
-        """Units of slots that are not read, each record once, in the order of linking.
+        """Units of slots that are not read, each record once, in the order of the timer log.
 
-        RocketMQ links records again after a crash; records are linked in log order, so a position that is not above all
-        before it is a repetition. An orderly stop of ours links what is overdue anew in the slot in progress, with that as
-        write clock, and makes a new beginning of its chain: what stands before that is over.
+        A hand-over gives each record one unit. RocketMQ links records again after a crash; it links them in log order, so a position
+        that is not above all before it is a repetition.
         """
-        read_ms, wheel = self.checkpoint.last_read_time_ms, self.wheel
-        highest = -1
+        read_ms, highest = self.checkpoint.last_read_time_ms, -1
         for unit in self.log.scan():
-            slot_ms = unit.slot_ms
-            if slot_ms < read_ms or unit.is_void or (wheel is not None and unit.position < wheel.get(slot_ms).first):
-                highest = max(highest, unit.physical_offset)
-            elif unit.physical_offset > highest or not unit.delay_ms:
-                highest = max(highest, unit.physical_offset)
+            is_new = unit.position < self.log.handed_over_end or unit.physical_offset > highest
+            highest = max(highest, unit.physical_offset)
+            if is_new and unit.slot_ms >= read_ms and not unit.is_void:
                 yield unit
 
     def waiting(self) -> Iterator[Waiting]:
-        """Everything that waits: pending units, then records of the timer topic that have no unit yet."""
+        """Everything that waits by the files: pending units, then records of the timer topic that have no unit yet."""
         for unit in self.pending_units():
             due_ms = unit.due_ms(self.precision_ms) or unit.slot_ms + self.precision_ms
             yield Waiting(

@@ -2,11 +2,9 @@
 
     0  4  size, 52                      28  8  physical offset of its record
     4  8  position of the unit before it in the same slot, -1 for the first
-   12  4  magic, see `UnitFlag`         36  4  size of the record
+   12  4  magic: the sum of the flags   36  4  size of the record
    16  8  write clock, ms               40  4  Java hash of the real topic
    24  4  slot time - write clock, ms   44  8  RocketMQ: reserved, 0. Ours: due time, ms, 0 = unknown
-
-RocketMQ writes zeros into the last eight bytes and never reads them.
 
 Rules of this file
 1. A unit has no checksum. `is_sound` therefore asks every field whether it can be what it claims, so that neither zeros
@@ -18,7 +16,6 @@ Source: RocketMQ timer store, directory `timerlog`.
 
 from __future__ import annotations
 
-import enum
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -29,25 +26,15 @@ BLANK_BYTES: Final = BLANK.size
 BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 """Magic of the filler at the end of a full file; the commit log's."""
 
-
-class UnitFlag(enum.Flag):
-    """Bits of a unit's magic."""
-
-    DEFAULT = 1
-    """Always set."""
-    ROLL = 2
-    """The message is due later than its slot: it is put into the timer topic once more when the slot comes."""
-    DELETE = 4
-    """Not a message but the cancellation of one in the same slot."""
-    VOID = 8
-    """Ours, always with DELETE: stands for nothing. RocketMQ takes it for a cancellation of no message. It keeps a slot whose
-    messages are all delivered from leading to them again, and its record tells RocketMQ how far the timer topic is linked."""
-
-
-DEFAULT: Final = UnitFlag.DEFAULT.value
-ROLL: Final = UnitFlag.ROLL.value
-DELETE: Final = UnitFlag.DELETE.value
-VOID: Final = UnitFlag.VOID.value
+DEFAULT: Final = 1
+"""Flag that is always set."""
+ROLL: Final = 2
+"""The message is due later than its slot: it is put into the timer topic once more when the slot comes."""
+DELETE: Final = 4
+"""Not a message but the cancellation of one in the same slot."""
+VOID: Final = 8
+"""Ours, always with DELETE: stands for nothing. RocketMQ takes it for a cancellation of no message. It is the last unit of a
+hand-over, and its record tells RocketMQ how far the timer topic is linked."""
 
 SOUND_MAGICS: Final = frozenset(
     {DEFAULT, DEFAULT | ROLL, DEFAULT | DELETE, DEFAULT | ROLL | DELETE, DEFAULT | DELETE | VOID},
@@ -73,10 +60,6 @@ class TimerUnit(NamedTuple):
         return self.write_ms + self.delay_ms
 
     @property
-    def flags(self) -> UnitFlag:
-        return UnitFlag(self.magic)
-
-    @property
     def is_roll(self) -> bool:
         return bool(self.magic & ROLL)
 
@@ -94,9 +77,6 @@ class TimerUnit(NamedTuple):
         if self.deliver_ms and since_slot > 0 and (since_slot <= precision_ms or self.magic & ROLL):
             return self.deliver_ms
         return None
-
-    def encode(self) -> bytes:
-        return UNIT.pack(UNIT_BYTES, *self[1:])
 
 
 def is_sound(

@@ -15,13 +15,17 @@ Source: RocketMQ store format, `timermetrics`.
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ProtocolError, StoreDamagedError
-from orbitmq.protocol.remoting.bodies import TimerMetrics
+from orbitmq.protocol.remoting.bodies import DataVersion, TimerCount, TimerMetrics
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
+
+logger = logging.getLogger("orbitmq.timing")
 
 TIMER_METRICS_FILE: Final = "timermetrics"
 
@@ -70,3 +74,32 @@ def encode_metrics(metrics: TimerMetrics) -> bytes:
         },
     }
     return json.dumps(table, separators=(",", ":")).encode()
+
+
+def write_counts(files: Files, path: Path, by_topic: Mapping[str, int], now_ms: int) -> None:
+    """Say how many messages wait for each topic, under a version that only ever grows; a store that never had a file and has nothing
+    waiting gets none. Durable on return. Raises OSError."""
+    file = TimerMetricsFile(files, path)
+    try:
+        known = file.load()
+    except StoreDamagedError as error:
+        logger.warning("%s; it is written anew", error)
+        known = TimerMetrics()
+    counts = known.timing_count
+    if {topic: count.count for topic, count in counts.items()} == dict(by_topic):
+        return
+    new = {
+        topic: counts[topic]
+        if topic in counts and counts[topic].count == count
+        else TimerCount(count=count, time_stamp=now_ms)
+        for topic, count in sorted(by_topic.items())
+    }
+    version = known.data_version
+    file.save(
+        TimerMetrics(
+            timing_count=new,
+            data_version=DataVersion(
+                counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms
+            ),
+        )
+    )

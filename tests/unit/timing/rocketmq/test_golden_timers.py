@@ -1,4 +1,4 @@
-"""Timer files written by the Java broker: read whole, encoded equal, and written again equal from the same messages."""
+"""Timer files written by the Java broker: read whole, taken over exactly, and left to it again with the same messages."""
 
 from __future__ import annotations
 
@@ -8,25 +8,16 @@ from typing import Any
 
 import pytest
 
-from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.due_time import (
-    TimerKind,
-    TimerRules,
-    due_time_of,
-    roll_window,
-    slot_to_link,
-    stored_due_time,
-)
-from orbitmq.timing.timer_files.check import check_timers
-from orbitmq.timing.timer_files.dump import dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
-from orbitmq.timing.timer_files.inspection import StoredTimers
-from orbitmq.timing.timer_files.link import link, recover, settle
-from orbitmq.timing.timer_files.log import ChainEnd, TimerLog
-from orbitmq.timing.timer_files.stat import stat_timers
-from orbitmq.timing.timer_files.unit import BLANK, BLANK_MAGIC, DEFAULT, DELETE, ROLL, UNIT_BYTES
-from orbitmq.timing.timer_files.wheel import SLOT, SLOT_BYTES, TimerWheel
+from orbitmq.timing.due_time import TimerKind, TimerRules, due_time_of, stored_due_time
+from orbitmq.timing.rocketmq.check import check_timers
+from orbitmq.timing.rocketmq.dump import dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
+from orbitmq.timing.rocketmq.inspection import StoredTimers
+from orbitmq.timing.rocketmq.log import TimerLog
+from orbitmq.timing.rocketmq.stat import stat_timers
+from orbitmq.timing.rocketmq.unit import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES
+from orbitmq.timing.rocketmq.wheel import SLOT, SLOT_BYTES, TimerWheel
 
 FILES = OsFiles()
 STORES = ("timer-clean", "timer-crash", "timer-far")
@@ -36,9 +27,7 @@ Unpack = Callable[[str], Any]
 
 
 def open_log(root: Path) -> TimerLog:
-    log = TimerLog(FILES, root / "timerlog", FILE_BYTES, writable=False)
-    log.load()
-    return log
+    return TimerLog.open(FILES, root / "timerlog")
 
 
 def all_bytes(directory: Path) -> bytes:
@@ -56,10 +45,9 @@ def test_every_unit_encodes_to_its_bytes(shared_store: Unpack, name: str) -> Non
     log = open_log(root)
     data = bytearray(len(all_bytes(root / "timerlog")))
     for unit in log.scan():
-        data[unit.position : unit.position + UNIT_BYTES] = unit.encode()
-        inside = unit.position % FILE_BYTES
-        if inside == log.last_inside:
-            room = FILE_BYTES - inside - UNIT_BYTES
+        UNIT.pack_into(data, unit.position, UNIT_BYTES, *unit[1:])
+        if log.is_last_of_file(unit):
+            room = FILE_BYTES - unit.position % FILE_BYTES - UNIT_BYTES
             BLANK.pack_into(data, unit.position + UNIT_BYTES, room, 0, BLANK_MAGIC)
     assert bytes(data) == all_bytes(root / "timerlog")
 
@@ -68,7 +56,7 @@ def test_every_unit_encodes_to_its_bytes(shared_store: Unpack, name: str) -> Non
 def test_every_slot_encodes_to_its_bytes(shared_store: Unpack, name: str) -> None:
     root, _ = shared_store(name)
     data = bytearray(38_707_200)
-    wheel = TimerWheel.open(FILES, root / "timerwheel", 1000, writable=False)
+    wheel = TimerWheel.open(FILES, root / "timerwheel", 1000)
     for slot in wheel.slots():
         SLOT.pack_into(data, slot.number % wheel.slot_count * SLOT_BYTES, *slot)
     assert bytes(data) == (root / "timerwheel").read_bytes()
@@ -78,12 +66,11 @@ def test_every_slot_encodes_to_its_bytes(shared_store: Unpack, name: str) -> Non
 @pytest.mark.parametrize("name", STORES)
 def test_chains_are_those_that_java_walks(shared_store: Unpack, name: str) -> None:
     root, expected = shared_store(name)
-    log, wheel = open_log(root), TimerWheel.open(FILES, root / "timerwheel", 1000, writable=False)
+    log, wheel = open_log(root), TimerWheel.open(FILES, root / "timerwheel", 1000)
     read_ms = expected["timerCheckpoint"]["lastReadTimeMs"]
     found = []
     for slot in sorted(wheel.slots(read_ms)):
-        walk = log.walk(slot.last, slot.number * 1000)
-        assert walk.end is ChainEnd.COMPLETE
+        walked = list(log.walk(slot.last, slot.number * 1000))
         units = [
             {
                 "pos": unit.position,
@@ -94,7 +81,7 @@ def test_chains_are_those_that_java_walks(shared_store: Unpack, name: str) -> No
                 "size": unit.size,
                 "topic_hash": unit.topic_hash,
             }
-            for unit in reversed(walk.units)
+            for unit in reversed(walked)
         ]
         found.append(
             {
@@ -106,36 +93,6 @@ def test_chains_are_those_that_java_walks(shared_store: Unpack, name: str) -> No
             }
         )
     assert found == expected["wheelFromReadClock"]
-
-
-@pytest.mark.parametrize(("name", "window"), [("timer-clean", 10), ("timer-crash", 10), ("timer-far", 172_800)])
-def test_the_same_messages_linked_by_us_give_the_same_files(
-    shared_store: Unpack, tmp_path: Path, name: str, window: int
-) -> None:
-    """Slots, roll, flags and chains come from the records; only the write clock is taken from Java's units."""
-    root, expected = shared_store(name)
-    messages = timer_messages(expected)
-    wheel = TimerWheel.create(FILES, tmp_path / "timerwheel", 1000)
-    log = TimerLog(FILES, tmp_path / "timerlog", FILE_BYTES)
-    log.load()
-    for unit in open_log(root).scan():
-        message = messages[unit.physical_offset]
-        properties = message["properties"]
-        slot_ms, rolls = slot_to_link(int(properties["TIMER_OUT_MS"]), unit.write_ms, roll_window(window), 1000)
-        magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if "TIMER_DEL_UNIQKEY" in properties else 0)
-        topic_hash = java_hash(properties["REAL_TOPIC"])
-        link(wheel, log, unit.write_ms, [(slot_ms, magic, message["physicalOffset"], message["size"], topic_hash, 0)])
-    settle(wheel, log)
-    assert all_bytes(tmp_path / "timerlog") == all_bytes(root / "timerlog")
-    if name == "timer-crash":  # what Java's wheel had not got yet comes from the log
-        (tmp_path / "copy").write_bytes((root / "timerwheel").read_bytes())
-        again = TimerWheel.open(FILES, tmp_path / "copy", 1000)
-        since = expected["timerCheckpoint"]["lastTimerLogFlushPos"]
-        assert recover(again, log, since, forget=_not_forgotten) == (21, "")
-        again.write()
-        assert (tmp_path / "timerwheel").read_bytes() == (tmp_path / "copy").read_bytes()
-    else:
-        assert (tmp_path / "timerwheel").read_bytes() == (root / "timerwheel").read_bytes()
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -261,7 +218,3 @@ def test_files_of_a_wrong_size_are_damage(tmp_path: Path) -> None:
     timers.close()
     assert [item["kind"] for item in dump_timer_wheel(FILES, tmp_path)] == ["damage"]
     assert [item["kind"] for item in dump_timer_log(FILES, tmp_path)] == ["damage", "end"]
-
-
-def _not_forgotten() -> None:
-    raise AssertionError("a stale wheel is brought up to the log, not made again")
