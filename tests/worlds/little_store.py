@@ -7,9 +7,9 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -33,10 +33,10 @@ from orbitmq.store.settings import StoreSettings
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.parts import IndexShape
-from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.timers import Timers
 
@@ -51,7 +51,9 @@ SMALL = StoreSettings(
 )
 """File sizes that make everything roll within a few dozen messages."""
 
-SMALL_TIMERS = TimerSettings(roll_window_slots=7_200, log_file_bytes=52 * 20 + 16, slot_count=20_000)
+SMALL_TIMERS = TimerSettings()
+
+LITTLE_WHEEL: Final = {"roll_window_slots": 7_200, "log_file_bytes": 52 * 20 + 16, "slot_count": 20_000}
 """A wheel of five hours, of which two are in use, and a timer log of twenty units a file."""
 
 
@@ -65,7 +67,7 @@ def close_as_killed(store: MessageStore) -> None:
     for derived in store._derived:
         if isinstance(derived, Timers):
             derived.abandon()
-        elif isinstance(derived, Idempotence | TimerIndex):
+        elif isinstance(derived, Idempotence):
             derived.close()
     store.log.close()
     store._saving.release()
@@ -118,6 +120,7 @@ class LittleStore:
         settings: StoreSettings = SMALL,
         timers: TimerSettings = SMALL_TIMERS,
         index: IndexShape | None = None,
+        wheel: Mapping[str, int] = LITTLE_WHEEL,
         **changes: Any,
     ) -> None:
         self.root = root
@@ -134,14 +137,11 @@ class LittleStore:
         self.release = LevelRelease(self.clock, history.due_time, LevelOffsets(self.offsets_file, self.clock))
         self.idempotence = Idempotence(self.files, root, self.clock)
         self.precision_ms = timers.precision_ms
-        self.timers = Timers(self.files, root, self.clock, timers)
-        self.timer_index: TimerIndex | None = None
-        """There is one when its shape was given."""
         if index is not None:
-            self.timer_index = TimerIndex(self.files, root, self.clock, self.timers, self.precision_ms, index)
-            self.timers.linked.append(self.timer_index.linked)
-            self.timers.finished.append(self.timer_index.finished)
-            self.timers.audit.find = self.timer_index.overdue
+            timers = msgspec.structs.replace(timers, shape=index)
+        self.exchange = TimerExchange(self.files, root, timers.precision_ms, **wheel)
+        self.timers = Timers(self.files, root, self.clock, timers, self.exchange)
+        self.timer_index = self.timers.index
         self.store = open_store(
             root,
             msgspec.structs.replace(settings, **changes),
@@ -149,15 +149,13 @@ class LittleStore:
             self.clock,
             notify=lambda call: call(),
             due_time=history.due_time,
-            derived=[self.release, self.idempotence, self.timers, *([self.timer_index] if self.timer_index else [])],
+            derived=[self.release, self.idempotence, self.timers],
             worker=self.worker,
         )
         try:
             history.keep()
             self.release.attach(self.store)
             self.timers.attach(self.store)
-            if self.timer_index is not None:
-                self.timer_index.attach(self.store)
         except BaseException:
             self.kill()
             raise
@@ -224,6 +222,20 @@ class LittleStore:
         for _ in range(6):
             self.turn()
             self.worker.close()
+
+    def settle(self) -> None:
+        """Everything that can be done at this moment."""
+        for _ in range(500):
+            self.turn()
+            self.worker.close()
+            next_ns = self.store.deadlines.next_ns
+            if next_ns is None or next_ns > self.clock.monotonic_ns():
+                return
+
+    def pass_time(self, ms: int) -> None:
+        """`settle` at a later moment."""
+        self.clock.advance(ms)
+        self.settle()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Bounds of the far tier: files, moves into the wheel, look-ups, and the process that keeps the files."""
+"""Bounds of the far tier: files, moves to the near ones, look-ups, and the process that keeps the files."""
 
 from __future__ import annotations
 

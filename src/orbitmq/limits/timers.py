@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# --- wheel and timer log -------------------------------------------------------------------------------------------
+# --- RocketMQ's timer files -------------------------------------------------------------------------------------------
 TIMER_PRECISION_MS_MAX: Final = 1_775
 """Coarsest `timerPrecisionMs`: the span of the wheel, 1,209,600 slots, still fits the 32 bits in which RocketMQ reckons with it."""
 
-TIMER_SLOTS_WAITING_MAX: Final = 65_536
-"""Slots of the timer wheel that wait for the timer log to be synced, some 200 bytes each. Beyond it the sync should come at once."""
-
 TIMER_TAIL_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Units of the timer log that wait in memory to be written, 160,000 of them; beyond it the next batch writes them first."""
-
-TIMER_CHAIN_UNITS_MAX: Final = 100_000
-"""Units that one step of a walk along a slot reads at most: about 50 ms of work and 20 MB."""
+"""Units of the timer log that wait in memory while it is written, 160,000 of them."""
 
 # --- release -------------------------------------------------------------------------------------------------------
 RELEASE_BATCH_MAX: Final = 256
@@ -35,7 +29,10 @@ TIMER_DELIVER_MS_MAX: Final = 253_402_300_799_999
 """Latest due time of a timer message, the last millisecond of the year 9999: calendars and columnar files know no later date."""
 
 TIMER_KNOWN_CANCELS_MAX: Final = 50_000
-"""Cancel records of RocketMQ's clients that are remembered before their slot is opened: 10 MB, and 3 MB of the recovery mark."""
+"""Cancel records of RocketMQ's clients that wait: 10 MB, and 3 MB of the recovery mark. Beyond it more are refused."""
+
+TIMER_CANCEL_STRETCH_MS: Final = 2_000
+"""Width in which such records are kept, more than any slot's: a message is due in the stretch of its slot time or in the next one."""
 
 # --- index of pending timers ---------------------------------------------------------------------------------------
 TIMER_COUNT_BUCKETS_MAX: Final = 100_000
@@ -52,12 +49,6 @@ TIMER_CHANGES_PER_REQUEST_MAX: Final = 256
 TIMER_MATCHES_READ_MAX: Final = 1_024
 """Records read for one request to find out which timers it means, those that only look alike included."""
 
-TIMER_SLOT_WALKED_MAX: Final = 4_000
-"""Units of a slot looked at for one recall handle while the index is being made ready: two milliseconds, and of these"""
-
-TIMER_SLOT_READ_MAX: Final = 200
-"""records of its topic read: two more."""
-
 TIMER_COPIES_APART_MS_MAX: Final = 3_600_000
 """How far apart the due times of two copies of one message may be, of those that were never moved: a producer's retry with a delay
 begins to wait seconds later than its first attempt. What is further away is not looked for where that would cost a look into the
@@ -70,3 +61,16 @@ TIMER_PAGE_MAX: Final = 1_000
 
 TIMER_BUCKETS_MAX: Final = 10_000
 """Buckets of one count of pending timers: a year in hours, for a strip that a person looks at."""
+
+HANDED_OVER_MAX: Final = 1_000_000
+"""Pending messages that an orderly stop writes into RocketMQ's timer files, in about a second. With more of them RocketMQ refuses the
+store until `orbitmq store hand-over` has run."""
+
+TIMER_QUESTION_WAITS_MS: Final = 2_000
+"""How long a question waits for what is still being read again from the log; a client waits three seconds for an answer."""
+
+TIMER_QUESTIONS_WAITING_MAX: Final = 1_000
+"""Questions that wait so at a time; beyond it they are refused at once."""
+
+TIMER_QUESTION_LOOK_MS: Final = 20
+"""From one look whether it is known to the next."""

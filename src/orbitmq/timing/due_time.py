@@ -1,4 +1,4 @@
-"""When a timer message falls due, and in which slot of the wheel it waits.
+"""When a timer message falls due, and in which slot RocketMQ would have it wait.
 
 A message asks for its time by one of three properties. From it comes the exact due time `deliver_ms`, and the slot time:
 the last multiple of the precision before the due time. RocketMQ fires a slot when its span is over, so its

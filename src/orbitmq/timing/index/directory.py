@@ -53,6 +53,10 @@ class Manifest(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+VERSION: Final = 2
+"""Of the manifests that are written. Runs of the first one do not say to which topic each entry belongs."""
+
+
 class Work(NamedTuple):
     """What a durable save has to do, in this order; made on the owner's thread, done on the worker."""
 
@@ -98,6 +102,9 @@ class IndexDirectory:
         self.next_number = max(numbers, default=0) + 1
         journals = [int(name.removesuffix(_JOURNAL)) for name in names if _is_numbered(name, _JOURNAL)]
         manifest = _decode(self._files.read_bytes(self.path / MANIFEST)) if MANIFEST in names else None
+        if manifest is not None and manifest.version < VERSION:
+            logger.warning("%s is of an earlier version: what waits is collected from the log once", self.path)
+            return Manifest(journals_from=self.next_number), []
         if manifest is None and (MANIFEST in names or any(name.endswith(_RUN) for name in names)):
             logger.error(
                 "%s is damaged or gone; what the runs held is collected from the log again", self.path / MANIFEST

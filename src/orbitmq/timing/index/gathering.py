@@ -47,6 +47,8 @@ PREFIX_BYTES: Final = 2
 
 Found = tuple[int, int]
 """(due time, queue offset)"""
+Due = tuple[int, int, str]
+"""(due time, queue offset, topic)"""
 FoundKey = tuple[bytes, int, int]
 """(key, due time, queue offset)"""
 Value = TypeVar("Value", int, bytes)
@@ -61,6 +63,10 @@ class Source(Protocol):
 
     def by_due(self, topic: str | None, from_ms: int, after: Found | None) -> Iterator[Found]:
         """Those due at `from_ms` or later and behind `after`, ascending."""
+        ...
+
+    def due_after(self, after: Found, until_ms: int, limit: int) -> tuple[list[Due], int | None]:
+        """At most `limit` of those behind `after` that are due before `until_ms`, ascending, and when the first one behind them is due."""
         ...
 
     def by_key(self, topic: str, prefix: bytes, after: FoundKey | None, *, exact: bool) -> Iterator[FoundKey]:
@@ -271,10 +277,6 @@ class Gathering:
             prefix = prefixes[self.topic_numbers[number]]
             self.key_order.fresh.append(prefix + key + b"\0" + numbered[number - first].to_bytes(8, "big"))
 
-    def has(self, queue_offset: int) -> bool:
-        place = bisect_left(self.offsets, queue_offset)
-        return place < len(self.offsets) and self.offsets[place] == queue_offset
-
     def skip_gone(self, is_pending: Callable[[int], bool], limit: int) -> None:
         """Look whether those due first are over, at most `limit` of them."""
         lists = self.due_order.settle()
@@ -359,6 +361,19 @@ class Gathering:
             rest.append(later if wanted < 0 else (one for one in later if numbers[one & NUMBER_MASK] == wanted))
         for value in heapq.merge(*rest):
             yield value >> NUMBER_BITS, offsets[value & NUMBER_MASK]
+
+    def due_after(self, after: Found, until_ms: int, limit: int) -> tuple[list[Due], int | None]:
+        low = max((after[0] << NUMBER_BITS) + bisect_right(self.offsets, after[1]), self.gone_below)
+        found: list[int] = []
+        for values in self.due_order.settle():
+            begin = bisect_left(values, low)
+            found += values[begin : begin + limit + 1]
+        found.sort()
+        end = min(bisect_left(found, until_ms << NUMBER_BITS), limit)
+        next_ms = found[end] >> NUMBER_BITS if end < len(found) else None
+        offsets, topics, names = self.offsets, self.topic_numbers, list(self.topics)
+        numbers = [value & NUMBER_MASK for value in found[:end]]
+        return [(self.dues[number], offsets[number], names[topics[number]]) for number in numbers], next_ms
 
     def by_key(self, topic: str, prefix: bytes, after: FoundKey | None, *, exact: bool) -> Iterator[FoundKey]:
         known = self.topics.get(topic)

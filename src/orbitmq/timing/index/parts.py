@@ -9,13 +9,14 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
-from orbitmq.timing.index.directory import IndexDirectory, ListedRun, Manifest, Work
+from orbitmq.timing.index.directory import VERSION, IndexDirectory, ListedRun, Manifest, Work
 from orbitmq.timing.index.gathering import CAPACITY, Gathering, Source
 from orbitmq.timing.index.journal import NOTHING, IndexJournal, Loaded, Witness, cut_gathering, load_journal
 from orbitmq.timing.index.marks import Marked
@@ -83,12 +84,17 @@ class Parts:
         self.closed: list[Gathered] = []
         """Oldest first."""
         self.open = Gathered(NOTHING)
+        self.filling: Gathering | None = None
+        """What was missing and has been found, until it is a run."""
         self.missing = Missing()
         self.next_offset = 0
         """The lowest queue offset that was not heard of."""
         self.spent: list[Gathering] = []
         """Nobody asks for them any more; they are emptied in steps."""
         self._unsynced: set[Path] = set()
+        self._unsynced_journals: list[IndexJournal] = []
+        self._retired: list[IndexJournal] = []
+        """Journals that are not needed any more; one of them may be being synced."""
         self._dropped: list[Path] = []
         self._changed = False
         self._saving: Work | None = None
@@ -101,7 +107,8 @@ class Parts:
         return [*self.closed, self.open]
 
     def sources(self) -> list[Source]:
-        return [*self.runs, *(one.gathering for one in self.gathered())]
+        filling = () if self.filling is None else (self.filling,)
+        return [*self.runs, *(one.gathering for one in self.gathered()), *filling]
 
     def having_id(self, hashed: int) -> list[Source]:
         """Sources that may have a hash of a unique key."""
@@ -127,7 +134,12 @@ class Parts:
         return len(gathering) >= self.shape.capacity
 
     def is_gathered(self, queue_offset: int) -> bool:
-        return any(one.gathering.has(queue_offset) for one in self.gathered())
+        for one in self.gathered():
+            offsets = one.gathering.offsets
+            place = bisect_left(offsets, queue_offset)
+            if place < len(offsets) and offsets[place] == queue_offset:
+                return True
+        return False
 
     @property
     def entry_count(self) -> int:
@@ -188,7 +200,7 @@ class Parts:
 
     def _drop_journal(self, gathered: Gathered) -> None:
         if gathered.journal is not None:
-            gathered.journal.close()
+            self._retired.append(gathered.journal)
             self._dropped.append(gathered.journal.path)
             self._changed = True
 
@@ -223,6 +235,7 @@ class Parts:
 
     def filled(self, path: Path | None, known_below: int) -> None:
         """The run in `path` holds what was missing below a queue offset; None when that was nothing."""
+        self.filling = None
         if path is not None:
             self._add_run(path)
         self._changed = True
@@ -282,10 +295,15 @@ class Parts:
             list(self.missing),
             self.gathered()[0].begin,
             min(journals, default=self.directory.next_number),
+            VERSION,
         )
 
     def begin_sync(self) -> None:
         """Note what the next `datasync` has to make durable."""
+        for journal in self._retired:
+            journal.close()
+        self._retired = []
+        self._unsynced_journals = [one.journal for one in self.gathered() if one.journal is not None]
         unfinished, self._saving = self._saving, None
         if unfinished is not None:
             self._unsynced |= {path for path in unfinished.sync if path not in self._dropped}
@@ -296,12 +314,13 @@ class Parts:
             self._unsynced, self._dropped, self._changed = set(), [], False
 
     def datasync(self) -> None:
-        """Blocks; runs on the worker. The index is a cache: when this fails the next save does it."""
+        """Blocks; runs on the worker. What it cannot save the log says once more after a power failure: the next save tries again."""
         work = self._saving
-        if work is None:
-            return
         try:
-            self.directory.save(work)
+            for journal in self._unsynced_journals:
+                journal.datasync()
+            if work is not None:
+                self.directory.save(work)
         except OSError as error:
             logger.warning("the timer index was not saved, it is tried again: %s", error)
             return
@@ -312,6 +331,8 @@ class Parts:
         for one in self.gathered():
             if one.journal is not None:
                 one.journal.close()
+        for journal in self._retired:
+            journal.close()
         self.runs, self._marked = [], None
 
     # --- loading ------------------------------------------------------------------------------------------------------

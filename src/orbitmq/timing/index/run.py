@@ -24,7 +24,7 @@ import msgspec
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.entries import IndexEntry
-from orbitmq.timing.index.gathering import NUMBER_BYTES, Found, FoundKey
+from orbitmq.timing.index.gathering import NUMBER_BYTES, Due, Found, FoundKey
 from orbitmq.timing.index.marks import HASH_BITS
 from orbitmq.timing.index.run_format import COLUMNS, DUE_FENCE, KEY_FENCE, Fences, TopicPart, read_description
 
@@ -54,9 +54,11 @@ class Run:
         "_key_fence",
         "_key_of",
         "_mapping",
+        "_names",
         "_offset",
         "_places",
         "_topic",
+        "_topic_of",
         "_topics",
         "base_due",
         "base_offset",
@@ -97,12 +99,13 @@ class Run:
         ]
         self.columns = list(zip(views, described.columns, strict=True))
         columns = cast("list[Sequence[int]]", views)
-        self._due, self._offset, self._topic, self._id, self._id_of, self._key_at, _, self._key_of = columns[:8]
-        self._key, self._key_fence = views[6], views[9]
+        self._due, self._offset, self._topic, self._topic_of, self._id, self._id_of, self._key_at = columns[:7]
+        self._key, self._key_of, self._key_fence = views[7], columns[8], views[10]
+        self._names = [part.topic for part in described.topics]
         due_column, offset_column = described.columns[:2]
         self._places = due_column.begin, views[0].itemsize, offset_column.begin, views[1].itemsize
-        self._due_fence = array(described.columns[8].code, views[8])
-        self.id_marks, self.key_marks = bytes(views[10]), bytes(views[11])
+        self._due_fence = array(described.columns[9].code, views[9])
+        self.id_marks, self.key_marks = bytes(views[11]), bytes(views[12])
         """Which hashes may be here: of unique keys and of keys; see `Marked`."""
         self._fences: Fences | None = None
 
@@ -200,6 +203,21 @@ class Run:
             if number >= count:
                 return
             yield base_due + dues[number], base_offset + offsets[number]
+
+    def due_after(self, after: Found, until_ms: int, limit: int) -> tuple[list[Due], int | None]:
+        if not self.last_due >= after[0]:
+            return [], None
+        first = max(self._behind(after), self.first)
+        end = min(self._first_due(until_ms), first + limit)
+        next_ms = self.base_due + self._due[max(first, end)] if max(first, end) < len(self._due) else None
+        if end <= first:
+            return [], next_ms
+        names, topics = self._names, self._topic_of[first:end]
+        if max(topics) >= len(names):
+            raise StoreDamagedError(f"{self.path} names topics that it does not have")
+        base_due, base_offset = self.base_due, self.base_offset
+        rows = zip(self._due[first:end], self._offset[first:end], topics, strict=True)
+        return [(base_due + due, base_offset + offset, names[topic]) for due, offset, topic in rows], next_ms
 
     def _key_text(self, index: int) -> bytes:
         return bytes(self._key[self._key_at[index] : self._key_at[index + 1]])

@@ -6,6 +6,7 @@ order, each beginning at a multiple of eight:
     due       4 or 8 bytes  due times, less `base_due`, ascending; an entry's place here is its number
     offset    4 or 8        queue offsets, less `base_offset`, by number; ascending among equal due times
     topic     2             numbers, topic by topic, ascending in each
+    topic_of  2             the topic of each entry, by number, as its place among the topics of the description
     id        4             hashes of unique keys, ascending
     id_of     2             and their numbers
     key_at    4             where each key begins in `key`, and the end of the last one
@@ -19,9 +20,9 @@ order, each beginning at a multiple of eight:
     ...       description   `RunDescription` as MessagePack
     -16    4  length of the description
     -12    4  its CRC-32
-    -8     8  `ORBINDX3`
+    -8     8  `ORBINDX4`
 
-18 bytes a message, and 8 more than its length for each key.
+20 bytes a message, and 8 more than its length for each key.
 
 Rules of this file
 1. A file without a sound description is no run, and one of another machine or program is none either.
@@ -42,10 +43,10 @@ import msgspec
 from orbitmq.errors import StoreDamagedError
 from orbitmq.timing.index.marks import is_size_of_marks
 
-MAGIC: Final = b"ORBINDX3"
+MAGIC: Final = b"ORBINDX4"
 TAIL: Final = Struct(">II8s")
 COLUMNS: Final = (
-    "due", "offset", "topic", "id", "id_of", "key_at", "key", "key_of", "due_fence", "key_fence", "id_marks", "key_marks"
+    "due", "offset", "topic", "topic_of", "id", "id_of", "key_at", "key", "key_of", "due_fence", "key_fence", "id_marks", "key_marks"
 )  # fmt: skip
 DUE_FENCE: Final = 1_024
 """Of the due times one in so many is always in memory: a search then reads one page of the column."""
@@ -114,7 +115,7 @@ def _fits(described: RunDescription, size: int) -> bool:
         return False
     if any(one.begin + one.count * array(one.code).itemsize > size for one in columns):
         return False
-    due, offset, topic, ids, id_of, key_at, _, key_of, due_fence, _, id_marks, key_marks = columns
+    due, offset, topic, topic_of, ids, id_of, key_at, _, key_of, due_fence, _, id_marks, key_marks = columns
     return (
         is_size_of_marks(id_marks.count)
         and is_size_of_marks(key_marks.count)
@@ -122,7 +123,7 @@ def _fits(described: RunDescription, size: int) -> bool:
         and (key_marks.count > 0 or not key_of.count)
         and due_fence.count == -(-due.count // DUE_FENCE)
         and due_fence.code == due.code
-        and 0 < due.count == offset.count == topic.count
+        and 0 < due.count == offset.count == topic.count == topic_of.count
         and ids.count == id_of.count
         and key_at.count == key_of.count + 1
         and all(0 <= part.begin <= part.end <= topic.count for part in described.topics)

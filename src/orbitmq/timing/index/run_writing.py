@@ -70,7 +70,7 @@ def write_run(files: Files, path: Path, gathering: Gathering) -> Generator[None,
     last_due = max(values[-1] for values in lists) >> NUMBER_BITS
     base_offset, last_offset = gathering.offsets[0], gathering.offsets[-1]
     due_code, offset_code = _code(last_due - base_due), _code(last_offset - base_offset)
-    dues, offsets = array(due_code), array(offset_code)
+    dues, offsets, topic_of = array(due_code), array(offset_code), array("H")
     place = array("H", bytes(2 * count))
     by_topic = [array("H") for _ in gathering.topics]
     number_of_topic = [numbers.append for numbers in by_topic]
@@ -82,6 +82,7 @@ def write_run(files: Files, path: Path, gathering: Gathering) -> Generator[None,
             number_of_topic[topic_numbers[old]](number)
         dues.extend([(value >> NUMBER_BITS) - base_due for value in part])
         offsets.extend([arrived[old] - base_offset for old in olds])
+        topic_of.extend([topic_numbers[old] for old in olds])
         yield
     ids, id_of, id_marker = array("I"), array("H"), Marker(count)
     for part in gathering.id_order.ordered():
@@ -136,9 +137,9 @@ def write_run(files: Files, path: Path, gathering: Gathering) -> Generator[None,
     try:
         file.truncate(0)
         columns, position = [], 0
-        codes: tuple[Code, ...] = (due_code, offset_code, "H", "I", "H", "I", "B", "H", due_code, "B", "B", "B")
+        codes: tuple[Code, ...] = (due_code, offset_code, "H", "H", "I", "H", "I", "B", "H", due_code, "B", "B", "B")
         made: tuple[array[int] | bytearray, ...] = (
-            dues, offsets, topic_column, ids, id_of, key_at, keys, key_of, dues[::DUE_FENCE], key_fence, id_marks, key_marks
+            dues, offsets, topic_column, topic_of, ids, id_of, key_at, keys, key_of, dues[::DUE_FENCE], key_fence, id_marks, key_marks
         )  # fmt: skip
         for code, column in zip(codes, made, strict=True):
             data, crc = memoryview(column).cast("B"), 0

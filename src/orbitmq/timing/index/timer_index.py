@@ -1,13 +1,14 @@
-"""The index of pending timers: which ones match, and how many there are.
+"""The index of pending timers: which fall due next, which ones match, and how many there are.
 
 It hears of every record of the timer topic from the timers (`linked`, `finished`), gathers them in memory, and puts 65,536 at a
-time into a run, a sorted file that is searched in place. What fell due stays where it is until a whole run is past, or so much of
+time into a run, a sorted file that is read in place. What fell due stays where it is until a whole run is past, or so much of
 several that what is left of them fits into one.
 
 Rules of this file
-1. The index is a hint and a cache: `is_pending` decides, and everything here can be made again from the log. Nothing that goes
-   wrong with it stops the store.
-2. It may answer too much, never too little: while something is missing it refuses to answer and says so.
+1. The index is a hint: `is_pending` decides, and everything here can be made again from the log. Nothing that goes wrong with it
+   stops the store.
+2. It may answer too much, never too little: while something is missing it refuses to answer and says so. What is known falls due
+   meanwhile, and what is found anew goes to `found`.
 3. All work is done in steps of about a millisecond, a quarter of the time at most while others have something to do; half of it
    while questions are refused.
 """
@@ -15,7 +16,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,7 +27,7 @@ from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX
 from orbitmq.protocol.names import OWN_TOPIC_PREFIX, TIMER_TOPIC
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Dispatched, dispatched_from_record
+from orbitmq.store.dispatch import dispatched_from_record
 from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import is_sound, store_timestamp_of
@@ -34,14 +35,15 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.index import search
 from orbitmq.timing.index.counting import Counting
 from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.due import DamagedPartError, DueSlice, due_slice
 from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, key_hash, topic_seed
+from orbitmq.timing.index.gathering import Found
 from orbitmq.timing.index.journal import NOTHING, Witness
 from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
-from orbitmq.timing.index.published_counts import PublishedCounts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
-from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts, unstated_facts
 from orbitmq.timing.timers.pending import PendingTimers
 
 logger = logging.getLogger("orbitmq.timing")
@@ -66,8 +68,8 @@ ARRIVALS_PER_STEP: Final = 50
 ARRIVAL_NS: Final = 3_000
 """Work done at once with each of many timers that come together."""
 
-OVERDUE_PAGE: Final = 256
-"""Messages that the audit of the timers takes up at a time."""
+DUE_SLICE: Final = 1_000
+"""Timers counted at a time."""
 
 SKIPPED_MAX: Final = 4_096
 """Entries of each gathering looked at before a page, because they may be over: a millisecond."""
@@ -81,10 +83,7 @@ class PendingView(Protocol):
 
 
 class TimerIndex:
-    """The index of one store. Hand it to `open_store` as a derived structure behind the timers, append `linked` and `finished` to
-    their observers, and `attach` the store."""
-
-    name = "timer_index"
+    """The index of one store, a part of its timers, who say what it is to do."""
 
     def __init__(
         self,
@@ -107,15 +106,16 @@ class TimerIndex:
         self._retry_ns = 0
         self.parts = Parts(files, root, shape or IndexShape())
         self._counting = Counting(self.parts, self._is_pending)
-        self._published = PublishedCounts(files, root)
         self._job: Steps | None = None
+        self.found: Callable[[TimerFacts], None] = _nobody
+        """Told of every record that was missing and is called pending."""
         self._look = False
         """Whether runs may be past, or small by now."""
 
     # --- what the timers say ------------------------------------------------------------------------------------------
 
     def linked(self, batch: Sequence[TimerFacts]) -> None:
-        """Observer of `Timers.linked`. Cost: 1.2 us a timer here, and twice as much for what it leaves to do."""
+        """These came into the timer topic, in order. Cost: 1.2 us a timer here, and twice as much for what it leaves to do."""
         parts = self.parts
         if batch and batch[0].queue_offset < parts.next_offset:
             batch = [facts for facts in batch if facts.queue_offset >= parts.next_offset]
@@ -172,7 +172,7 @@ class TimerIndex:
             parts.close()
 
     def finished(self, batch: Sequence[FinishedTimer]) -> None:
-        """Observer of `Timers.finished`."""
+        """These are pending no longer."""
         if self._counting.is_idle:
             return
         gone: list[tuple[int, str, int]] = []
@@ -196,6 +196,11 @@ class TimerIndex:
     def is_complete(self) -> bool:
         """Whether everything that is pending can be found."""
         return not self.parts.missing
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether everything that is pending has been counted."""
+        return self._counting.is_done
 
     def find_id(self, topic: str, message_id: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
         """Pending timers of a topic whose message id may be this, earliest due first. Compare the record.
@@ -228,10 +233,22 @@ class TimerIndex:
             sources = parts.having_key(key_hash(topic_seed(query.topic), key_bytes(query.key)))
         return search.page(sources, self._is_pending, query)
 
-    def overdue(self, from_ms: int, until_ms: int, cursor: str | None) -> tuple[list[int], str | None]:
-        """For the audit of the timers; see `audit.FindOverdue`."""
-        page = self.page(IndexQuery(from_ms=from_ms, until_ms=until_ms, limit=OVERDUE_PAGE, cursor=cursor))
-        return [candidate.queue_offset for candidate in page.candidates], page.cursor
+    def due(self, after: Found, until_ms: int, limit: int) -> DueSlice:
+        """About `limit` timers that are known, behind `after` and due before `until_ms`; see `due_slice`."""
+        while True:
+            try:
+                return due_slice(self.parts.sources(), after, until_ms, limit)
+            except DamagedPartError as error:
+                self._forget(error.part, str(error))
+
+    def pending_between(self, from_ms: int, until_ms: int) -> int:
+        """How many that are known are pending and due from one time to before another. 1 us each, and 4 us a part."""
+        count, after = 0, (from_ms, -1)
+        while after[0] < until_ms:
+            found = self.due(after, until_ms, DUE_SLICE)
+            count += sum(self._timers.pending.are_pending([one[1] for one in found.entries]))
+            after = found.end
+        return count
 
     def counts(
         self, topic: str | None = None, from_ms: int | None = None, until_ms: int | None = None, bucket_ms: int = 0
@@ -244,8 +261,11 @@ class TimerIndex:
 
     def _need(self, ready: bool) -> None:
         if not ready:
+            pending = self._timers.pending
+            left = sum(pending.count_below(end) - pending.count_below(begin) for begin, end in self.parts.missing)
+            what = f"{left} of {pending.count} are still to be read from the log" if left else "they are being counted"
             raise TimerIndexIncompleteError(
-                "the index of pending timers is being made ready", remedy="ask again in a moment"
+                f"the index of pending timers is being made ready: {what}", remedy="ask again in a moment"
             )
 
     # --- work ---------------------------------------------------------------------------------------------------------
@@ -326,7 +346,7 @@ class TimerIndex:
             return None
         if parts.missing:
             self._counting.again()  # it may have been made from what was damaged
-            return fill(parts, self._files, self._timers.pending, self._facts_at)
+            return fill(parts, self._files, self._timers.pending, self._facts_at, self.found)
         if self._counting.is_idle:
             return self._counting.walk()
         if self._look:
@@ -359,10 +379,13 @@ class TimerIndex:
     # --- the record of a timer ----------------------------------------------------------------------------------------
 
     def _facts_at(self, queue_offset: int) -> TimerFacts | None:
-        """By the queue of the timer topic; None where no sound record of a timer stands."""
+        """By the queue of the timer topic; of what says nothing, where it stands. None where nothing is left of it."""
         queue = self._queues.get(TIMER_TOPIC, 0) if self._queues is not None else None
         unit = queue.kept_unit(queue_offset) if queue is not None else None
-        return None if unit is None else self._facts_of(unit[0], queue_offset)
+        if unit is None:
+            return None
+        facts = self._facts_of(unit[0], queue_offset)
+        return facts or unstated_facts(queue_offset, unit[0], unit[1], self._clock.now_ms())
 
     def _facts_of(self, physical_offset: int, queue_offset: int) -> TimerFacts | None:
         record = self._log.record(physical_offset) if self._log is not None else None
@@ -373,10 +396,7 @@ class TimerIndex:
             return None
         return timer_facts(entry, self._precision_ms)
 
-    # --- Derived ------------------------------------------------------------------------------------------------------
-
-    def apply(self, entries: Sequence[Dispatched]) -> None:
-        """Nothing: the timers tell what they made of the records."""
+    # --- saving -------------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         self._counting.saved()
@@ -386,35 +406,16 @@ class TimerIndex:
         self._look = not self._recovering
         self._arm(PAUSE_NS)
         self.parts.begin_sync()
-        if self._published.is_due(self._clock.now_ms()):
-            self._publish()
 
     def datasync(self) -> None:
         self.parts.datasync()
-        self._published.save()
 
-    def hand_over(self) -> None:
-        """Before an orderly stop: leave the counts for a RocketMQ broker. Where they are not made yet the file stays as it was."""
-        self._publish()
-        self._published.save()
+    # --- recovery -----------------------------------------------------------------------------------------------------
 
-    def _publish(self) -> None:
-        counts = self._counting.counts
-        if counts is not None:
-            self._published.note(counts.by_topic(), self._clock.now_ms())
-
-    def state(self) -> object:
-        """None: the files speak for themselves."""
-        return None
-
-    # --- Recoverable --------------------------------------------------------------------------------------------------
-
-    def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
-        """Takes up the files. Needs nothing of the log by itself: the timers tell, and what they do not is found later."""
+    def restore(self, log: CommitLog, queues: ConsumeQueues) -> None:
+        """Take up the files. What they lack is told by the timers, or found later."""
         self._log, self._queues = log, queues
         self.parts.load()
-        self._published.load()
-        return log.end_of_files
 
     def finish_restore(self) -> None:
         assert self._queues is not None
@@ -448,6 +449,10 @@ class TimerIndex:
     def close(self) -> None:
         """Release the files. To be called when the store is closed."""
         self.parts.close_files()
+
+
+def _nobody(facts: TimerFacts) -> None:
+    """Until somebody wants to hear of it."""
 
 
 def _no_level(properties: dict[str, str], store_timestamp: int) -> int:

@@ -112,12 +112,26 @@ def fill(
     files: Files,
     pending: PendingTimers,
     facts_at: Callable[[int], TimerFacts | None],
+    found: Callable[[TimerFacts], None],
 ) -> Steps:
-    """Collect what is missing from the records of what is pending. 15 us a timer."""
+    """Collect what is missing from the records of what is pending; `found` hears of each. 15 us a timer."""
+    try:
+        yield from _fill(parts, files, pending, facts_at, found)
+    finally:
+        parts.filling = None
+
+
+def _fill(
+    parts: Parts,
+    files: Files,
+    pending: PendingTimers,
+    facts_at: Callable[[int], TimerFacts | None],
+    found: Callable[[TimerFacts], None],
+) -> Steps:
     missing = parts.missing
     ranges, added_count = list(missing), missing.added_count
     logger.info("the timer index collects timers %d to %d from the log", ranges[0][0], ranges[-1][1] - 1)
-    gathering = Gathering()
+    gathering = parts.filling = Gathering()
     looked_at = unreadable_count = 0
     for begin, end in ranges:
         for queue_offset in pending.offsets(begin):
@@ -134,7 +148,9 @@ def fill(
             if facts is None:
                 unreadable_count += 1
                 continue
-            gathering.take([facts])
+            if not facts.is_cancel:
+                gathering.take([facts])
+            found(facts)
             if parts.is_full(gathering):
                 path = yield from _write(parts, files, gathering)
                 if missing.added_count != added_count:
@@ -142,7 +158,7 @@ def fill(
                     return
                 parts.filled(path, queue_offset + 1)
                 parts.spent.append(gathering)
-                gathering = Gathering()
+                gathering = parts.filling = Gathering()
     rest = (yield from _write(parts, files, gathering)) if len(gathering) else None
     if missing.added_count != added_count:
         if rest is not None:

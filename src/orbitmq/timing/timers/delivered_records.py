@@ -1,4 +1,4 @@
-"""What becomes of a timer record whose time has come: the message its sender meant, or one more hop, or its cancellation.
+"""What becomes of a timer record whose time has come: the message its sender meant.
 
 Rules of this file
 1. Pure: the bytes of a record in, a message out, or the reason why there is none.
@@ -24,14 +24,12 @@ from orbitmq.timing.restoring import (
     Undeliverable,
     encoded_rows,
     restore_message,
-    rewritten_message,
 )
 from orbitmq.timing.timers.facts import DIGITS_MAX, property_value, stated_due
 
 _CHANGED: Final = (Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.FAR)
 """Marks of messages that were rescheduled or far away."""
 _FAR: Final = Property.FAR.encode()
-_ROLL_TIMES: Final = Property.TIMER_ROLL_TIMES.encode()
 _LEFT_MS: Final = Property.LEFT_MS.encode()
 _UNIQ_KEY: Final = Property.UNIQ_KEY.encode()
 _REAL_UNIQ_KEY: Final = Property.REAL_UNIQ_KEY.encode()
@@ -39,7 +37,6 @@ _DUE_MARK: Final = f"\x02{Property.DUE_MS}\x01".encode()
 _OUT_MARK: Final = f"\x02{Property.TIMER_OUT_MS}\x01".encode()
 _DUE_TAIL_BYTES: Final = len(_DUE_MARK) + 19
 _TOPICS: Final = UNDELIVERABLE_TOPICS | {TIMER_TOPIC}
-ROLL_TIMES_MAX: Final = 1 << 31
 
 _MAGIC: Final = MagicCode.V1.to_bytes(4)
 _HOSTS_AT: Final = 39
@@ -100,19 +97,5 @@ def deliver_record(record: Record) -> NewMessage:
         properties = without_property(without_property(properties, _UNIQ_KEY), _REAL_UNIQ_KEY)
         properties = append_property(properties, Property.UNIQ_KEY, key)
         message.unique_key = key
-    message.properties = properties
-    return message
-
-
-def roll(record: Record) -> NewMessage:
-    """The record once more, for the next hop of a message that is too far away for the wheel."""
-    message = rewritten_message(record, 0)
-    times = decode_properties(message.properties).get(Property.TIMER_ROLL_TIMES, "0")
-    count = int(times) + 1 if times.isdigit() and len(times) <= 10 else 1
-    due = decode_properties(message.properties).get(Property.DUE_MS)
-    properties = without_property(message.properties, _ROLL_TIMES)
-    properties = append_property(properties, Property.TIMER_ROLL_TIMES, str(min(count, ROLL_TIMES_MAX)))
-    if due is not None:  # last, where it is found fastest
-        properties = append_property(without_property(properties, Property.DUE_MS.encode()), Property.DUE_MS, due)
     message.properties = properties
     return message

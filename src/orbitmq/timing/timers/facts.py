@@ -64,6 +64,16 @@ class FinishedTimer(NamedTuple):
     """Where its message went or was to go; None where whoever finished it did not look."""
 
 
+def unstated_facts(
+    queue_offset: int, physical_offset: int, size: int, now_ms: int, store_timestamp: int = 0
+) -> TimerFacts:
+    """What stands for a record that does not say when or where to, or that cannot be read: it is due at once, and whoever delivers it
+    puts it into quarantine."""
+    return TimerFacts(
+        queue_offset, physical_offset, size, now_ms, now_ms, "", None, None, False, "", None, store_timestamp
+    )
+
+
 def _mark(name: str) -> bytes:
     return f"\x02{name}\x01".encode()
 

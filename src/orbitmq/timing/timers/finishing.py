@@ -7,7 +7,6 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
@@ -17,14 +16,13 @@ from orbitmq.timing.release import may_be_of_timer
 from orbitmq.timing.timers.facts import FinishedTimer
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
-from orbitmq.timing.timers.slots import NearSlots
 
 _new = tuple.__new__
 """Makes a named tuple in half the time."""
 
 
 def finish_sources(
-    entries: Sequence[Dispatched], all_leaving: LeavingTimers, near: NearSlots, ledger: TimerLedger
+    entries: Sequence[Dispatched], all_leaving: LeavingTimers, ledger: TimerLedger
 ) -> Iterator[tuple[Leaving, FinishedTimer]]:
     """Finish what these records name; each that was pending, with what was known of it. 1.5 us each."""
     named = [
@@ -32,15 +30,10 @@ def finish_sources(
     ]
     sources = [entry.prepared_transaction_offset - 1 for entry in named]
     rows: list[tuple[Leaving, FinishedTimer]] = []
-    slots: list[int] = []
     for entry, source, leaving in zip(named, sources, all_leaving.pop_many(sources), strict=True):
         if leaving is not None:
-            if leaving.unit is not None:
-                slots.append(leaving.unit.slot_ms)
             queue_offset, due_ms, _, real_topic = leaving
             rows.append((leaving, _new(FinishedTimer, (queue_offset, source, entry.topic, due_ms, real_topic))))
         elif may_be_of_timer(entry) and (found := ledger.offset_of_source(source)) is not None:
             rows.append((Leaving(found, None), FinishedTimer(found, source, entry.topic, None)))
-    for slot_ms, count in Counter(slots).items():
-        near.finish(slot_ms, count)
     return compress(rows, ledger.finish_many([leaving.queue_offset for leaving, _ in rows]))

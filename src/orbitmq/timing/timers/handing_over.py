@@ -1,66 +1,54 @@
-"""What the slots that are over hold when the store is handed over: what is pending, and nothing else.
-
-A broker that starts, ours or RocketMQ's, reads slots from the read clock on. So that clock stays at the first slot in which
-something is overdue (deliveries were paused, the disk was full), every slot from there to the one in progress is linked anew without
-what was delivered, and what is overdue leaves in the order of its due times.
+"""What waits, in the order of due times, with where its records lie: for whoever writes it down as a whole.
 
 Rules of this file
-1. Cancellations stay in the slot of the messages they may name: in another one they would meet others of the same key.
-2. What is linked anew ends with a unit that stands for nothing. After a crash in the middle of a stop, before its mark was saved, all of
-   it is dropped again: a chain begun anew that lacks its end would hide the units of the old one, and the sums of the mark before know
-   only that.
-3. RocketMQ looks back half a lap at most, from when it starts. What is older than a quarter of a lap moves to the slot in progress,
-   with its cancellations.
+1. Reads only, piece by piece: a million messages are never in memory at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
 
-from orbitmq.timing.timer_files.unit import TimerUnit
+from orbitmq.protocol.javahash import java_hash
+from orbitmq.timing.index.gathering import Found
+from orbitmq.timing.index.timer_index import TimerIndex
+from orbitmq.timing.timers.pending_records import PendingRecords
 
-Unit = tuple[int, ...]
-"""A unit to be linked: as `timer_files.link.Link`."""
+PIECE: Final = 65_536
+"""Messages read at a time."""
 
-
-def kept_slots(
-    chains: Iterable[tuple[int, list[TimerUnit]]],
-    is_pending: Callable[[TimerUnit], bool],
-    to_ms: int,
-    oldest_ms: int,
-) -> dict[int, list[Unit]]:
-    """Slot time -> what is to be linked there, by time.
-
-    `chains` are the slots up to `to_ms`, the one in progress, by time, with their units, oldest first. Nothing is left in slots at or
-    before `oldest_ms`.
-    """
-    kept: dict[int, list[TimerUnit]] = {}
-    for slot_ms, chain in chains:
-        units = [unit for unit in chain if unit.is_delete or is_pending(unit)]
-        if slot_ms == to_ms or not all(unit.is_delete for unit in units):
-            into_ms = slot_ms if slot_ms > oldest_ms else to_ms
-            kept.setdefault(into_ms, []).extend(units)
-    return {slot_ms: [_again(unit, slot_ms) for unit in _in_order(kept[slot_ms])] for slot_ms in sorted(kept)}
+END_MS: Final = 1 << 62
+"""Behind every due time."""
 
 
-def unfinished_copy(units: Iterable[TimerUnit], linked_until: int) -> int | None:
-    """Position of the first unit that was linked anew by a hand-over whose stop did not come to its end; None when there is none.
+class Pieces:
+    """(due time, log position, record size, RocketMQ's hash of the topic) of every pending message, in pieces. 1.5 us and 24 bytes
+    of memory each."""
 
-    `units` are the last ones of the timer log, up to its end; before them every record below `linked_until`, a position in the commit
-    log, has its unit.
-    """
-    begin: int | None = None
-    for unit in units:
-        if unit.physical_offset >= linked_until and not unit.is_void:
-            begin, linked_until = None, unit.physical_offset + 1
-        elif begin is None:
-            begin = unit.position
-    return begin
+    def __init__(self, index: TimerIndex, records: PendingRecords) -> None:
+        self._index = index
+        self._records = records
+        self.by_topic: Counter[str] = Counter()
+        """Messages that were told, by the topic they go to."""
 
-
-def _in_order(units: list[TimerUnit]) -> list[TimerUnit]:
-    return sorted(units, key=lambda unit: unit.position)
-
-
-def _again(unit: TimerUnit, slot_ms: int) -> Unit:
-    return slot_ms, unit.magic, unit.physical_offset, unit.size, unit.topic_hash, unit.deliver_ms
+    def __iter__(self) -> Iterator[list[tuple[int, int, int, int]]]:
+        """Raises OSError."""
+        hashes: dict[str, int] = {}
+        offsets, positions, sizes = self._records.all_units()
+        count = len(offsets)
+        after: Found = (0, -1)
+        while after[0] < END_MS:
+            found = self._index.due(after, END_MS, PIECE)
+            after = found.end
+            for topic in {topic for _, _, topic in found.entries} - hashes.keys():
+                hashes[topic] = java_hash(topic)
+            kept = [
+                (due_ms, at, topic)
+                for due_ms, queue_offset, topic in found.entries
+                if (at := bisect_left(offsets, queue_offset)) < count and offsets[at] == queue_offset
+            ]
+            self.by_topic.update([topic for _, _, topic in kept])
+            if kept:
+                yield [(due_ms, positions[at], sizes[at], hashes[topic]) for due_ms, at, topic in kept]

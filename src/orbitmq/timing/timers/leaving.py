@@ -1,7 +1,7 @@
 """Pending messages that somebody has: taken for delivery, being changed, being moved.
 
 Rules of this file
-1. A message has one holder at a time. Its unit, if it falls due meanwhile, waits here and is given back with it.
+1. A message has one holder at a time. If it falls due meanwhile, that waits here, and it is given back as due.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from orbitmq.timing.timers.slots import DueUnit
+from orbitmq.timing.timers.near import DueTimer
 
 
 class Leaving(NamedTuple):
@@ -18,8 +18,8 @@ class Leaving(NamedTuple):
     queue_offset: int
     due_ms: int | None
     """None where nobody looked it up."""
-    unit: DueUnit | None = None
-    """Its unit when that has fallen due."""
+    unit: DueTimer | None = None
+    """As what it was due, when it was."""
     real_topic: str | None = None
     """Where its message is to go; None where nobody looked it up."""
 
@@ -54,13 +54,9 @@ class LeavingTimers:
         self._by_position.update(taken)
         self._offsets.update([leaving.queue_offset for _, leaving in taken])
 
-    def fell_due(self, physical_offset: int, unit: DueUnit) -> bool:
-        """The unit of one that is leaving has fallen due; False when one of its units waits here already."""
-        leaving = self._by_position[physical_offset]
-        if leaving.unit is not None:
-            return False
-        self._by_position[physical_offset] = leaving._replace(unit=unit)
-        return True
+    def fell_due(self, physical_offset: int, unit: DueTimer) -> None:
+        """One that is leaving has fallen due."""
+        self._by_position[physical_offset] = self._by_position[physical_offset]._replace(unit=unit)
 
     def pop(self, physical_offset: int) -> Leaving | None:
         """It is pending again, or finished."""

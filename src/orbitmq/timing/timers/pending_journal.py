@@ -1,6 +1,6 @@
 """The file `orbitmq.timers`: which timer messages are pending, so that a start need not read the whole log for it.
 
-A file of blocks (`store/blocks.py`) that begins with `ORBTIME1`. Bodies, big-endian:
+A file of blocks (`store/blocks.py`) that begins with `ORBTIME2`. Bodies, big-endian:
 
     kind 1, beginning        first block of a file that was made shorter
     0   8  next queue offset of the timer topic
@@ -9,17 +9,13 @@ A file of blocks (`store/blocks.py`) that begins with `ORBTIME1`. Bodies, big-en
     8      nothing: all; 8192 bytes: a bit for each, lowest first; else 2 bytes for each pending one, as its distance from the first
     kind 3, finished         offsets that are pending no longer, or never were
     0  12  for each run: first offset (8), number of offsets (4)
-    kinds 4 and 5, position  how far everything before is complete; 5: the log was durable up to there
+    kinds 6 and 7, position  how far everything before is complete; 7: the log was durable up to there
     0   8  position in the commit log
     8   8  position of the last record below it, -1 for none
     16  8  store timestamp of that record
     24  8  next queue offset: those from the block before on were added
-    32  8  read clock: slots before it hold nothing that is pending
-    40  8  end of the timer log: up to here every record below the position has its unit
-    48  8  up to here the wheel file knows the units
-    56  8  messages in the slots from the read clock on, cancellations counted as -1
-    64  4  precision, ms
-    68  8  which run of the machine wrote this: BLAKE2b-64 of its boot id
+    32  8  which run of the machine wrote this: BLAKE2b-64 of its boot id
+    kinds 4 and 5            the same in a file of an earlier version, `ORBTIME1`, with 36 more bytes before the last eight
 
 Rules of this file
 1. What blocks say counts once a position block stands behind them that can be believed; whatever is behind the last such block is
@@ -41,23 +37,14 @@ from orbitmq.store.files import Files
 from orbitmq.timing.timers.pending import PendingTimers
 
 JOURNAL_FILE: Final = "orbitmq.timers"
-MAGIC: Final = b"ORBTIME1"
-BEGINNING, CHUNK, FINISHED, POSITION, SYNCED_POSITION = 1, 2, 3, 4, 5
+MAGIC: Final = b"ORBTIME2"
+OLD_MAGIC: Final = b"ORBTIME1"
+BEGINNING, CHUNK, FINISHED, OLD_POSITION, OLD_SYNCED_POSITION, POSITION, SYNCED_POSITION = 1, 2, 3, 4, 5, 6, 7
 
 _OFFSET: Final = Struct(">q")
 _RUN: Final = Struct(">qI")
-_POSITION: Final = Struct(">8qi8s")
-
-
-class FilesAt(NamedTuple):
-    """How far the files are; what the journal keeps of them."""
-
-    read_ms: int
-    log_end: int
-    wheel_end: int
-    """The wheel file knows the units up to here."""
-    waiting_sum: int
-    """Units in slots from the read clock on, cancellations counted as -1."""
+_POSITION: Final = Struct(">4q8s")
+_OLD_POSITION: Final = Struct(">4q36x8s")
 
 
 class JournalPosition(NamedTuple):
@@ -67,11 +54,6 @@ class JournalPosition(NamedTuple):
     witness: int
     witness_ms: int
     next_offset: int
-    read_ms: int
-    log_end: int
-    wheel_end: int
-    waiting_sum: int
-    precision_ms: int
     boot: bytes
     synced: bool = False
 
@@ -86,6 +68,8 @@ class Loaded(NamedTuple):
     """Length of the whole blocks; what is behind them is torn or damaged."""
     keep_bytes: int
     """Length up to the end of the position block `at`."""
+    is_old: bool = False
+    """Whether an earlier version wrote the file, which is to be written anew."""
 
 
 def boot_mark(boot_id: str) -> bytes:
@@ -128,35 +112,39 @@ def encode_snapshot(pending: PendingTimers) -> list[bytes]:
 
 
 def decode_position(block: RawBlock) -> JournalPosition | None:
-    if block.kind not in (POSITION, SYNCED_POSITION) or len(block.body) != _POSITION.size:
+    layout = _OLD_POSITION if block.kind in (OLD_POSITION, OLD_SYNCED_POSITION) else _POSITION
+    if block.kind < OLD_POSITION or block.kind > SYNCED_POSITION or len(block.body) != layout.size:
         return None
-    return JournalPosition._make((*_POSITION.unpack(block.body), block.kind == SYNCED_POSITION))
+    return JournalPosition._make((*layout.unpack(block.body), block.kind in (SYNCED_POSITION, OLD_SYNCED_POSITION)))
 
 
 def load(content: bytes | memoryview, is_believed: Callable[[JournalPosition], bool]) -> Loaded:
     """Read a journal up to the last position that `is_believed`. Cost: some microseconds a block."""
     believed: JournalPosition | None = None
     good_bytes = keep_bytes = 0
-    for block in decode_blocks(content, MAGIC):
+    begin = bytes(content[:MAGIC_BYTES])
+    magic = OLD_MAGIC if begin == OLD_MAGIC else MAGIC
+    is_old = magic == OLD_MAGIC
+    for block in decode_blocks(content, magic):
         good_bytes = block.end
         at = decode_position(block)
         if at is not None and is_believed(at):
             believed, keep_bytes = at, block.end
-    if not good_bytes and bytes(content[:MAGIC_BYTES]) == MAGIC:
+    if not good_bytes and begin == magic:
         good_bytes = MAGIC_BYTES
     if believed is not None:
         try:
-            return Loaded(_replay(content[:keep_bytes]), believed, good_bytes, keep_bytes)
+            return Loaded(_replay(content[:keep_bytes], magic), believed, good_bytes, keep_bytes, is_old)
         except ValueError:  # blocks that are whole and contradict each other: nothing here can be believed
             believed = None
-    return Loaded(PendingTimers(), believed, good_bytes, 0)
+    return Loaded(PendingTimers(), believed, good_bytes, 0, is_old)
 
 
-def _replay(content: bytes | memoryview) -> PendingTimers:
+def _replay(content: bytes | memoryview, magic: bytes) -> PendingTimers:
     pending = PendingTimers()
     begun = 0
     finished: list[tuple[int, int]] = []
-    for block in decode_blocks(content, MAGIC):
+    for block in decode_blocks(content, magic):
         body = block.body
         if block.kind == BEGINNING and len(body) == _OFFSET.size:
             (begun,) = _OFFSET.unpack(body)

@@ -7,16 +7,20 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from orbitmq.limits.timers import TIMER_SLOT_READ_MAX, TIMER_SLOT_WALKED_MAX
-from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, sound_record
-from orbitmq.timing.timer_files.wheel import NO_POSITION
+from orbitmq.store.consume_queue import UNIT, UNIT_BYTES
 from orbitmq.timing.timers.facts import facts_of_record, stored_place
 from orbitmq.timing.timers.ledger import TimerLedger
+from orbitmq.timing.timers.pending_journal import runs_of
+
+UNITS_AT_ONCE: Final = 256
+"""Of the consume queue, as many are read together as are likely to be needed."""
 
 SIZE_SAMPLES: Final = 32
 """Records whose sizes stand for those of all, when the bytes that are pending are estimated."""
@@ -49,8 +53,7 @@ class PendingRecords:
     def will_read(self, queue_offsets: Iterable[int]) -> None:
         """Those records are read next. What of them is on the disk only is fetched together: fifty wait as long as one does, where
         touching one after the other would bring in megabytes for each. 4 us each where nothing has to be fetched."""
-        ledger = self._ledger
-        queue = None if ledger.queues is None else ledger.queues.get(TIMER_TOPIC, 0)
+        ledger, queue = self._ledger, self._ledger.queue
         if queue is None or ledger.log is None:
             return
         wanted = list(queue_offsets)
@@ -97,26 +100,50 @@ class PendingRecords:
             values,
         )
 
-    def in_slot(self, slot_ms: int, topic_hash: int) -> list[int]:
-        """Queue offsets of some messages that are pending in a slot of the wheel, newest first, without an index.
+    def places(self, queue_offsets: Sequence[int]) -> list[int | None]:
+        """Log positions of the records at ascending queue offsets; None for one that is not pending, or not kept. 0.5 us each where they
+        lie together, 2 us where they do not. Raises OSError."""
+        queue = self._ledger.queue
+        if queue is None:
+            return [None] * len(queue_offsets)
+        pending = self._ledger.pending.are_pending(queue_offsets)
+        wanted = [offset for offset, is_pending in zip(queue_offsets, pending, strict=True) if is_pending]
+        found: dict[int, int] = {}
+        at = 0
+        while at < len(wanted):
+            first = wanted[at]
+            end = at + 1
+            while end < len(wanted) and wanted[end] - first < UNITS_AT_ONCE:
+                end += 1
+            if end - at == 1:
+                if (unit := queue.kept_unit(first)) is not None:
+                    found[first] = unit[0]
+            else:
+                block = queue.units(first, wanted[end - 1] - first + 1)
+                end = at + bisect_left(wanted[at:end], first + len(block) // UNIT_BYTES) or at + 1
+                for offset in wanted[at:end]:
+                    if (offset - first + 1) * UNIT_BYTES <= len(block):
+                        found[offset] = UNIT.unpack_from(block, (offset - first) * UNIT_BYTES)[0]
+            at = end
+        return [found.get(queue_offset) for queue_offset in queue_offsets]
 
-        At most `TIMER_SLOT_WALKED_MAX` units are looked at and `TIMER_SLOT_READ_MAX` messages told; a message that waits elsewhere
-        on its way to the slot is not among them.
-        """
-        files, found = self._ledger.files, list[int]()
-        last = files.slot(slot_ms).last if files.is_open else NO_POSITION
-        units = files.walk(last, slot_ms, TIMER_SLOT_WALKED_MAX).units if last != NO_POSITION else []
-        for unit in units:
-            if unit.topic_hash == topic_hash and len(found) < TIMER_SLOT_READ_MAX:
-                queue_offset = self._ledger.offset_of_source(unit.physical_offset)
-                if queue_offset is not None and self._ledger.pending.is_pending(queue_offset):
-                    found.append(queue_offset)
-        return found
+    def all_units(self) -> tuple[array[int], array[int], array[int]]:
+        """Queue offset, log position and size of every pending record that is kept, by queue offset. 0.3 us and 24 bytes each. Raises
+        OSError."""
+        queue, pending = self._ledger.queue, self._ledger.pending
+        offsets, positions, sizes = array("q"), array("q"), array("q")
+        for first, length in runs_of(pending.offsets()) if queue is not None else ():
+            assert queue is not None
+            start = queue.first_kept(first)
+            units = list(queue.scan(start, first + length))
+            offsets.extend(range(start, start + len(units)))
+            positions.extend([unit[0] for unit in units])
+            sizes.extend([unit[1] for unit in units])
+        return offsets, positions, sizes
 
     def unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Log position and size of a record of the timer topic."""
-        queues = self._ledger.queues
-        queue = None if queues is None else queues.get(TIMER_TOPIC, 0)
+        queue = self._ledger.queue
         unit = None if queue is None else queue.kept_unit(queue_offset)
         return None if unit is None else (unit[0], unit[1])
 
@@ -158,8 +185,7 @@ class PendingRecords:
 
     def bytes_below(self, position: int) -> int:
         """About how many bytes of pending records lie below a log position, by a sample of their sizes."""
-        pending, queues = self._ledger.pending, self._ledger.queues
-        queue = None if queues is None else queues.get(TIMER_TOPIC, 0)
+        pending, queue = self._ledger.pending, self._ledger.queue
         first = pending.first_pending
         if queue is None or first is None:
             return 0

@@ -15,7 +15,7 @@ from typing import Final
 from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import SLEEP_MAX_MS, Data, left_out, read_cold
-from orbitmq.timing.timers.slots import NearSlots
+from orbitmq.timing.timers.near import NearTimers
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -30,7 +30,7 @@ JOB_RECORDS_MAX: Final = 256
 class ReadAhead:
     """Of one store."""
 
-    def __init__(self, near: NearSlots, size_of: Callable[[int], int | None], changed: Callable[[bool], None]) -> None:
+    def __init__(self, near: NearTimers, size_of: Callable[[int], int | None], changed: Callable[[bool], None]) -> None:
         """`size_of` a log position is the size of the record there; None when it is no longer wanted. `changed` is called when
         something has arrived (true), or nothing could be read."""
         self._near = near

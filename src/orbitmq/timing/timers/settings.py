@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from orbitmq.timing.timer_files.log import FILE_BYTES
-from orbitmq.timing.timer_files.wheel import SLOT_COUNT
+from orbitmq.timing.index.parts import IndexShape
 
 
 class TimerSettings(msgspec.Struct, frozen=True):
     """Of one store."""
 
     precision_ms: int = 1_000
-    """Width of a slot of the wheel."""
-    roll_window_slots: int = 172_800
-    """What is further away waits in a nearer slot and is put into the timer topic again from there."""
-    log_file_bytes: int = FILE_BYTES
-    slot_count: int = SLOT_COUNT
-    """Of the wheel; RocketMQ's has always the same."""
+    """What RocketMQ keeps its due times to: of the slots that records and timer files name. Delivery is exact whatever it is."""
     stopped: bool = False
     """Release nothing."""
+    shape: IndexShape = IndexShape()
+    """How much goes into a part of the index."""

@@ -1,7 +1,7 @@
 """How many messages are pending in a slot, for admission: exact, and counted only for slots that somebody asks about.
 
 Rules of this file
-1. A slot that is asked about for the first time is counted unit by unit; from then on what comes and goes is counted.
+1. A slot that is asked about for the first time is counted one by one; from then on what comes and goes is counted.
 2. Where it is not known from which slot something went, nothing is guessed: everything is forgotten and counted anew.
 """
 

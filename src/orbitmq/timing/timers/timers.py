@@ -1,17 +1,17 @@
 """Timer messages: what is pending, and releasing it at the exact millisecond.
 
-The log says what is pending. The wheel groups it by slot on the disk; slots that are near are held in memory, unit by unit in
-due order. The loop sleeps until the first of them is due. A look here answers "why is my timer message late".
+The log says what is pending. The index keeps it on the disk in the order of due times; what is due soon is held in memory. The loop
+sleeps until the first of it is due. A look here answers "why is my timer message late".
 
 Rules of this file
 1. What is pending is a function of the log: timers learn of new, delivered and changed messages through `apply` alone, in a
    running broker as in recovery. Progress therefore never leads the log.
-2. The identity of a pending message is the queue offset of its record in the timer topic. Units, slots and due times only say
-   where to look: before anything leaves, its record says whether it is pending and whether its time has come.
+2. The identity of a pending message is the queue offset of its record in the timer topic. Runs and due times only say where to
+   look: before anything leaves, its record says whether it is pending and whether its time has come.
 3. Who is *leaving* (taken for delivery, being changed, being moved) belongs to whoever took it, until the log says that it is
    finished or the append failed.
 4. A record that cannot be delivered goes to quarantine and blocks nothing; a store that takes nothing is waited for.
-5. Work per turn is bounded: one batch of releases and one slice of opening.
+5. Work per turn is bounded: one slice of opening and one batch of releases.
 6. The wall clock decides (`Clock.due_ns`). Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 """
 
@@ -26,7 +26,7 @@ from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
-from orbitmq.limits.timers import RELEASE_BATCH_MAX
+from orbitmq.limits.timers import HANDED_OVER_MAX, RELEASE_BATCH_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, QUARANTINE_TOPIC, TIMER_TOPIC
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
@@ -35,37 +35,29 @@ from orbitmq.store.files import Files
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.due_time import roll_window
+from orbitmq.timing.due_time import slot_time
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.release import LATENESS_BOUNDS_MS, RETRY_MS, SLEEP_MAX_MS
 from orbitmq.timing.rewriting import Taken
-from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
-from orbitmq.timing.timer_files.link import Link
-from orbitmq.timing.timer_files.unit import DELETE, ROLL, TimerUnit
-from orbitmq.timing.timer_files.wheel import NO_POSITION
-from orbitmq.timing.timers.aside import Aside
-from orbitmq.timing.timers.audit import Audit
-from orbitmq.timing.timers.cancels import Cancels
 from orbitmq.timing.timers.delivery import Delivery
-from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, timer_facts
+from orbitmq.timing.timers.exchange import Exchange, HandOver
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, unstated_facts
 from orbitmq.timing.timers.finishing import finish_sources
+from orbitmq.timing.timers.handing_over import Pieces
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
+from orbitmq.timing.timers.near import NearTimers
 from orbitmq.timing.timers.opening import Opening
 from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_records import PendingRecords, TimerRecord
 from orbitmq.timing.timers.read_ahead import ReadAhead
-from orbitmq.timing.timers.record_units import RecordUnits
 from orbitmq.timing.timers.recovery import TimerRecovery
-from orbitmq.timing.timers.relinking import Relinking
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.slot_counts import SlotCounts
-from orbitmq.timing.timers.slots import DueUnit, NearSlots, OpenSlot
 
 logger = logging.getLogger("orbitmq.timing")
 
 NS_PER_MS: Final = 1_000_000
-READ_CLOCK_BEHIND_MS: Final = 6 * 86_400_000
-"""How far the read clock may lie behind what is linked; with half a lap of the wheel, a week, there is no place for it."""
 WAKEUP: Final = "timers"
 
 CHANGES: Final = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, QUARANTINE_TOPIC})
@@ -87,37 +79,34 @@ class Timers:
 
     name = "timers"
 
-    def __init__(self, files: Files, root: Path, clock: Clock, settings: TimerSettings) -> None:
+    def __init__(self, files: Files, root: Path, clock: Clock, settings: TimerSettings, exchange: Exchange) -> None:
         self._clock = clock
         self._precision_ms = settings.precision_ms
-        window_slots = min(roll_window(settings.roll_window_slots), settings.slot_count // 2 - 1)
-        self._units = RecordUnits(window_slots, settings.precision_ms)
-        self._ledger = TimerLedger(
-            files,
-            root,
-            clock,
-            settings.precision_ms,
-            log_file_bytes=settings.log_file_bytes,
-            slot_count=settings.slot_count,
-        )
-        self._recovery = TimerRecovery(self._ledger, self._link_again, _no_level)
+        self._exchange = exchange
+        self._ledger = TimerLedger(files, root, clock)
+        self._recovery = TimerRecovery(self._ledger, exchange, settings.precision_ms, _no_level)
         self._store: MessageStore | None = None
-        self._saving = False
         self._leaving = LeavingTimers()
-        self._near = NearSlots()
+        self._near = NearTimers()
         self._records = PendingRecords(self._ledger, settings.precision_ms)
         self._read_ahead = ReadAhead(self._near, self._records.size_of, self._arrived)
-        self._cancels = Cancels(self._ledger.cancels, settings.precision_ms, self._arrived)
-        self._opening = Opening(
-            self._ledger.files, settings.slot_count, self._near, self._read_cancels, self._find_units
-        )
         self._delivery = Delivery(
             self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
         )
-        self._aside = Aside(self._near, self._opening)
-        self._slot_counts = SlotCounts(self._count_in)
-        self.audit = Audit()
-        """Gets to know the index, where there is one."""
+        self.index = TimerIndex(files, root, clock, self, settings.precision_ms, settings.shape)
+        """Finds, lists and counts what is pending."""
+        self.index.found = self._found
+        self._opening = Opening(self._near, self.index.due, self._records.places)
+        self._slot_counts = SlotCounts(
+            lambda slot_ms: self.index.pending_between(slot_ms + 1, slot_ms + self._precision_ms + 1)
+        )
+        self._is_fenced = False
+        self._is_exact = False
+        """Whether the timer files of RocketMQ say what is pending, once what is being saved is on the disk."""
+        self._saved_exact = self._is_handed_over = False
+        """Whether that is being saved, and whether it was."""
+        self.handed_over_max = HANDED_OVER_MAX
+        """With more pending messages an orderly stop leaves no timer files."""
         self.linked: list[Callable[[Sequence[TimerFacts]], None]] = []
         """Told from `apply` of every batch of records that came into the timer topic, cancellations among them."""
         self.finished: list[Callable[[Sequence[FinishedTimer]], None]] = []
@@ -145,97 +134,88 @@ class Timers:
             self._arm()
 
     def _take_in(self, arrived: Sequence[Dispatched]) -> None:
-        """Link what came into the timer topic; raises OSError before anything has changed."""
-        ledger, now_ms = self._ledger, self._clock.now_ms()
-        write_ms = ledger.files.floor(now_ms)
-        if not 0 <= write_ms - ledger.files.read_ms <= READ_CLOCK_BEHIND_MS:  # set back, or nothing was saved for long
-            self._move_read_clock(now_ms)
-        every = all_facts(arrived, self._precision_ms)
-        links, are_usual = self._units.links_of(arrived, every, write_ms)
-        slots = ledger.link(links)
-        running = self._store is not None
+        """What came into the timer topic; raises OSError before anything has changed."""
+        ledger = self._ledger
+        if self._store is not None and not self._is_fenced:  # a start raises it at its end
+            self._exchange.raise_fence()
+            self._is_fenced = True
+        self._is_exact = self._is_handed_over = False
+        every = self._facts_of(arrived)
         first, end = arrived[0].queue_offset, arrived[-1].queue_offset + 1
-        are_next = first >= ledger.pending.next_offset and end - first == len(arrived)
-        if running and are_usual and are_next and slots == [link[0] for link in links]:  # nearly always
+        if first == ledger.pending.next_offset and end - first == len(arrived):  # nearly always
             ledger.add_all(first, end)
-            if cancelling := [facts.queue_offset for facts in every if facts is not None and facts.is_cancel]:
-                ledger.finish_many(cancelling)  # they have taken effect, and never wait themselves
-                links = [link for link in links if not link[1] & DELETE]
-            self._place_all(links)
-            self._tell_linked([facts for facts in every if facts is not None])
-            return
-        new: list[TimerFacts] = []
-        for at, (entry, facts) in enumerate(zip(arrived, every, strict=True)):
-            is_cancel = facts is not None and facts.is_cancel
-            if is_cancel:
-                ledger.cancels.add(facts)
-            if not (ledger.skip(entry.queue_offset) if is_cancel else ledger.add(entry.queue_offset)):
-                continue
-            if facts is not None:
-                new.append(facts)
-            if running and slots[at] != NO_POSITION:
-                self._place(Link(*links[at]), slots[at], facts)
-        self._tell_linked(new)
-
-    def _tell_linked(self, new: Sequence[TimerFacts]) -> None:
-        for observer in self.linked:
-            observer(new)
-
-    def _link_again(self, entry: Dispatched) -> Link:
-        """As at its arrival, for recovery."""
-        write_ms, facts = self._ledger.files.floor(self._clock.now_ms()), timer_facts(entry, self._precision_ms)
-        self._ledger.cancels.add(facts)
-        return self._units.link_of(entry, facts, write_ms)
-
-    def _place_all(self, links: Sequence[Link | tuple[int, ...]]) -> None:
-        """`_place` for messages that were linked in the slots that were meant for them."""
-        self.linked_count += len(links)
-        if self._slot_counts.is_asked:
-            for link in links:
-                self._slot_counts.came(link[0])
-        near, opening, precision_ms, before_ms = self._near, self._opening, self._precision_ms, -1
-        for slot_ms, magic, physical_offset, _, topic_hash, deliver_ms in links:
-            open_slot = near.get(slot_ms)
-            if open_slot is not None:
-                place_ms = slot_ms + precision_ms if magic & ROLL else deliver_ms
-                near.link(open_slot, topic_hash, place_ms, physical_offset)
-            elif slot_ms != before_ms:
-                opening.linked(before_ms := slot_ms)
-
-    def _place(self, link: Link, slot_ms: int, facts: TimerFacts | None) -> None:
-        """A unit was linked into a slot: see that it is found there in its time."""
-        rolls = link.magic & ROLL or (facts is not None and facts.deliver_ms > slot_ms + self._precision_ms)
-        open_slot = self._near.get(slot_ms)
-        if facts is not None and facts.is_cancel and not rolls:
-            self._ledger.cancels.add(facts, is_open=open_slot is not None)
-            return
-        self.linked_count += 1
-        self._slot_counts.came(slot_ms)
-        now_ms = self._clock.now_ms()
-        if slot_ms > link.slot_ms and slot_ms > now_ms:
-            early_ms = self._ledger.files.floor(max(link.slot_ms, now_ms))
-            due_ms = early_ms + self._precision_ms if rolls else early_ms if facts is None else facts.deliver_ms
-            self._aside.add(DueUnit(due_ms, link.physical_offset, early_ms, link.topic_hash))
-        if open_slot is None:
-            self._opening.linked(slot_ms)
+            if cancelling := [facts for facts in every if facts.is_cancel]:
+                ledger.finish_many([facts.queue_offset for facts in cancelling])  # they never wait themselves
         else:
-            due_ms = slot_ms + self._precision_ms if rolls else slot_ms if facts is None else facts.deliver_ms
-            self._near.link(open_slot, link.topic_hash, due_ms, link.physical_offset)
+            every = [
+                facts
+                for facts in every
+                if (ledger.skip if facts.is_cancel else ledger.add)(facts.queue_offset) or facts.is_cancel
+            ]
+            cancelling = [facts for facts in every if facts.is_cancel]
+        for facts in cancelling:
+            ledger.cancels.add(facts)
+        if self._store is not None:
+            self._place([facts for facts in every if not facts.is_cancel] if cancelling else every)
+        self.index.linked(every)
+        for observer in self.linked:
+            observer(every)
+
+    def _facts_of(self, entries: Sequence[Dispatched]) -> list[TimerFacts]:
+        every = all_facts(entries, self._precision_ms)
+        now_ms = self._clock.now_ms()
+        return [  # a list of its own: nothing in it is None
+            facts
+            or unstated_facts(entry.queue_offset, entry.physical_offset, entry.size, now_ms, entry.store_timestamp)
+            for facts, entry in zip(every, entries, strict=True)
+        ]
+
+    def _place(self, arrived: Sequence[TimerFacts]) -> None:
+        """See that messages that came in are near in their time."""
+        self.linked_count += len(arrived)
+        if self._slot_counts.is_asked:
+            for facts in arrived:
+                self._slot_counts.came(slot_time(facts.deliver_ms, self._precision_ms))
+        horizon_ms = self._opening.horizon_ms
+        later = [facts.deliver_ms for facts in arrived if facts.deliver_ms >= horizon_ms]
+        if later:
+            self._opening.arrived(min(later))
+        if len(later) < len(arrived):
+            add = self._near.add
+            for facts in arrived:
+                if facts.deliver_ms < horizon_ms:
+                    add(facts.deliver_ms, facts.physical_offset, facts.topic)
+
+    def _found(self, facts: TimerFacts) -> None:
+        """The index has found a record that it lacked."""
+        self._slot_counts.went(None)
+        if facts.is_cancel:
+            self._ledger.cancels.add(facts)
+            self._ledger.finish(facts.queue_offset)
+        elif self._opening.holds(facts.deliver_ms, facts.queue_offset):
+            self._near.add(facts.deliver_ms, facts.physical_offset, facts.topic)
+        else:
+            self._opening.arrived(facts.deliver_ms)
+        self._arm()
 
     def _finish_sources(self, entries: Sequence[Dispatched]) -> None:
-        gone = list(finish_sources(entries, self._leaving, self._near, self._ledger))
+        gone = list(finish_sources(entries, self._leaving, self._ledger))
+        if not gone:
+            return
+        self._is_exact = self._is_handed_over = False
         if self._slot_counts.is_asked:
             for leaving, _ in gone:
-                self._slot_counts.went(self._slot_left(leaving))
+                due_ms = leaving.due_ms
+                self._slot_counts.went(None if due_ms is None else slot_time(due_ms, self._precision_ms))
         finished, now_ms = [one for _, one in gone], self._clock.now_ms()
         delivered = Counter([one.deliver_ms for one in finished if one.topic not in CHANGES])
         for due_ms, count in delivered.items():
             if due_ms is not None:
                 self.delivered_count += count
                 self.lateness_ms.observe(max(now_ms - due_ms, 0), count)
-        if finished:
-            for observer in self.finished:
-                observer(finished)
+        self.index.finished(finished)
+        for observer in self.finished:
+            observer(finished)
 
     # --- saving and recovery (Recoverable) ----------------------------------------------------------------------------
 
@@ -243,40 +223,80 @@ class Timers:
         return self._ledger.state()
 
     def write(self) -> None:
+        self.index.write()
         self._ledger.write()
 
     def begin_sync(self) -> None:
-        if self._store is not None:  # what was delivered since is over for a RocketMQ broker as well
-            self._move_read_clock(self._clock.now_ms())
+        self._saved_exact = self._is_exact
+        self._forget_cancels()
+        self.index.begin_sync()
         self._ledger.begin_sync()
 
     def datasync(self) -> None:
+        self.index.datasync()
         self._ledger.datasync()
+        self._is_handed_over = self._saved_exact
 
     def restore(self, log: CommitLog, queues: ConsumeQueues, state: object, position: int | None) -> int:
+        self.index.restore(log, queues)
         return self._recovery.restore(log, queues, state, position)
 
     def finish_restore(self) -> None:
+        """Raises OSError."""
         self._recovery.finish()
+        self.index.finish_restore()
+        ledger = self._ledger
+        if self._recovery.is_taken_over and ledger.pending.next_offset:
+            assert ledger.log is not None
+            ledger.log.datasync()  # nothing may speak of more than that
+            self.begin_sync()
+            self.datasync()
+            first = ledger.pending.first_pending
+            self._exchange.settle_take_over(
+                ledger.pending.next_offset if first is None else first, self._clock.now_ms()
+            )
+        if ledger.pending.next_offset:
+            self._exchange.raise_fence()
+            self._is_fenced = True
 
     def hand_over(self, *, is_all: bool = True) -> None:
-        """Before an orderly stop: leave the timer files so that RocketMQ can go on with them; unless `is_all`, because messages wait
-        elsewhere, it goes on refusing the store. Raises OSError."""
-        if self._store is not None:
-            self._move_read_clock(self._clock.now_ms())
-        self._ledger.hand_over(is_all=is_all)
+        """Before the save of an orderly stop: leave timer files so that RocketMQ can go on with them.
 
-    def link_all(self) -> None:
-        """Link at once what is otherwise linked beside the work of a broker: for tools. 10 us a message; raises OSError."""
-        while (relinking := self._recovery.relinking) is not None:
-            if relinking.step(lambda entry, link, slot_ms: None):
-                self._recovery.relinking = None
+        It goes on refusing the store unless `is_all`, because messages wait elsewhere, and where more than `handed_over_max` are pending,
+        or it is not known yet what is. 1.5 us a message; raises OSError."""
+        ledger = self._ledger
+        is_possible = is_all and self.index.is_complete and ledger.pending.count <= self.handed_over_max
+        if self._is_exact or not is_possible or not ledger.pending.next_offset:
+            return
+        pieces = Pieces(self.index, self._records)
+        self._exchange.hand_over(
+            HandOver(
+                pieces,
+                pieces.by_topic,
+                ledger.cancels.waiting(),
+                ledger.newest_record(),
+                ledger.pending.next_offset,
+                self._clock.now_ms(),
+            )
+        )
+        told = pieces.by_topic.total()
+        self._is_exact = self.index.is_complete and told == ledger.pending.count
+        if not self._is_exact:
+            logger.error("%d of %d timers could be left for RocketMQ", told, ledger.pending.count)
+
+    def find_all(self) -> None:
+        """Find at once what is otherwise found beside the work of a broker: for tools. 15 us a message that is missing."""
+        self.index.work_off()
 
     def close(self) -> None:
-        self._ledger.close()
+        """Raises OSError when RocketMQ goes on refusing a store that it could go on with."""
+        self.abandon()
+        if self._is_handed_over:
+            self._exchange.lower_fence()
 
     def abandon(self) -> None:
-        self._ledger.abandon()
+        self._ledger.close()
+        self.index.close()
 
     # --- what is pending ----------------------------------------------------------------------------------------------
 
@@ -294,10 +314,6 @@ class Timers:
         """Before many are read: see `PendingRecords.will_read`."""
         self._records.will_read(queue_offsets)
 
-    def in_slot(self, slot_ms: int, topic: str) -> list[int]:
-        """Queue offsets of some messages to a topic that are pending in a slot, newest first; see `PendingRecords.in_slot`."""
-        return self._records.in_slot(slot_ms, self._units.hash_of(topic))
-
     @property
     def pending(self) -> PendingTimers:
         """Which queue offsets are pending, for looking only."""
@@ -309,54 +325,41 @@ class Timers:
         return self._ledger.pending.count
 
     @property
+    def has_cancel_room(self) -> bool:
+        """Whether another cancel record that names no source can be remembered."""
+        return not self._ledger.cancels.is_full
+
+    @property
     def next_offset(self) -> int:
         """Queue offset behind the last record of the timer topic that was taken in."""
         return self._ledger.pending.next_offset
 
-    def checkpoint(self) -> TimerCheckpoint:
-        """What the checkpoint file says: how far slots are read and records linked, durably. Reads a page of the file."""
-        return self._ledger.files.read_checkpoint()
+    @property
+    def synced_offset(self) -> int:
+        """Queue offset behind the last record that was taken in and is durable."""
+        return self._ledger.synced_offset
+
+    @property
+    def delivered_until_ms(self) -> int:
+        """Time of the first slot in which something is pending, or the one in progress."""
+        now_ms = self._clock.now_ms()
+        times = (now_ms, self._near.first_due_ms, self._leaving.first_due_ms, self._opening.next_due_ms)
+        if not self.index.is_complete:
+            return 0
+        return slot_time(min(time for time in times if time is not None), self._precision_ms)
 
     def slot_count(self, slot_ms: int) -> int:
         """How many messages are pending in the slot, exactly. 0.2 us, but for a slot that was filled before anybody asked, which
-        takes 20 us for each of its units."""
+        takes 1 us for each of its messages."""
         return self._slot_counts.of(slot_ms)
-
-    def _count_in(self, slot_ms: int) -> int:
-        files, count, position = self._ledger.files, 0, self._ledger.files.slot(slot_ms).last
-        while position != NO_POSITION:
-            walk = files.walk(position, slot_ms)
-            found = (unit.physical_offset for unit in walk.units if not unit.is_delete)
-            count += sum(self._records.size_of(physical_offset) is not None for physical_offset in found)
-            position = walk.next
-        return count
-
-    def _slot_left(self, leaving: Leaving) -> int | None:
-        """The slot in which a message that is finished was linked; None when that is not known."""
-        if leaving.due_ms is None:
-            return None
-        if leaving.unit is not None:
-            return None if self._aside.has_filled(leaving.unit.slot_ms) else leaving.unit.slot_ms
-        slot_ms = self._ledger.files.floor(leaving.due_ms - 1)
-        near_ms = self._clock.now_ms() + self._units.window_slots * self._precision_ms // 3
-        return slot_ms if slot_ms < near_ms else None
 
     @property
     def next_due_ms(self) -> int | None:
-        """A time at or before the due time of everything that is pending; None when nothing is. Exact for slots that are open. What
-        was linked into a slot after its time counts as due then."""
+        """A time at or before the due time of everything that is pending; None when nothing is. Exact for what is near."""
         if not self._ledger.pending.count:
             return None
-        times = (self._first_held_ms(), self._leaving.first_due_ms)
-        return min((time for time in times if time is not None), default=None)
-
-    def _first_held_ms(self) -> int | None:
-        """The same of what has not been taken."""
-        near = self._near
-        closed_ms, incomplete = self._opening.first_closed_ms, near.first_incomplete()
-        times = [near.first_due_ms, self._delivery.held_due_ms, self._aside.first_due_ms]
-        times.append(None if closed_ms is None else closed_ms + 1)
-        times.append(None if incomplete is None else incomplete.slot_ms + 1)
+        unknown_ms = None if self.index.is_complete else self._clock.now_ms()
+        times = (self._near.first_due_ms, self._leaving.first_due_ms, self._opening.next_due_ms, unknown_ms)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -366,7 +369,7 @@ class Timers:
 
     @property
     def released_count(self) -> int:
-        """Messages appended to their topics, and hops of those that are too far away."""
+        """Messages appended to their topics."""
         return self._delivery.release.released_count
 
     @property
@@ -431,13 +434,12 @@ class Timers:
     # --- releasing ----------------------------------------------------------------------------------------------------
 
     def attach(self, store: MessageStore) -> None:
-        """Begin to release into `store`."""
+        """Begin to release into `store`, and to work on the index between its turns."""
         self._store = store
-        files, now_ms = self._ledger.files, self._clock.now_ms()
-        self._opening.restored(files.heads(), now_ms)
-        if files.read_ms > now_ms:  # the clock was set back: what was linked since may be due before its slot
-            self._aside.restored(files, now_ms)
         store.deadlines.define(WAKEUP, self.run)
+        self.index.attach(store)
+        if self._ledger.pending.count:
+            self._opening.arrived(0)
         self._arm()
 
     def clock_moved(self) -> None:
@@ -451,112 +453,20 @@ class Timers:
             return
         now_ms = self._clock.now_ms()
         self._read_ahead.warm_from = store.warm_from
-        is_linking = True
-        if self._recovery.relinking is not None and store.writes_accepted:
-            is_linking = self._link_more(store, self._recovery.relinking)
-        self._aside.step(now_ms)
         is_opening = self._opening.step(now_ms, store.warm_from)
         released = 0
         if not self.paused and store.writes_accepted:
             until_ms = self._clock.due_ns() // NS_PER_MS
             released = self._delivery.leave(store, until_ms, RELEASE_BATCH_MAX, self._arm, self._untake)
-            self._find_lost(now_ms)
         self._read_ahead.look(store, now_ms)
-        if self._ledger.files.wants_sync:
-            self._save(store)
         if not released:
-            self._move_read_clock(now_ms)
-            self._arm(soonest_ms=0 if is_linking and (store.writes_accepted or is_opening) else RETRY_MS)
+            self._forget_cancels()
+            self._arm(soonest_ms=0 if store.writes_accepted or is_opening else RETRY_MS)
 
-    def _link_more(self, store: MessageStore, relinking: Relinking) -> bool:
-        """False when it did not work."""
-        try:
-            if relinking.step(self._place_again):
-                self._recovery.relinking = None
-                self._save(store)
-        except OSError as error:
-            logger.error("timers could not be linked again, trying once more: %s", error)
-            return False
-        return True
-
-    def _place_again(self, entry: Dispatched, link: Link, slot_ms: int) -> None:
-        if not link.magic & DELETE and self._near.get(slot_ms) is None:
-            self._slot_counts.came(slot_ms)
-            self._opening.linked(slot_ms)
-            return
-        self.linked_count -= not link.magic & DELETE  # it began to wait long ago
-        self._place(link, slot_ms, timer_facts(entry, self._precision_ms))
-
-    def _find_lost(self, now_ms: int) -> None:
-        """What is overdue, although nothing that is held is: its unit must be damaged, so it gets another one."""
-        if self._recovery.relinking is not None or not self.audit.is_due(now_ms):
-            return
-        suspects = self.audit.look(now_ms, self._first_held_ms())
-        lost = [one for one in suspects if self.state_of(one) is TimerState.PENDING]
-        if not lost:
-            self.audit.linked_again(0)
-            return
-        links: list[tuple[int, int, int]] = []
-        for queue_offset in lost:
-            unit, record = self._records.unit(queue_offset), self._records.read(queue_offset)
-            if unit is not None:
-                links.append((*unit, 0 if record is None else self._units.hash_of(record.topic)))
-        try:
-            slot_ms = self._ledger.link_again(links)
-        except OSError as error:
-            logger.error("%d timer messages that were missed could not be linked again: %s", len(links), error)
-            return
-        self.audit.linked_again(len(links))
-        open_slot = self._near.get(slot_ms)
-        for physical_offset, _, topic_hash in links:
-            self._slot_counts.came(slot_ms)
-            if slot_ms > now_ms:
-                now_slot = self._ledger.files.floor(now_ms)
-                self._aside.add(DueUnit(now_slot, physical_offset, now_slot, topic_hash))
-            if open_slot is not None:
-                self._near.link(open_slot, topic_hash, slot_ms, physical_offset)
-        if open_slot is None:
-            self._opening.linked(slot_ms)
-
-    def _save(self, store: MessageStore) -> None:
-        if not self._saving:
-            self._saving = True
-            store.save_durably(self._saved)
-
-    def _saved(self, durable: bool) -> None:
-        """Whatever came of it, a store that cannot sync says so itself."""
-        self._saving = False
-
-    def _move_read_clock(self, now_ms: int) -> None:
-        """Say up to which slot everything is finished."""
-        files = self._ledger.files
-        if not files.is_open:
-            return
-        now_slot = files.floor(now_ms)
-        self._near.close_spent(now_slot)
-        times = (self._near.first_unfinished_ms(), self._opening.first_closed_ms, now_slot)
-        files.read_until(min(time for time in times if time is not None))
-        if self._recovery.relinking is None:
-            self._ledger.cancels.forget(files.read_ms)
-
-    def _read_cancels(self, slot: OpenSlot) -> None:
-        assert self._store is not None
-        self._cancels.read(self._store, slot)
-
-    def _find_units(self, slot_ms: int, done: Callable[[Sequence[TimerUnit]], None]) -> None:
-        store = self._store
-        assert store is not None
-
-        def found(units: list[TimerUnit] | BaseException) -> None:
-            if isinstance(units, BaseException):
-                logger.error(
-                    "the timer log could not be searched, what is missing is delivered after a restart: %s", units
-                )
-                units = []
-            done(units)
-            self._arm()
-
-        store.run_blocking(lambda: self._recovery.units_of(slot_ms), found)
+    def _forget_cancels(self) -> None:
+        """Those whose messages have left, where it is known what waits."""
+        if self._store is not None and self.index.is_complete:
+            self._ledger.cancels.forget(self.delivered_until_ms)
 
     def _arrived(self, is_good: bool) -> None:
         """The worker has brought something, or could not."""
@@ -576,10 +486,9 @@ class Timers:
         if store is None:
             return
         now_ns = self._clock.due_ns()
-        now_ms = now_ns // NS_PER_MS
-        times = [self._opening.next_look_ms(now_ms), None if self._recovery.relinking is None else now_ms]
+        times = [self._opening.next_look_ms(now_ns // NS_PER_MS)]
         if not self.paused:
-            times += self._near.next_due_ms, self._aside.next_look_ms
+            times.append(self._near.next_due_ms)
         next_ms = min((time for time in times if time is not None), default=None)
         if next_ms is None and not self._ledger.pending.count:
             return

@@ -1,121 +1,163 @@
-"""What the files remember of pending timers, through stops, kills and damage."""
+"""What a store remembers of pending timers, through stops, kills and damage."""
 
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.timing.timers.ledger_store import LedgerStore
+from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
-from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_files.checkpoint import read_timer_checkpoint
-from orbitmq.timing.timer_files.log import ChainEnd
-from orbitmq.timing.timer_files.stat import stat_timers
-from orbitmq.timing.timer_files.wheel import SLOT_COUNT
+from orbitmq.errors import StoreDamagedError
+from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.store.mark import MARK_FILE
+from orbitmq.timing.index.directory import INDEX_DIRECTORY, MANIFEST
+from orbitmq.timing.timers.changes import recall
+from orbitmq.timing.timers.delivered_records import deliver
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE
+from orbitmq.timing.timers.settings import TimerSettings
+
+COUNT = 40
+KEPT = [f"k{n}" for n in range(COUNT) if n % 3 and n % 7]
+END_MS = 1 << 62
+"""Behind every due time."""
+JOURNALS = f"{INDEX_DIRECTORY}/*.journal"
 
 
-def opened(root: Path, clock: ManualClock, **options: object) -> LedgerStore:
-    store = LedgerStore(root, clock=clock, **options)  # type: ignore[arg-type]
-    store.check()
+def opened(root: Path, clock: ManualClock, **options: object) -> LittleStore:
+    """A store that delivers nothing by itself."""
+    store = LittleStore(root, clock=clock, **options)  # type: ignore[arg-type]
+    store.timers.paused = True
+    store.settle()
+    check(store)
     return store
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def deliver_now(store: LittleStore, queue_offset: int) -> None:
+    source = store.timers.read(queue_offset)
+    assert source is not None
+    view = store.store.log.record(source.physical_offset)
+    assert view is not None
+    store.store.append(deliver(view))
+    store.store.commit()
+
+
+def recall_now(store: LittleStore, queue_offset: int) -> None:
+    source = store.timers.read(queue_offset)
+    assert source is not None
+    messages = recall(source.record, store.clock.now_ms())
+    store.timers.change(source, messages, wait=False, on_done=lambda status: None)
+    store.store.commit()
+
+
+def pending(store: LittleStore) -> list[str | None]:
+    """Unique keys of what is pending, in the order of the topic."""
+    records = [store.timers.read(offset) for offset in store.timers.pending.offsets()]
+    return [record.unique_key for record in records if record is not None]
+
+
+def check(store: LittleStore) -> None:
+    """Every message that is pending has its record, is found by the index once, and is counted."""
+    timers = store.timers
+    offsets = list(timers.pending.offsets())
+    records = [timers.read(offset) for offset in offsets]
+    assert None not in records
+    found = timers.index.due((0, -1), END_MS, timers.next_offset + 1)
+    assert found.end[0] == END_MS
+    waiting = [entry for entry in found.entries if timers.pending.is_pending(entry[1])]
+    assert waiting == sorted((record.deliver_ms, record.queue_offset, record.topic) for record in records if record)
+    assert timers.pending_count == len(offsets)
 
 
 @pytest.fixture
-def life(tmp_path: Path, clock: ManualClock) -> LedgerStore:
+def life(tmp_path: Path, clock: ManualClock) -> LittleStore:
     """Forty messages over forty seconds, of which every third is delivered and every seventh recalled."""
     store = opened(tmp_path, clock)
-    sent = [store.send(f"k{n}", 60_000 + 1_000 * n) for n in range(40)]
+    sent = [store.send(after_ms=60_000 + 1_000 * n, UNIQ_KEY=f"k{n}") for n in range(COUNT)]
     store.advance(6_000)
     for n, placed in enumerate(sent):
         if n % 3 == 0:
-            store.deliver(placed)
+            deliver_now(store, placed.queue_offset)
         elif n % 7 == 0:
-            store.cancel(placed)
-    store.store.commit()
-    store.check()
+            recall_now(store, placed.queue_offset)
+    check(store)
     return store
 
 
-KEPT = [f"k{n}" for n in range(40) if n % 3 and n % 7]
-
-
-def test_a_store_without_timers_has_no_timer_files(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_store_without_timers_has_no_files_of_them(tmp_path: Path, clock: ManualClock) -> None:
     store = opened(tmp_path, clock)
     store.advance(10_000)
     store.close()
-    assert not (tmp_path / "timerwheel").exists()
-    assert not (tmp_path / JOURNAL_FILE).exists()
-    assert not (tmp_path / "config" / "timercheck").exists()
+    for name in (JOURNAL_FILE, INDEX_DIRECTORY, "timerwheel", "timerlog", "config/timercheck"):
+        assert not (tmp_path / name).exists()
 
 
-def test_a_stop_forgets_nothing(tmp_path: Path, clock: ManualClock, life: LedgerStore) -> None:
-    assert life.pending() == KEPT
+def test_a_stop_forgets_nothing(tmp_path: Path, clock: ManualClock, life: LittleStore) -> None:
+    assert pending(life) == KEPT
     life.close()
     again = opened(tmp_path, clock)
     assert again.store.report.scanned_records == 0
-    assert again.pending() == KEPT
-    assert again.ledger.pending.count == len(KEPT)
+    assert pending(again) == KEPT
+    assert again.timers.index.is_complete
     again.close()
 
 
 @pytest.mark.parametrize("pause_ms", [0, 100, 300, 6_000])
-def test_a_kill_forgets_nothing(tmp_path: Path, clock: ManualClock, life: LedgerStore, pause_ms: int) -> None:
+def test_a_kill_forgets_nothing(tmp_path: Path, clock: ManualClock, life: LittleStore, pause_ms: int) -> None:
     life.advance(pause_ms)
     life.kill()
     again = opened(tmp_path, clock)
-    assert again.pending() == KEPT
-    again.send("more", 5_000)
-    again.check()
+    assert pending(again) == KEPT
+    again.send(after_ms=5_000, UNIQ_KEY="more")
+    check(again)
     again.kill()
     again = opened(tmp_path, clock)
-    assert again.pending() == [*KEPT, "more"]
+    assert pending(again) == [*KEPT, "more"]
     again.close()
 
 
 def test_a_kill_costs_a_scan_of_what_came_since_the_last_save(
-    tmp_path: Path, clock: ManualClock, life: LedgerStore
+    tmp_path: Path, clock: ManualClock, life: LittleStore
 ) -> None:
     life.advance(300)
-    life.send("late", 5_000)
+    life.send(after_ms=5_000)
     life.kill()
     again = opened(tmp_path, clock)
     assert again.store.report.scanned_records == 1
     again.close()
 
 
-@pytest.mark.parametrize(
-    "name", ["orbitmq.timers", "timerwheel", "timerlog/00000000000000000000", "timerlog", "config/timercheck"]
-)
+@pytest.mark.parametrize("end", [LittleStore.close, LittleStore.kill])
+@pytest.mark.parametrize("name", [JOURNAL_FILE, f"{INDEX_DIRECTORY}/{MANIFEST}", JOURNALS])
 @pytest.mark.parametrize("harm", ["missing", "short", "zeros"])
 def test_what_is_damaged_is_made_again_and_reported(
-    tmp_path: Path, clock: ManualClock, life: LedgerStore, name: str, harm: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    clock: ManualClock,
+    life: LittleStore,
+    name: str,
+    harm: str,
+    end: Callable[[LittleStore], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    life.close()
-    path = tmp_path / name
-    if path.is_dir():
-        for file in path.iterdir():
-            spoil(file, harm)
-    else:
+    life.advance(6_000)
+    end(life)
+    found = list(tmp_path.glob(name))
+    assert found or name.endswith(MANIFEST)  # as long as there is no run
+    for path in found:
         spoil(path, harm)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         again = opened(tmp_path, clock)
-    assert again.pending() == KEPT
-    if name != "config/timercheck":
-        assert any(text in caplog.text for text in ("again", "collected"))
-    again.send("more", 5_000)
+    assert pending(again) == KEPT
+    assert not found or "collect" in caplog.text
+    again.send(after_ms=5_000, UNIQ_KEY="more")
     again.advance(6_000)
-    again.check()
+    check(again)
     again.kill()
     third = opened(tmp_path, clock)
-    assert third.pending() == [*KEPT, "more"]
+    assert pending(third) == [*KEPT, "more"]
     third.close()
 
 
@@ -127,118 +169,74 @@ def spoil(path: Path, harm: str) -> None:
         path.write_bytes(data[: len(data) // 2] if harm == "short" else bytes(len(data)))
 
 
-def test_another_precision_links_everything_again(
-    tmp_path: Path, clock: ManualClock, life: LedgerStore, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", ["timerwheel", "timerlog", "config/timercheck"])
+def test_what_was_left_for_rocketmq_is_not_read(
+    tmp_path: Path, clock: ManualClock, life: LittleStore, name: str
 ) -> None:
-    """T23."""
     life.close()
-    with caplog.at_level(logging.WARNING):
-        again = opened(tmp_path, clock, precision_ms=100)
-    assert "precision of timers was 1000 ms and is 100 ms" in caplog.text
-    assert again.pending() == KEPT
-    dues = {unit.physical_offset: unit.due_ms(100) for units in again.chains().values() for unit in units}
-    assert all(dues[physical] is not None for _, physical, _ in again.records())
+    path = tmp_path / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        spoil(path, "zeros")
+    again = opened(tmp_path, clock)
+    assert pending(again) == KEPT
+    assert again.store.report.scanned_records == 0
+    again.close()
+
+
+@pytest.mark.parametrize("precision_ms", [100, 1_700])
+def test_another_precision_changes_nothing(
+    tmp_path: Path, clock: ManualClock, life: LittleStore, precision_ms: int
+) -> None:
+    life.close()
+    again = opened(tmp_path, clock, timers=TimerSettings(precision_ms=precision_ms))
+    assert pending(again) == KEPT
+    assert again.store.report.scanned_records == 0
+    assert again.timers.index.is_complete
     again.close()
 
 
 def test_the_journal_is_made_shorter_and_says_the_same(tmp_path: Path, clock: ManualClock) -> None:
-    store = opened(tmp_path, clock, shorten_from_bytes=500)
+    store = opened(tmp_path, clock)
+    store.timers._ledger.shorten_from_bytes = 500
     kept = []
     for n in range(120):
-        sent = store.send(f"k{n}", 60_000)
+        sent = store.send(after_ms=60_000, UNIQ_KEY=f"k{n}")
         if n % 10:
-            store.deliver(sent)
+            deliver_now(store, sent.queue_offset)
         else:
             kept.append(f"k{n}")
         store.advance(700)
     assert (tmp_path / JOURNAL_FILE).stat().st_size < 2_500
     store.kill()
     again = opened(tmp_path, clock)
-    assert again.pending() == kept
+    assert pending(again) == kept
     again.close()
 
 
-def test_the_checkpoint_names_what_rocketmq_needs(tmp_path: Path, clock: ManualClock, life: LedgerStore) -> None:
-    newest = life.send("last", 5_000)
-    now_ms = clock.now_ms()
-    life.close()
-    page = read_timer_checkpoint(life.files, tmp_path / "config" / "timercheck")
-    assert page is not None
-    assert page.last_read_time_ms == now_ms // 1000 * 1000
-    assert page.last_timer_queue_offset == page.master_timer_queue_offset == newest.queue_offset + 1
-    again = opened(tmp_path, clock)
-    log = again.ledger.files._log
-    assert log is not None
-    assert page.last_timer_log_flush_pos == log.end
-    last = log.last_unit()
-    assert last is not None
-    assert last.physical_offset == newest.physical_offset
-    again.close()
-
-
-def test_the_slot_in_progress_is_handed_over_with_what_is_pending(tmp_path: Path, clock: ManualClock) -> None:
-    """T11: a RocketMQ broker that takes over repeats the slot in progress as a whole."""
-    store = opened(tmp_path, clock)
-    overdue = [store.send(f"k{n}", 1_500 + n) for n in range(6)]
-    future = store.send("future", 60_000)
-    clock.advance(1_700)
-    for sent in overdue[:4]:
-        store.deliver(sent)
-    store.store.commit()
-    store.close()
-    again = opened(tmp_path, clock)
-    chains = again.chains()
-    slot_ms = clock.now_ms() // 1000 * 1000
-    assert [unit.physical_offset for unit in chains.pop(slot_ms) if not unit.is_delete] == [
-        sent.physical_offset for sent in overdue[4:]
-    ]
-    assert [unit.physical_offset for units in chains.values() for unit in units] == [future.physical_offset]
-    again.close()
-
-
-def test_a_second_stop_changes_nothing(tmp_path: Path, clock: ManualClock, life: LedgerStore) -> None:
-    life.close()
-    first = opened(tmp_path, clock)
-    end = first.ledger.files.at().log_end
-    first.close()
-    second = opened(tmp_path, clock)
-    assert second.ledger.files.at().log_end == end
-    clock.advance(5_000)
-    second.close()
-    third = opened(tmp_path, clock)
-    assert third.ledger.files.at().log_end == end
-    third.close()
-
-
-@pytest.mark.parametrize("what", ["timerwheel", "timerlog"])
-def test_a_chain_that_is_broken_inside_is_found_when_it_is_walked(
-    tmp_path: Path, clock: ManualClock, life: LedgerStore, what: str
+def test_a_journal_that_speaks_of_more_than_the_log_holds_is_damage(
+    tmp_path: Path, clock: ManualClock, life: LittleStore
 ) -> None:
+    """It belongs to another store."""
     life.close()
-    path = tmp_path / what if what == "timerwheel" else tmp_path / "timerlog" / f"{0:020d}"
-    data = bytearray(path.read_bytes())
-    number = (clock.now_ms() - 6_000 + 61_000) // 1000
-    at = number % 4096 * 32 + 16 if what == "timerwheel" else 52 + 7
-    data[at + 7 if what == "timerwheel" else at] ^= 1
-    path.write_bytes(data)
-    again = LedgerStore(tmp_path, clock=clock)
-    files = again.ledger.files
-    ends = {slot_ms: files.walk(slot.last, slot_ms).end for slot_ms, slot in files.slots()}
-    (broken,) = [slot_ms for slot_ms, end in ends.items() if end is ChainEnd.BROKEN]
-    assert len(files.units_of(broken)) == (1 if what == "timerwheel" else 0)
-    again.kill()
+    small = tmp_path / "small"
+    other = opened(small, clock)
+    other.send(after_ms=60_000)
+    other.close()
+    shutil.copy(tmp_path / JOURNAL_FILE, small / JOURNAL_FILE)
+    with pytest.raises(StoreDamagedError, match=f"{JOURNAL_FILE} speaks of"):
+        opened(small, clock)
 
 
-def test_stat_counts_what_is_pending_after_a_stop_inside_a_slot(tmp_path: Path, clock: ManualClock) -> None:
-    store = opened(tmp_path, clock, slot_count=SLOT_COUNT)
-    overdue = [store.send(f"k{n}", 1_500 + n) for n in range(6)]
-    later = [store.send(f"l{n}", 60_000 + n) for n in range(5)]
-    clock.advance(1_700)
-    for sent in overdue[:4]:
-        store.deliver(sent)
-    store.store.commit()
-    store.cancel(later[0])
-    store.close()
-    stat = stat_timers(tmp_path, OsFiles(), clock.now_ms())
-    assert stat is not None
-    assert (stat.pending_count, stat.cancelled_count, stat.overdue_count) == (6, 0, 2)  # what was recalled is gone
+@pytest.mark.parametrize("name", [MARK_FILE, JOURNAL_FILE])
+def test_without_a_mark_or_a_journal_the_log_says_what_is_pending(
+    tmp_path: Path, clock: ManualClock, life: LittleStore, name: str
+) -> None:
+    """RocketMQ cannot have run: the fence is up."""
+    life.kill()
+    (tmp_path / name).unlink()
+    again = opened(tmp_path, clock)
+    assert pending(again) == KEPT
+    assert again.store.max_offset(TIMER_TOPIC, 0) == life.store.max_offset(TIMER_TOPIC, 0)
+    again.close()

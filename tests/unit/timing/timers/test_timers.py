@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.worlds.little_store import SMALL_TIMERS, LittleStore
 
@@ -21,11 +22,10 @@ from orbitmq.store.durability import PutStatus
 from orbitmq.store.files import OsFiles
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.timing.release import SLEEP_MAX_MS
-from orbitmq.timing.timer_files.check import check_timers
+from orbitmq.timing.rocketmq.check import check_timers
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts
 from orbitmq.timing.timers.pending_records import TimerRecord
-from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.timers import WAKEUP, TimerState
 
 Reopen = Callable[..., LittleStore]
@@ -95,7 +95,7 @@ def test_a_message_that_is_due_when_it_is_linked_leaves_at_once(little: LittleSt
     assert little.bodies() == [b"late"]
 
 
-def test_the_loop_sleeps_until_a_slot_is_to_be_opened_or_a_message_is_due(little: LittleStore) -> None:
+def test_the_loop_sleeps_until_messages_are_to_be_read_or_one_is_due(little: LittleStore) -> None:
     assert WAKEUP not in little.store.deadlines._due_ns
     little.send(after_ms=10_000)
     settle(little)
@@ -191,11 +191,11 @@ def test_the_burst_of_one_topic_lets_another_topic_through_with_the_first_batch(
     assert little.store.max_offset("Crowd", 0) < 256
 
 
-def test_slots_far_ahead_are_opened_from_the_files_in_time(little: LittleStore) -> None:
+def test_what_is_far_ahead_is_read_from_the_files_in_time(little: LittleStore) -> None:
     for second in range(0, 600, 7):
         little.send(body=b"%d" % second, after_ms=100_000 + second * 1_000 + second % 1_000)
     settle(little)
-    assert little.timers._near.unit_count == 0
+    assert little.timers._near.count == 0
     late = []
     start = little.clock.now_ms()
     while little.timers.pending_count:
@@ -527,8 +527,8 @@ def test_a_foreign_cancel_record_is_read_again_after_a_restart(
 # --- far away ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_beyond_the_window_hops_and_comes_in_its_millisecond(little: LittleStore) -> None:
-    far_ms = 5 * 7_200_000 + 345
+@pytest.mark.parametrize("far_ms", [5 * 7_200_000 + 345, 400 * 86_400_000 + 1])
+def test_a_message_far_ahead_waits_where_it_is_and_comes_in_its_millisecond(little: LittleStore, far_ms: int) -> None:
     little.send(body=b"far", after_ms=far_ms, UNIQ_KEY="u1")
     start = little.clock.now_ms()
     while little.timers.pending_count:
@@ -539,13 +539,11 @@ def test_a_message_beyond_the_window_hops_and_comes_in_its_millisecond(little: L
         settle(little)
     (record,) = little.records()
     assert record.store_timestamp == start + far_ms
-    assert decode_properties(record.properties)[Property.TIMER_ROLL_TIMES] == str(
-        little.store.max_offset(TIMER_TOPIC, 0) - 1
-    )
-    assert little.store.max_offset(TIMER_TOPIC, 0) <= 8
+    assert Property.TIMER_ROLL_TIMES not in decode_properties(record.properties)
+    assert little.store.max_offset(TIMER_TOPIC, 0) == 1
 
 
-def test_messages_on_both_sides_of_the_window_that_come_together_wait_each_for_its_time(little: LittleStore) -> None:
+def test_messages_near_and_far_that_come_together_wait_each_for_its_time(little: LittleStore) -> None:
     start = little.clock.now_ms()
     due = {b"far": 2 * 7_200_000 + 345, b"near": 1_234, b"further": 3 * 7_200_000 + 1}
     for number, (body, after_ms) in enumerate(due.items()):
@@ -560,7 +558,7 @@ def test_messages_on_both_sides_of_the_window_that_come_together_wait_each_for_i
     assert {bytes(record.body): record.store_timestamp - start for record in little.records()} == due
 
 
-def test_a_foreign_cancel_record_follows_its_message_beyond_the_window(little: LittleStore) -> None:
+def test_a_foreign_cancel_record_is_remembered_as_long_as_its_message_waits(little: LittleStore) -> None:
     far_ms = 2 * 7_200_000 + 500
     little.send(body=b"far", after_ms=far_ms, UNIQ_KEY="u1")
     cancel(little, "Topic+u1", far_ms)
@@ -616,18 +614,6 @@ def test_what_retention_moves_is_not_delivered_meanwhile_and_comes_once(little: 
     assert little.bodies() == [b"one"]
 
 
-def test_a_wheel_with_many_changed_slots_is_saved_before_its_time(
-    little: LittleStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("orbitmq.timing.timer_files.wheel.TIMER_SLOTS_WAITING_MAX", 20)
-    for second in range(30):
-        little.append(after_ms=100_000 + second * 1_000)
-    little.store.commit()
-    pass_time(little, SLEEP_MAX_MS)
-    at = little.timers._ledger.files.at()
-    assert at.wheel_end == at.log_end > 0
-
-
 def test_the_messages_of_a_slot_are_counted_exactly(little: LittleStore, open_again: Reopen) -> None:
     after_ms = 10_500 - little.clock.now_ms() % 1_000
     for _ in range(3):
@@ -656,15 +642,13 @@ def test_a_record_that_says_no_time_is_named_in_the_log_of_the_process(
 
 
 def test_settings_choose_the_width_of_a_slot(open_again: Reopen) -> None:
-    import msgspec
-
     little = open_again(timers=msgspec.structs.replace(SMALL_TIMERS, precision_ms=100))
     little.send(after_ms=1_234)
     assert list(released_at(little, 1_300)) == [1_234]
 
 
 def test_what_a_stop_leaves_behind_is_sound(open_again: Reopen, tmp_path: Path) -> None:
-    little = open_again(timers=TimerSettings())
+    little = open_again(wheel={"roll_window_slots": 172_800})
     begin_ms = 2_000 - little.clock.now_ms() % 1_000
     for after_ms in (begin_ms + 100, begin_ms + 500, begin_ms + 900, 100_000):
         little.send(after_ms=after_ms)
@@ -673,4 +657,5 @@ def test_what_a_stop_leaves_behind_is_sound(open_again: Reopen, tmp_path: Path) 
     little.clock.advance(2_000)
     little.store.commit()  # linked when its slot was over
     little.close()
+    assert not little.exchange.is_fenced
     assert [str(finding) for finding in check_store(tmp_path, OsFiles(), timers=check_timers).findings] == []

@@ -1,0 +1,84 @@
+"""What the timers need of RocketMQ's timer files: to take a store over, and to leave it for a RocketMQ broker.
+
+While a broker of ours serves a store these files say nothing, and a fence has RocketMQ refuse it. Who opens a store hands in what
+reads and writes them (`timing.rocketmq`); the timers themselves know no layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.dispatch import DueTime
+from orbitmq.timing.timers.known_cancels import KnownCancels
+from orbitmq.timing.timers.pending import PendingTimers
+
+
+class TakenOver(NamedTuple):
+    """What a take-over looks at and changes."""
+
+    log: CommitLog
+    queue: ConsumeQueue | None
+    """Of the timer topic."""
+    pending: PendingTimers
+    """Before: every record that may be pending by the log. After: what RocketMQ has not delivered."""
+    cancels: KnownCancels
+    """Gets the cancel records that still wait."""
+    foreign_from: int
+    """Queue offset from which on RocketMQ may have written."""
+    now_ms: int
+    precision_ms: int
+    due_time: DueTime
+
+
+class HandOver(NamedTuple):
+    """What waits, for RocketMQ."""
+
+    pending: Iterable[Sequence[tuple[int, int, int, int]]]
+    """In pieces, ascending by due time: (due time, log position, record size, hash of the topic)."""
+    by_topic: Mapping[str, int]
+    """How many messages wait for each topic, once `pending` was read to its end."""
+    cancels: Sequence[tuple[int, int, int]]
+    """(slot time, log position, record size) of cancel records that still wait."""
+    newest: tuple[int, int] | None
+    """Log position and size of the newest record of the timer topic."""
+    next_offset: int
+    """Queue offset behind it."""
+    now_ms: int
+
+
+class Exchange(Protocol):
+    """The timer files of one store."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether RocketMQ refuses the store."""
+        ...
+
+    def raise_fence(self) -> None:
+        """Have RocketMQ refuse the store, durably. Raises OSError."""
+        ...
+
+    def take_over(self, store: TakenOver) -> None:
+        """Find out what RocketMQ has not delivered. Changes nothing on the disk. 3 us a message that waits. Raises OSError."""
+        ...
+
+    def settle_take_over(self, first_pending: int, now_ms: int) -> None:
+        """What `take_over` found is durable elsewhere: leave a checkpoint from which nothing is lost, raise the fence and remove the
+        timer log. `first_pending`: queue offset of the first record that is pending. Raises OSError."""
+        ...
+
+    def hand_over(self, what: HandOver) -> None:
+        """Make the files say what waits, durably, and behind the fence. Raises OSError."""
+        ...
+
+    def lower_fence(self) -> None:
+        """Let RocketMQ start on the store; everything is on the disk. Raises OSError."""
+        ...
