@@ -57,10 +57,10 @@ from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
 from orbitmq.store.worker import InlineWorker
-from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
+from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.timers import Timers
 
@@ -129,11 +129,9 @@ class Script:
         release = LevelRelease(
             self.clock, history.due_time, LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), self.clock)
         )
-        timers = Timers(files, self.root, self.clock, TimerSettings())
-        index = TimerIndex(files, self.root, self.clock, timers)
-        timers.linked.append(index.linked)
-        timers.finished.append(index.finished)
-        derived = DerivedState(levels=release, idempotence=idempotence, timers=timers, timer_index=index)
+        exchange = TimerExchange(files, self.root, 1_000, 172_800)
+        timers = Timers(files, self.root, self.clock, TimerSettings(), exchange)
+        derived = DerivedState(levels=release, idempotence=idempotence, timers=timers)
         self.store = open_store(
             self.root,
             SMALL,

@@ -17,7 +17,6 @@ from orbitmq.store.opening import Recoverable
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.due_work import DueWork
 from orbitmq.timing.far.far_timers import FarTimers
-from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import PendingOwner
@@ -36,15 +35,13 @@ class DerivedState(msgspec.Struct, kw_only=True):
     levels: LevelRelease | None = None
     idempotence: Idempotence | None = None
     timers: Timers | None = None
-    timer_index: TimerIndex | None = None
-    """Finds what waits; without it that is neither listed nor changed."""
     far: FarTimers | None = None
     """Takes timer messages that are due late."""
     recurrences: Recurrences | None = None
 
     def recoverable(self) -> list[Recoverable]:
         """What the store recovers, in the order in which it gives them what it dispatches."""
-        parts = (self.levels, self.idempotence, self.timers, self.timer_index, self.far, self.recurrences)
+        parts = (self.levels, self.idempotence, self.timers, self.far, self.recurrences)
         return [part for part in parts if part is not None]
 
     def owners(self) -> list[PendingOwner]:
@@ -57,7 +54,7 @@ class DerivedState(msgspec.Struct, kw_only=True):
 
     def attach(self, store: MessageStore) -> None:
         """Let everything append that is due. Recurring messages begin with their room, which makes their messages."""
-        parts: tuple[Appending | None, ...] = (self.levels, self.timers, self.timer_index, self.far)
+        parts: tuple[Appending | None, ...] = (self.levels, self.timers, self.far)
         for part in parts:
             if part is not None:
                 part.attach(store)
@@ -67,5 +64,3 @@ class DerivedState(msgspec.Struct, kw_only=True):
         does not know. Raises OSError."""
         if self.timers is not None:
             self.timers.hand_over(is_all=self.far is None or not self.far.is_needed)
-        if self.timer_index is not None:
-            self.timer_index.hand_over()

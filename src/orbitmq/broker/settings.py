@@ -93,7 +93,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Take messages with timer properties, and have the topic they wait in."""
 
     timer_precision_ms: int = 1_000
-    """Width of a slot of the timer wheel. Messages are delivered to the millisecond whatever it is."""
+    """Width of a slot of RocketMQ's timer files. Messages are delivered to the millisecond whatever it is."""
 
     timer_roll_window_slot: int = 172_800
     """Slots from now on in which messages wait at their own time; those that are further away hop, where there is no far tier."""
@@ -104,14 +104,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     mapped_file_size_timer_log: int = 104_857_600
     """Size of a file of the timer log."""
 
-    timer_index_enable: bool = True
-    """Keep an index of pending timers: without it they are not found, listed, counted or changed."""
-
     timer_far_enable: bool = True
     """Take messages that are due beyond the horizon into the far tier, where the extra for it is installed."""
 
     timer_far_horizon_s: int = 259_200
-    """What is due later than this waits in the far tier; what comes nearer goes into the timer wheel."""
+    """What is due later than this waits in the far tier; what comes nearer joins the others."""
 
     timer_far_url: str = ""
     """Where the far tier's files lie: a directory, or a URL that pyarrow knows. Empty: `far` in the data directory."""

@@ -161,8 +161,8 @@ def take_over(data: Path) -> list[Result]:
 def hand_over(data: Path) -> list[Result]:
     """Whether RocketMQ would start on the store; nothing where there is none with timer messages."""
     from orbitmq.store.files import OsFiles
-    from orbitmq.timing.timer_files.fence import is_fenced
-    from orbitmq.timing.timer_files.wheel import WHEEL_FILE
+    from orbitmq.timing.rocketmq.fence import is_fenced
+    from orbitmq.timing.rocketmq.wheel import WHEEL_FILE
 
     check = "store for RocketMQ"
     if not (data / WHEEL_FILE).exists():

@@ -1,7 +1,7 @@
 """`orbitmq timer far`: the files of timer messages that are due late: status, compact, repair, restore.
 
 Rules of this file
-1. `restore` ends when everything is in the timer wheel, or says what is left and why.
+1. `restore` ends when everything is near, or says what is left and why.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _show(states: dict[str, FarTierState]) -> None:
             note(f"{name}: job {job} loads files: {progress}")
         if not state.is_installed:
             note(
-                f"{name}: pyarrow is not installed beside this broker; timer messages that are due late wait in its wheel"
+                f"{name}: pyarrow is not installed beside this broker; timer messages that are due late wait with the near ones"
             )
 
 
@@ -118,7 +118,7 @@ def repair(wait: WaitOption = 60) -> None:
 
 @app.command(cls=ClusterCommand)
 def restore(wait: WaitOption = 600) -> None:
-    """Move everything into the timer wheel, before the stores go back to a Java broker.
+    """Move everything to the near ones, before the stores go back to a Java broker.
 
     Nothing is taken into the far tier any more until the broker starts again. Stop the broker when this has ended.
     """

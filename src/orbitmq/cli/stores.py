@@ -64,7 +64,7 @@ def check(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> N
     from orbitmq.server.takeover import facts_of
     from orbitmq.store.check import Finding, check_store
     from orbitmq.store.files import OsFiles
-    from orbitmq.timing.timer_files.check import check_timers
+    from orbitmq.timing.rocketmq.check import check_timers
 
     _expect_store(directory, commit_log)
     report = check_store(directory, OsFiles(), commit_log=commit_log, timers=check_timers)
@@ -89,7 +89,7 @@ def stat(directory: DirectoryArgument, commit_log: CommitLogOption = None) -> No
     from orbitmq.clock import SystemClock
     from orbitmq.store.files import OsFiles
     from orbitmq.store.stat import stat_store
-    from orbitmq.timing.timer_files.stat import stat_timers
+    from orbitmq.timing.rocketmq.stat import stat_timers
 
     _expect_store(directory, commit_log)
     facts: dict[str, Any] = msgspec.to_builtins(stat_store(directory, OsFiles(), commit_log=commit_log))
@@ -185,7 +185,7 @@ def dump(
     """Print what stands in the files, one line each; ends with 1 when there is damage among it."""
     from orbitmq.store import dump as dumps
     from orbitmq.store.files import OsFiles
-    from orbitmq.timing.timer_files import dump as timer_dumps
+    from orbitmq.timing.rocketmq import dump as timer_dumps
 
     _expect_store(directory, commit_log)
     files = OsFiles()

@@ -37,13 +37,13 @@ from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.opening import open_store
 from orbitmq.store.reserve import Reserve, bytes_to_set_aside
 from orbitmq.store.worker import ThreadWorker
-from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
-from orbitmq.timing.timer_files.fence import is_fenced
+from orbitmq.timing.rocketmq.exchange import TimerExchange
+from orbitmq.timing.rocketmq.fence import is_fenced
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.timers import Timers
 
@@ -75,13 +75,11 @@ class BrokerRole:
         history = LevelHistory.load(ConfigFile(files, config / HISTORY_FILE), levels, clock.now_ms())
         self._level_offsets = LevelOffsets(ConfigFile(files, config / OFFSETS_FILE), clock)
         self.release = LevelRelease(clock, history.due_time, self._level_offsets)
-        timers, index = _timers(settings, files, clock)
         self.far = far_timers(settings, files, clock, process.notify)
         self.derived = DerivedState(
             levels=self.release,
             idempotence=_idempotence(settings, files, clock),
-            timers=timers,
-            timer_index=index,
+            timers=_timers(settings, files, clock),
             far=self.far,
             recurrences=Recurrences(clock),
         )
@@ -235,8 +233,8 @@ class BrokerRole:
         self._worker.close()
         try:
             self.derived.hand_over()
-        except OSError as error:
-            failures.append(f"the timers could not be left for RocketMQ: {error}")
+        except OSError as error:  # the fence stays up, and the last line says what to do
+            logger.error("the timers could not be left for RocketMQ: %s", error)
         try:
             if not self.store.close():
                 failures.append("the store is left as after a crash")
@@ -272,27 +270,17 @@ class BrokerRole:
         self.store.abandon()
 
 
-def _timers(settings: ServerSettings, files: Files, clock: Clock) -> tuple[Timers, TimerIndex | None]:
-    """The timers, and what finds those that wait, where that is kept."""
+def _timers(settings: ServerSettings, files: Files, clock: Clock) -> Timers:
     own, root = settings.broker, settings.data
-    timers = Timers(
+    exchange = TimerExchange(
         files,
         root,
-        clock,
-        TimerSettings(
-            precision_ms=own.timer_precision_ms,
-            roll_window_slots=own.timer_roll_window_slot,
-            log_file_bytes=own.mapped_file_size_timer_log,
-            stopped=own.timer_stop_dequeue or not own.timer_wheel_enable,
-        ),
+        own.timer_precision_ms,
+        own.timer_roll_window_slot,
+        log_file_bytes=own.mapped_file_size_timer_log,
     )
-    if not own.timer_index_enable:
-        return timers, None
-    index = TimerIndex(files, root, clock, timers, own.timer_precision_ms)
-    timers.linked.append(index.linked)
-    timers.finished.append(index.finished)
-    timers.audit.find = index.overdue
-    return timers, index
+    is_stopped = own.timer_stop_dequeue or not own.timer_wheel_enable
+    return Timers(files, root, clock, TimerSettings(own.timer_precision_ms, is_stopped), exchange)
 
 
 def _idempotence(settings: ServerSettings, files: Files, clock: Clock) -> Idempotence:

@@ -1,6 +1,6 @@
 """Leaving a store so that RocketMQ can go on with it, when nobody serves it: after a kill, or a stop that found no room.
 
-An orderly stop does the same. Until either has run RocketMQ refuses the store (`timing.timer_files.fence`).
+An orderly stop does the same. Until either has run RocketMQ refuses the store (`timing.rocketmq.fence`).
 
 Rules of this file
 1. The store is opened as a broker opens it, recovered, and closed as by an orderly stop. Nothing listens, nothing is delivered.
@@ -20,8 +20,8 @@ from orbitmq.server.descriptors import raise_descriptor_limit
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import ServerSettings
 from orbitmq.store.files import Files, OsFiles
-from orbitmq.timing.timer_files.fence import is_fenced
-from orbitmq.timing.timer_files.stat import stat_timers
+from orbitmq.timing.rocketmq.fence import is_fenced
+from orbitmq.timing.rocketmq.stat import stat_timers
 
 
 class HandedOver(msgspec.Struct):
@@ -61,8 +61,10 @@ async def _hand_over(settings: ServerSettings) -> HandedOver:
     timers, pending_count = role.derived.timers, 0
     try:
         if timers is not None:
-            timers.link_all()
+            timers.find_all()
+            timers.handed_over_max = timers.pending_count
             pending_count = timers.pending_count
+            role.derived.hand_over()
         far_count = role.far.held.pending_count
     finally:
         await role.stop()

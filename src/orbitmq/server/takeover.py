@@ -20,7 +20,7 @@ from orbitmq.errors import ConfigurationError, OrbitError
 from orbitmq.protocol.names import HALF_TOPIC, REVIVE_TOPIC_PREFIX
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
-from orbitmq.timing.timer_files.metrics import TIMER_METRICS_FILE, TimerMetricsFile
+from orbitmq.timing.rocketmq.metrics import TIMER_METRICS_FILE, TimerMetricsFile
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"

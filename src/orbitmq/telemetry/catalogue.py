@@ -161,7 +161,7 @@ TIMER_ENQUEUE_LAG: Final = _gauge(
 TIMER_ENQUEUE_LATENCY: Final = _gauge(
     "rocketmq_timer_enqueue_latency", "Milliseconds since the oldest of those was stored; 0 without one."
 )
-TIMER_DEQUEUE_LAG: Final = _gauge("rocketmq_timer_dequeue_lag", "Timer messages that wait in the wheel, exactly.")
+TIMER_DEQUEUE_LAG: Final = _gauge("rocketmq_timer_dequeue_lag", "Timer messages that wait and are near, exactly.")
 TIMER_DEQUEUE_LATENCY: Final = _gauge(
     "rocketmq_timer_dequeue_latency", "Milliseconds the earliest pending timer message has been due; 0 when none is."
 )
@@ -206,18 +206,18 @@ FAR_IN_LOG: Final = _gauge(
 FAR_FILES: Final = _gauge("orbitmq_far_files", "Files of the far tier.")
 FAR_LANDED: Final = _counter("orbitmq_far_landed_total", "Far timer messages written to files.")
 FAR_PROMOTED: Final = _counter(
-    "orbitmq_far_promoted_total", "Messages that came from files of the far tier into the timer wheel."
+    "orbitmq_far_promoted_total", "Messages that came from files of the far tier to the near ones."
 )
 FAR_LANDING_AGE: Final = _gauge(
     "orbitmq_far_landing_age_seconds", "Age of the oldest far message that no file holds; it should stay below 600."
 )
 FAR_PROMOTION_LAG: Final = _gauge(
     "orbitmq_far_promotion_lag_seconds",
-    "How long the earliest far message should have been in the timer wheel; it is late when this reaches timerFarHorizonSec.",
+    "How long the earliest far message should have been among the near ones; it is late when this reaches timerFarHorizonSec.",
 )
 FAR_QUARANTINED: Final = _counter(
     "orbitmq_far_quarantined_total",
-    "Far timer messages that could not come into the timer wheel and went to quarantine.",
+    "Far timer messages that could not come to the near ones and went to quarantine.",
 )
 FAR_DAMAGED: Final = _gauge(
     "orbitmq_far_damaged_files", "Files of the far tier that are left out because they cannot be read."

@@ -45,7 +45,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "timerFarEnable": "false",
 }
 """Beside RocketMQ's defaults: no third port, files that cost a test nothing to make, and no process beside the test's for messages
-that are due late; they roll in the wheel."""
+that are due late; they wait with the near ones."""
 
 PATIENCE: Final = timedelta(milliseconds=EMBEDDED_REST_MS)
 

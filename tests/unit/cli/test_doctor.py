@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from orbitmq.timing.timer_files.fence import raise_fence
+from orbitmq.timing.timer_files.wheel import TimerWheel
 from scripted_server import Ran, ScriptedServer
 
 from orbitmq.cli import doctor_checks
 from orbitmq.cli.doctor_checks import Level
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_files.fence import raise_fence
-from orbitmq.timing.timer_files.wheel import TimerWheel
 
 Run = Callable[..., Ran]
 NOW_MS = 1_800_000_000_000

@@ -39,14 +39,15 @@ class Counts:
 
 
 @pytest.fixture
-def parts(tmp_path: Path):
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     little = LittleStore(tmp_path)
     index = Counts(little.clock.now_ms())
     facilities = Facilities(
         tables=lambda name: ConfigFile(little.files, tmp_path / "config" / name),
         store_host=pack_host("10.0.0.1", 10_911),
     )
-    derived = DerivedState(timers=little.timers, timer_index=index)
+    monkeypatch.setattr(little.timers.index, "counts", index.counts)
+    derived = DerivedState(timers=little.timers)
     broker = make_broker(BrokerSettings(), little.store, little.clock, facilities, derived)
     assert broker.rooms.timers is not None
     yield little, index, TimerCollector(broker.rooms.timers, little.store, little.clock)

@@ -1,4 +1,4 @@
-"""Recalling and rescheduling what waits, in the timer wheel or in the far tier, one message at a time.
+"""Recalling and rescheduling what waits, near or in the far tier, one message at a time.
 
 Rules of this file
 1. A change is done when its record is as durable as the broker's flush mode asks; then its verdict is told.

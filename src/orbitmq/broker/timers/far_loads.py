@@ -26,7 +26,7 @@ from orbitmq.timing.far.tier import Tier
 
 
 class LoadPlace(NamedTuple):
-    """What the broker gives every message: its address, its properties as stored, a slot of its wheel."""
+    """What the broker gives every message: its address, its properties as stored, the slot that RocketMQ would give it."""
 
     store_host: bytes
     own: bytes

@@ -20,6 +20,7 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint
 from orbitmq.timing.timers.timers import Timers
 
 
@@ -31,8 +32,15 @@ class TimerFigures:
         self._clock = clock
 
     def checkpoint(self, command: Command, peer: Peer) -> Command:
-        """GET_TIMER_CHECK_POINT: what is durable, in the form of the file."""
-        return response(command, ResponseCode.SUCCESS, body=self._timers.checkpoint().encode())
+        """GET_TIMER_CHECK_POINT, in the form of the file: up to where messages are durable and taken in, and up to which slot delivered."""
+        offset = self._timers.synced_offset
+        checkpoint = TimerCheckpoint(
+            self._timers.delivered_until_ms,
+            last_timer_queue_offset=offset,
+            master_timer_queue_offset=offset,
+            timestamp=self._clock.now_ms(),
+        )
+        return response(command, ResponseCode.SUCCESS, body=checkpoint.encode())
 
     def behind_ms(self) -> int:
         """How long the earliest pending message has been due; 0 when none is."""

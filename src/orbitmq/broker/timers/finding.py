@@ -75,8 +75,6 @@ class Wanted(NamedTuple):
     topic: str
     message_id: str | None
     key: str | None
-    slot_ms: int | None = None
-    """The slot that a recall handle names: where the message was to wait when it was sent."""
 
     def means(self, message_id: str, keys: str) -> bool:
         if self.message_id is not None:
@@ -100,7 +98,7 @@ class Meant(NamedTuple):
 
 
 def wanted_of_handle(handle: RecallHandle) -> Wanted:
-    return Wanted(handle.topic, handle.message_id, None, handle.timestamp_ms - 1)
+    return Wanted(handle.topic, handle.message_id, None)
 
 
 def wanted_of(selector: TimerSelector, broker_name: str) -> Wanted:
@@ -161,7 +159,7 @@ class TimerFinder:
     ) -> None:
         """Find at most `limit` messages that wait, in both tiers, for `done`: at once when the far tier need not be asked, else
         in a later turn; `failed` hears then why that was not possible. For old records that `done` has to read in that later turn it is
-        called once more when they have been fetched. Raises OrbitError when the wheel cannot be asked."""
+        called once more when they have been fetched. Raises OrbitError when it cannot be said what waits."""
         near, far = self.near(wanted, limit), self._far
         query = self._far_query(wanted, near, limit)
         if query is None or far is None:
@@ -182,8 +180,7 @@ class TimerFinder:
         far.find(query, found)
 
     def _with_far(self, wanted: Wanted, limit: int, page: FarPage, far: FarTimers) -> Meant:
-        """What waits in the wheel and what the far tier has found. The wheel is asked once more: meanwhile a message may have come into
-        it from the far tier."""
+        """What waits here and what the far tier has found. Here is asked once more: meanwhile a message may have come from the far tier."""
         meant = self.near(wanted, limit)
         for record in page.records:
             status = far.status(record.source)
@@ -210,20 +207,14 @@ class TimerFinder:
         return query if far.may_hold(query.until_ms) else None
 
     def near(self, wanted: Wanted, limit: int) -> Meant:
-        """At most `limit` messages that wait in the wheel. Cost: about 10 us each and a look into the index.
+        """At most `limit` messages that wait here. Cost: about 10 us each and a look into the index.
 
-        Raises TimerIndexIncompleteError; not where a recall handle says enough.
+        Raises TimerIndexIncompleteError.
         """
-        try:
-            if wanted.message_id is None:
-                candidates = self._index.find_key(wanted.topic, wanted.key or "", TIMER_MATCHES_READ_MAX)
-            else:
-                candidates = self._index.find_id(wanted.topic, wanted.message_id, TIMER_MATCHES_READ_MAX)
-        except TimerIndexIncompleteError:
-            found = self._in_its_slot(wanted)
-            if found is None:
-                raise
-            return found
+        if wanted.message_id is None:
+            candidates = self._index.find_key(wanted.topic, wanted.key or "", TIMER_MATCHES_READ_MAX)
+        else:
+            candidates = self._index.find_id(wanted.topic, wanted.message_id, TIMER_MATCHES_READ_MAX)
         found = Meant([], [], len(candidates) < TIMER_MATCHES_READ_MAX)
         if len(candidates) > 1:
             self._timers.will_read([candidate.queue_offset for candidate in candidates[:limit]])
@@ -240,19 +231,6 @@ class TimerFinder:
             is_leaving = self._timers.state_of(queue_offset) is TimerState.LEAVING
             (found.leaving if is_leaving else found.pending).append(timer)
         return found
-
-    def _in_its_slot(self, wanted: Wanted) -> Meant | None:
-        """The message that a handle names, and its copies, where they still wait in the slot that the handle names; None where none
-        is seen there."""
-        if wanted.slot_ms is None:
-            return None
-        found = Meant([], [], True)
-        for queue_offset in self._timers.in_slot(wanted.slot_ms, wanted.topic):
-            timer = self._timers.read(queue_offset)
-            if timer is not None and timer.topic == wanted.topic and timer.unique_key == wanted.message_id:
-                is_leaving = self._timers.state_of(queue_offset) is TimerState.LEAVING
-                (found.leaving if is_leaving else found.pending).append(timer)
-        return found if found.pending or found.leaving else None
 
     def view(self, timer: Pending) -> TimerView:
         """A message that waits."""
@@ -325,7 +303,7 @@ class TimerFinder:
         """Whether the last that is known of a message, whose record was taken in, is that it was recalled. far_source: its number, when
         that record is one of the far tier. Cost: as `past`.
 
-        Without a key index a message whose time has not come was recalled when it waits neither in the wheel nor at its place in the far
+        Without a key index a message whose time has not come was recalled when it waits neither here nor at its place in the far
         tier. It may have been moved there: that is not seen."""
         try:
             if self._store.index is None:

@@ -24,6 +24,7 @@ from orbitmq.broker.message_properties import CANCEL, DELAYED, LEVEL, PLACED, ST
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.limits.broker import TIMER_TOPIC_NAMES_MAX
+from orbitmq.limits.timers import TIMER_KNOWN_CANCELS_MAX
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.recall_handles import encode_handle, handle_beginning, handle_behind
@@ -59,6 +60,11 @@ class TimerSlots(Protocol):
 
     def slot_count(self, slot_ms: int) -> int:
         """How many messages are pending in the slot, exactly."""
+        ...
+
+    @property
+    def has_cancel_room(self) -> bool:
+        """Whether another cancel record that names no source can be remembered."""
         ...
 
 
@@ -116,6 +122,12 @@ class TimerIntake:
         """When a message is to fall due by its timer properties, with room made in its slot unless it `has_room`; None when they ask for
         nothing. Raises `Refusal`. 0.5 us for a stated time, 2 us otherwise."""
         marks = facts.marks
+        if marks & CANCEL and self._slots is not None and not self._slots.has_cancel_room:
+            raise Refusal(
+                CODES[TimerRefusal.CONGESTED],
+                f"{TIMER_KNOWN_CANCELS_MAX} cancel records that name a message by its key wait already, and no more are remembered; "
+                "recall the message by its handle instead, which takes effect at once",
+            )
         if marks & TIME_MARKS == STATED and self._is_usual:
             text = facts.values[Property.TIMER_DELIVER_MS]
             if len(text) == USUAL_DIGITS and text.isascii() and text.isdigit():
@@ -136,7 +148,7 @@ class TimerIntake:
     def waiting(self, facts: SendFacts, due_ms: int, topic: str, queue_id: int, now_ms: int) -> tuple[str, bytes]:
         """The topic in which a message for a queue waits until its time, and the place that it goes to then as stored bytes. 0.9 us.
 
-        A cancellation is for the wheel: RocketMQ brokers read it there.
+        A cancellation is near whatever its time: RocketMQ brokers read it there.
         """
         marks = facts.marks
         names = self._names.get(topic) or self._learn(topic)

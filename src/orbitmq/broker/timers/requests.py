@@ -196,7 +196,7 @@ class TimerRequests:
         return self._each(command, peer, change, answer, 2)
 
     def list(self, command: Command, peer: Peer) -> Command | None:
-        """LIST_TIMERS: a page of what is pending; first what waits in the wheel, then the far tier."""
+        """LIST_TIMERS: a page of what is pending; first what is near, then the far tier."""
         query = _read(TimerQuery, command)
         if not 1 <= query.limit <= TIMER_PAGE_MAX:
             raise _wrong(f"a page has 1 to {TIMER_PAGE_MAX} timers, not {query.limit}")

@@ -13,7 +13,6 @@ from typing import Final
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState
-from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.timers.changing import TimerChanges
 from orbitmq.broker.timers.far_loads import FarLoads, LoadPlace
@@ -23,35 +22,16 @@ from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.recalling import RecallProcessor
 from orbitmq.broker.timers.requests import TimerRequests
 from orbitmq.broker.timers.traffic import TimerTraffic
-from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.frame import Command
-from orbitmq.protocol.remoting.peer import Peer
-
-_NEED_INDEX: Final = (
-    RequestCode.GET_TIMER_METRICS,
-    RequestCode.RECALL_MESSAGE,
-    RequestCode.RECALL_TIMERS,
-    RequestCode.RESCHEDULE_TIMERS,
-    RequestCode.TIMER_STATUS,
-    RequestCode.LIST_TIMERS,
-    RequestCode.COUNT_TIMERS,
-    RequestCode.GET_TIMER,
-)
-
-
-def _without_index(command: Command, peer: Peer) -> Command | None:
-    raise Refusal(
-        ResponseCode.NO_PERMISSION,
-        "this broker does not keep what is needed to find timer messages (timerIndexEnable=false)",
-    )
+from orbitmq.broker.timers.waiting import WaitingQuestions
+from orbitmq.protocol.remoting.commands import RequestCode
 
 
 class TimerService(Room):
     def __init__(self, core: BrokerCore, admission: Admission, derived: DerivedState) -> None:
         """Of a broker that has timers."""
-        timers, index, far, intake = derived.timers, derived.timer_index, derived.far, admission.timers
+        timers, far, intake = derived.timers, derived.far, admission.timers
         assert timers is not None, "a broker without timers has no room for them"
-        store, clock = core.store, core.clock
+        store, clock, index = core.store, core.clock, timers.index
         self.timers: Final = timers
         self.index: Final = index
         self.far: Final = far
@@ -70,30 +50,32 @@ class TimerService(Room):
             unwritable=core.unwritable,
         )
         place = LoadPlace(admission.store_host, admission.own, intake.rules.precision_ms)
-        self.finder: TimerFinder | None = None
-        """None where nothing is kept to find timer messages with."""
         self._handlers: dict[RequestCode, RequestHandler] = {
             RequestCode.GET_TIMER_CHECK_POINT: self.standing.checkpoint,
             RequestCode.FAR_TIER: FarTierRequests(far).answer,
             RequestCode.FAR_LOAD: FarLoads(far, place, store, clock, unwritable=core.unwritable).answer,
         }
-        if index is None:
-            self._handlers |= dict.fromkeys(_NEED_INDEX, _without_index)
-            return
-        self.finder = finder = TimerFinder(
+        self.finder: Final = TimerFinder(
             core.settings.broker_name, intake.rules.precision_ms, core.topics, timers, index, far, store, clock
         )
-        requests = TimerRequests(finder, self.changes, timers, index, far)
-        self._handlers |= {
-            RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
-            RequestCode.RECALL_MESSAGE: RecallProcessor(core.topics, finder, self.changes, clock).recall,
+        requests = TimerRequests(self.finder, self.changes, timers, index, far)
+        questions = {
+            RequestCode.RECALL_MESSAGE: RecallProcessor(core.topics, self.finder, self.changes, clock).recall,
             RequestCode.RECALL_TIMERS: requests.recall,
             RequestCode.RESCHEDULE_TIMERS: requests.reschedule,
             RequestCode.TIMER_STATUS: requests.status,
             RequestCode.LIST_TIMERS: requests.list,
-            RequestCode.COUNT_TIMERS: requests.count,
             RequestCode.GET_TIMER: requests.show,
         }
+        counts = {
+            RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
+            RequestCode.COUNT_TIMERS: requests.count,
+        }
+        waiting = WaitingQuestions(store, clock)
+        for code, handler in questions.items():
+            self._handlers[code] = waiting.patient(handler, lambda: index.is_complete)
+        for code, handler in counts.items():
+            self._handlers[code] = waiting.patient(handler, lambda: index.is_counted)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return self._handlers

@@ -27,7 +27,7 @@ _LEFT_ENTRY: Final = f"{Property.LEFT_MS}\x01".encode()
 _FAR_ENTRY: Final = f"{Property.FAR}\x01".encode()
 
 Pending = TimerRecord | FarRecord
-"""A message that waits, in the timer wheel or in the far tier."""
+"""A message that waits, near or in the far tier."""
 
 
 def message_id_of(timer: Pending) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from orbitmq.protocol.remoting.bodies.json_body import Int64, JsonBody
 
 TIER_NEAR: Final = "near"
-"""In the timer wheel."""
+"""Due within three days, or not taken by the far tier."""
 TIER_FAR: Final = "far"
 """In files by due date."""
 
@@ -174,7 +174,7 @@ class FarTierAction(StrEnum):
     COMPACT = "compact"
     """Write what waits in the log to files, and small files to larger ones, now."""
     RESTORE = "restore"
-    """Move everything into the timer wheel, and take nothing in until the broker starts again."""
+    """Move everything to the near ones, and take nothing in until the broker starts again."""
     REPAIR = "repair"
     """Get what can be read out of damaged files, and put what is known of the rest into the quarantine topic."""
 

@@ -34,7 +34,6 @@ from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate, split_keys
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.restoring import restore_message, source_offset
-from orbitmq.timing.timer_files.checkpoint import TimerCheckpoint
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts
 from orbitmq.timing.timers.timers import TimerRecord, TimerState
 
@@ -56,6 +55,7 @@ class ListedTimers:
         self.store: Any = None
         self.refuse: Exception | None = None
         """What the next change raises."""
+        self.index = ListedIndex(self)
         self.announced: set[int] = set()
         """Queue offsets that somebody said to be going to read."""
 
@@ -115,9 +115,6 @@ class ListedTimers:
             facts.keys, record, decode_properties(record.properties),
         )  # fmt: skip
 
-    def in_slot(self, slot_ms: int, topic: str) -> list[int]:
-        return [offset for offset, one in self.facts.items() if (one.slot_ms, one.topic) == (slot_ms, topic)]
-
     def record(self, facts: TimerFacts) -> Record:
         data = self.store.record_at(facts.physical_offset)
         assert data is not None
@@ -139,8 +136,13 @@ class ListedTimers:
 
         self.store.wait_durable(entries[-1].end_offset, wait, known)
 
-    def checkpoint(self) -> TimerCheckpoint:
-        return TimerCheckpoint(5, 6, self.next_offset, self.next_offset, 0, 7, 8)
+    @property
+    def synced_offset(self) -> int:
+        return self.next_offset
+
+    delivered_until_ms = 5_000
+
+    has_cancel_room = True
 
     def slot_count(self, slot_ms: int) -> int:
         return sum(facts.slot_ms == slot_ms for facts in self.facts.values())
@@ -171,6 +173,8 @@ class ListedTimers:
 
 class ListedIndex:
     """The index of that list. It names too much: whatever begins with the same letter may be meant."""
+
+    is_complete = is_counted = True
 
     def __init__(self, timers: ListedTimers) -> None:
         self._timers = timers
@@ -229,7 +233,7 @@ class TimerRig(Rig):
 
     def more_parts(self) -> dict[str, Any]:
         self.timers.store = self.store
-        return {"timers": self.timers, "timer_index": ListedIndex(self.timers), "far": self.far}
+        return {"timers": self.timers, "far": self.far}
 
     def admission_far(self, far: Any) -> None:
         """Give the broker a far tier."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbitmq.errors import TimerIndexIncompleteError
 from orbitmq.protocol.remoting.bodies import KVTable, TimerMetrics
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
-from orbitmq.timing.timer_files.checkpoint import WIRE_BYTES, TimerCheckpoint
+from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint
 
 NOW = 1_700_000_000_000
 
@@ -14,11 +14,10 @@ def runtime(rig) -> dict[str, str]:
     return KVTable.decode(rig.call(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
 
-def test_the_checkpoint_is_seven_numbers(rig) -> None:
+def test_the_checkpoint_says_what_is_durable_and_what_has_left(rig) -> None:
     rig.send_at("A1", NOW + 5_000)
     body = rig.call(RequestCode.GET_TIMER_CHECK_POINT).body
-    assert len(body) == WIRE_BYTES
-    assert TimerCheckpoint.decode(bytes(body)) == rig.timers.checkpoint()
+    assert TimerCheckpoint.decode(bytes(body)) == TimerCheckpoint(5_000, 0, 1, 1, 0, NOW, 0)
 
 
 def test_what_is_pending_is_told_by_topic(rig) -> None:
@@ -29,16 +28,6 @@ def test_what_is_pending_is_told_by_topic(rig) -> None:
     assert answer.code == ResponseCode.SUCCESS
     counts = TimerMetrics.decode(answer.body).timing_count
     assert {topic: count.count for topic, count in counts.items()} == {"T": 2, "U": 1}
-
-
-def test_without_an_index_nobody_is_told_zero(rig, monkeypatch) -> None:
-    parts = rig.more_parts()
-    monkeypatch.setattr(rig, "more_parts", lambda: parts | {"timer_index": None})
-    rig.reopen()
-    rig.send_at("A1", NOW + 5_000)
-    answer = rig.call(RequestCode.GET_TIMER_METRICS)
-    assert answer.code == ResponseCode.NO_PERMISSION
-    assert "timerIndexEnable" in answer.remark
 
 
 def test_counts_that_are_being_made_are_no_counts(rig, monkeypatch) -> None:

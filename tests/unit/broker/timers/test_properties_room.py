@@ -24,7 +24,7 @@ from orbitmq.timing.far.changes import (
 )
 from orbitmq.timing.restoring import QUARANTINE_REASON, quarantine_message, rewritten_message
 from orbitmq.timing.timers.changes import recall, reschedule
-from orbitmq.timing.timers.delivered_records import deliver_record, roll
+from orbitmq.timing.timers.delivered_records import deliver_record
 
 NOW = 1_700_000_000_000
 TOPIC = "t" * TOPIC_BYTES_MAX
@@ -64,18 +64,17 @@ def like(record: Record, message: NewMessage, position: int = 1 << 62) -> Record
 
 
 @pytest.mark.parametrize("key", KEYS, ids=len)
-def test_what_waits_in_the_wheel(rig, key: str) -> None:
+def test_what_waits_for_its_time(rig, key: str) -> None:
     rig.sent_ok(TOPIC, b"x", fullest(rig, {"UNIQ_KEY": key, "TIMER_DELIVER_MS": str(NOW + 5_250)}))
     record = last(rig, TIMER_TOPIC)
-    rolled = roll(record)
-    fits(rolled, rewritten_message(record, 0), quarantine_message(record, 1 << 62, "r" * 500))
-    record = like(record, rolled)
+    rewritten = rewritten_message(record, 0)
+    fits(rewritten, quarantine_message(record, 1 << 62, "r" * 500))
+    record = like(record, rewritten)
     for deliver_ms in (NOW + 5_100, LATER_MS, NOW + 5_050):
         moved = reschedule(record, deliver_ms, NOW, 1_000, fresh_key=LONGEST_ID)
         fits(*moved)
-        record = like(record, roll(like(record, moved[0])))
-        fits(*recall(record, NOW), deliver_record(record))
-        record = like(record, NewMessage(TIMER_TOPIC, 0, b"", record.properties))
+        record = like(record, moved[0])
+        fits(rewritten_message(record, 0), *recall(record, NOW), deliver_record(record))
 
 
 @pytest.mark.parametrize("key", KEYS, ids=len)
@@ -93,9 +92,9 @@ def test_what_waits_in_the_far_tier(rig, key: str) -> None:
     promoted = near_message(record, deliver_ms_of(record), 1_000, Why.PROMOTED)
     fits(promoted, recall_message(record), far_message(record, LATER_MS), near_message(record, LATER_MS, 1_000))
     fits(noted_message(reschedule(record, LATER_MS, NOW, 1_000, fresh_key=LONGEST_ID)[0], record))
-    near = roll(like(record, promoted))
-    fits(near, *recall(like(record, near), NOW))
-    fits(*reschedule(like(record, near), NOW + 1_000, NOW, 1_000, topic=FAR_TIMER_TOPIC, fresh_key=LONGEST_ID))
+    near = like(record, promoted)
+    fits(rewritten_message(near, 0), *recall(near, NOW))
+    fits(*reschedule(near, NOW + 1_000, NOW, 1_000, topic=FAR_TIMER_TOPIC, fresh_key=LONGEST_ID))
 
 
 @pytest.mark.parametrize(

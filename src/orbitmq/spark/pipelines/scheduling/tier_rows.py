@@ -57,7 +57,7 @@ _PLAIN: Final = frozenset(SCHEMA.names) - {"deliverTimestamp"}
 
 
 class Host(NamedTuple):
-    """What the broker of a load gives each of its messages. own: properties, as stored. precision_ms: width of its wheel's slots."""
+    """What the broker of a load gives each of its messages. own: properties, as stored. precision_ms: width of a slot."""
 
     store_host: bytes
     own: bytes
