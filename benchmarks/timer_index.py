@@ -76,7 +76,7 @@ def new_index(root: Path, timers: Everything) -> TimerIndex:
     files = OsFiles()
     index = TimerIndex(files, root, SystemClock(), timers)
     log, queues = CommitLog(files, root / "commitlog", 1 << 20), ConsumeQueues(files, root / "consumequeue", 6_000_000)
-    index.restore(log, queues, None, None)
+    index.restore(log, queues)
     index.finish_restore()
     return index
 

@@ -180,6 +180,7 @@ def _live(
         pass
     if life is not None:
         synced_end = life.running.store.log.synced_end
+        promises.synced_timers = max(promises.synced_timers, life.running.timers.synced_offset)
         life.running.die()
     life = None
     gc.collect()  # a life that ended while opening leaves its lock to the garbage collector

@@ -30,10 +30,11 @@ from orbitmq.store.reserve import Reserve
 from orbitmq.store.segments import SegmentSequence
 from orbitmq.store.store import MessageStore
 from orbitmq.store.unit_writing import UnitsWritten, UnitWriting
+from orbitmq.timing.index.directory import IndexDirectory, Work
+from orbitmq.timing.index.journal import IndexJournal
+from orbitmq.timing.index.parts import Parts
 from orbitmq.timing.levels.release import LevelRelease
-from orbitmq.timing.timer_files.log import TimerLog
 from orbitmq.timing.timers import ledger
-from orbitmq.timing.timers.files import TimerFiles
 from orbitmq.timing.timers.pending_journal import encode_run
 from orbitmq.timing.timers.recovery import TimerRecovery
 
@@ -282,22 +283,21 @@ def offsets_of_a_deleted_topic_kept() -> Iterator[None]:
 
 
 @contextmanager
-def timer_log_not_synced() -> Iterator[None]:
-    """The journal speaks of units that were never synced."""
-    with mock.patch.object(TimerLog, "datasync"):
+def runs_listed_before_they_are_synced() -> Iterator[None]:
+    """The manifest of the index names runs that a power failure may take."""
+    correct = IndexDirectory.save
+
+    def save(self: IndexDirectory, work: Work) -> None:
+        correct(self, work._replace(sync=[]))
+
+    with mock.patch.object(IndexDirectory, "save", save):
         yield
 
 
 @contextmanager
-def timers_linked_twice() -> Iterator[None]:
-    """A start does not know which records have a unit already."""
-    correct = TimerFiles._restore
-
-    def restore(self: TimerFiles, *arguments: Any) -> None:
-        correct(self, *arguments)
-        self.linked_until = 0
-
-    with mock.patch.object(TimerFiles, "_restore", restore):
+def index_journals_not_synced() -> Iterator[None]:
+    """What is in no run yet a power failure may take."""
+    with mock.patch.object(IndexJournal, "datasync"):
         yield
 
 
@@ -309,9 +309,9 @@ def finished_timers_forgotten() -> Iterator[None]:
 
 
 @contextmanager
-def units_of_lost_records_kept() -> Iterator[None]:
-    """What the log lost stays linked."""
-    with mock.patch.object(TimerFiles, "unlink_beyond", return_value=0):
+def entries_of_lost_records_kept() -> Iterator[None]:
+    """The index is believed whatever became of the log."""
+    with mock.patch.object(Parts, "_take_back"):
         yield
 
 
@@ -344,10 +344,10 @@ PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {
         keys_lost_with_a_shorter_journal,
         offsets_not_cut,
         offsets_of_a_deleted_topic_kept,
-        timer_log_not_synced,
-        timers_linked_twice,
+        runs_listed_before_they_are_synced,
+        index_journals_not_synced,
         finished_timers_forgotten,
-        units_of_lost_records_kept,
+        entries_of_lost_records_kept,
         timers_believed_without_their_log,
     )
 }

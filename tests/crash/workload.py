@@ -41,11 +41,12 @@ from orbitmq.store.reserve import Reserve, bytes_to_set_aside
 from orbitmq.store.settings import FlushDiskType, StoreSettings
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.due_time import slot_time
+from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.restoring import source_offset
-from orbitmq.timing.timer_files.log import ChainEnd
+from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.timers import TimerRecord, Timers, TimerState
@@ -57,7 +58,7 @@ FRAIL_TOPIC = "TopicD"
 """Deleted and used again; has plain messages only."""
 QUEUES = 2
 PLACES = tuple((topic, queue_id) for topic in (*TOPICS, FRAIL_TOPIC) for queue_id in range(QUEUES))
-TIMER_SETTINGS = TimerSettings(log_file_bytes=52 * 40 + 16, slot_count=4_096)
+TIMER_SETTINGS = TimerSettings(shape=IndexShape(capacity=12, carried=2, small=4))
 
 
 def small_settings(flush: FlushDiskType) -> StoreSettings:
@@ -88,6 +89,8 @@ class Promises:
     """Scope -> every epoch that was ever tried."""
     received: set[str] = field(default_factory=set)
     """Every key that the consumers were given."""
+    synced_timers: int = 0
+    """Queue offset up to which the timers have saved durably what is pending."""
 
     def up_to(self, end: int) -> Promises:
         """What may be asked for when only the log below `end` was synced."""
@@ -102,6 +105,7 @@ class Promises:
             {key: sent for key, sent in self.once.items() if self.ends[key] <= end},
             self.epochs,
             self.received,
+            self.synced_timers,
         )
 
 
@@ -124,7 +128,8 @@ class Running:
         )
         self.levels = levels
         self.idempotence = Idempotence(files, root, clock, shorten_from_bytes=1_000)
-        self.timers = Timers(files, root, clock, TIMER_SETTINGS)
+        exchange = TimerExchange(files, root, 1_000, 1_000, log_file_bytes=52 * 40 + 16, slot_count=4_096)
+        self.timers = Timers(files, root, clock, TIMER_SETTINGS, exchange)
         self.timers._ledger.shorten_from_bytes = 1_000
         self.store: MessageStore = open_store(
             root,
@@ -139,6 +144,9 @@ class Running:
         )
         try:
             self.history.keep()
+            missing, pending = self.timers.index.parts.missing, self.timers.pending
+            self.missing = [offset for offset in pending.offsets() if missing.overlaps(offset, offset + 1)]
+            """Queue offsets of pending timer records that this start has to read, because the files of the index do not know them."""
             self.release.attach(self.store)
             self.timers.attach(self.store)
             self.readers = Readers(
@@ -383,10 +391,11 @@ def examine(root: Path, files: Files, promises: Promises, clock: ManualClock, fl
     check_index(running)
     check_repeats(running, promises)
     check_pending(running)
-    check_chains(running)
+    check_collected(running, promises)
+    check_entries(running)
     running.readers.check()
     send_more(running, promises)
-    check_chains(running)
+    check_entries(running)
     running.settle(8_000)
     check_promises(running, promises, all_delivered=True)
     if running.release.pending_count:
@@ -495,21 +504,25 @@ def check_pending(running: Running) -> None:
         )
 
 
-def check_chains(running: Running) -> None:
-    """No start makes anything again because of a crash, and every pending record has exactly one unit, in a sound chain."""
-    ledger = running.timers._ledger
-    if ledger.made_again:
-        raise Broken(f"a crash made the start distrust what it left: {ledger.made_again}")
-    units: Counter[int] = Counter()
-    for slot_ms, slot in ledger.files.slots():
-        walk = ledger.files.walk(slot.last, slot_ms)
-        if walk.end is not ChainEnd.COMPLETE:
-            raise Broken(f"the chain of slot {slot_ms} is broken: {walk.problem}")
-        units.update(unit.physical_offset for unit in walk.units if not unit.is_delete)
-    for entry in running.store.scan(running.store.log.start):
-        pending = entry.topic == TIMER_TOPIC and running.timers.state_of(entry.queue_offset) is not TimerState.GONE
-        if pending and units[entry.physical_offset] != 1:
-            raise Broken(f"timer record {entry.queue_offset} has {units[entry.physical_offset]} units")
+def check_collected(running: Running, promises: Promises) -> None:
+    """No start reads records for what was durable. What else the index knew may be gone with the end of the log."""
+    timers = running.timers
+    collected = [*timers._recovery.made_again, *(one for one in running.missing if one < promises.synced_timers)]
+    if collected or timers.index.parts.trouble_count:
+        raise Broken(f"collected again: {collected}, {timers.index.parts.trouble_count} runs are damaged")
+
+
+def check_entries(running: Running) -> None:
+    """Every pending record stands in one part of the index."""
+    timers = running.timers
+    if timers.index.parts.missing:
+        raise Broken(f"the index does not know {timers.index.parts.missing.ranges}")
+    entries = Counter(
+        queue_offset for part in timers.index.parts.sources() for _, queue_offset in part.by_due(None, 0, None)
+    )
+    for queue_offset in timers.pending.offsets():
+        if entries[queue_offset] != 1:
+            raise Broken(f"timer record {queue_offset} stands in the index {entries[queue_offset]} times")
 
 
 def check_repeats(running: Running, promises: Promises) -> None:

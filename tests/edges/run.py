@@ -14,7 +14,7 @@ from tests.system.server_process import ServedProcess
 
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_files.check import check_timers
+from orbitmq.timing.rocketmq.check import check_timers
 
 PLANTED: Final = Path(__file__).with_name("planted.py")
 

@@ -16,8 +16,8 @@ from rig.toolchain import BROKER_VERSION, java_build
 from rig.wire import Wire, encode_properties, send_fields
 
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.timer_files.inspection import StoredTimers
-from orbitmq.timing.timer_files.stat import stat_timers
+from orbitmq.timing.rocketmq.inspection import StoredTimers
+from orbitmq.timing.rocketmq.stat import stat_timers
 
 pytestmark = [
     pytest.mark.java,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,14 +15,11 @@ from rig.toolchain import BROKER_VERSION, java_build
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.due_time import roll_window, slot_to_link
-from orbitmq.timing.timer_files.check import check_timers
-from orbitmq.timing.timer_files.inspection import StoredTimers, slot_of
-from orbitmq.timing.timer_files.link import Link, link, settle
-from orbitmq.timing.timer_files.log import TimerLog
-from orbitmq.timing.timer_files.stat import stat_timers
-from orbitmq.timing.timer_files.unit import DEFAULT, ROLL
-from orbitmq.timing.timer_files.wheel import TimerWheel
+from orbitmq.timing.rocketmq.check import check_timers
+from orbitmq.timing.rocketmq.exchange import TimerExchange
+from orbitmq.timing.rocketmq.inspection import StoredTimers
+from orbitmq.timing.rocketmq.stat import stat_timers
+from orbitmq.timing.timers.exchange import HandOver
 
 pytestmark = pytest.mark.java
 
@@ -37,6 +33,9 @@ AHEAD_MS = 32_000
 """The Java broker takes 15 s to stop."""
 
 TIMER_LOG_BYTES = 5200
+PRECISION_MS, ROLL_WINDOW_SLOTS = 1_000, 172_800
+"""RocketMQ's own."""
+
 SETTINGS = SMALL_FILES | {"mappedFileSizeTimerLog": str(TIMER_LOG_BYTES)}
 
 
@@ -62,34 +61,28 @@ def fill(broker: BrokerUnderTest) -> dict[bytes, int]:
 
 
 def write_again(data: Path) -> int:
-    """Replace wheel and log by ours, made from the records; only the write clock is taken over."""
+    """Replace the timer files by ours, made from the records. Returns how many messages wait."""
     timers = StoredTimers(FILES, data)
-    links = []
+    units = []
+    by_topic: Counter[str] = Counter()
     for waiting in timers.waiting():
-        unit = timers.log.unit(waiting.position)
         properties = timers.properties(waiting)
-        assert unit is not None
         assert properties is not None
-        wanted = slot_of(properties)
-        assert wanted is not None
-        slot_ms, rolls = slot_to_link(wanted, unit.write_ms, roll_window(172_800), 1000)
-        magic = DEFAULT | (ROLL if rolls else 0)
-        topic_hash = java_hash(properties["REAL_TOPIC"])
+        topic = properties["REAL_TOPIC"]
         due_ms = int(properties["TIMER_DELIVER_MS"])
-        links.append((unit.write_ms, Link(slot_ms, magic, unit.physical_offset, unit.size, topic_hash, due_ms)))
+        units.append((due_ms, waiting.physical_offset, waiting.size, java_hash(topic)))
+        by_topic[topic] += 1
+    next_offset = timers.queue.max_offset()
+    newest = timers.queue.unit(next_offset - 1)
+    assert newest is not None
     timers.close()
     (data / "timerwheel").unlink()
-    shutil.rmtree(data / "timerlog")
-    wheel = TimerWheel.create(FILES, data / "timerwheel", 1000)
-    log = TimerLog(FILES, data / "timerlog", TIMER_LOG_BYTES)
-    log.load()
-    for write_ms, item in links:
-        link(wheel, log, write_ms, [item])
-    settle(wheel, log)
-    assert all(unit.due_ms(1000) is not None for unit in log.scan())
-    wheel.close()
-    log.close()
-    return len(links)
+    exchange = TimerExchange(FILES, data, PRECISION_MS, ROLL_WINDOW_SLOTS, log_file_bytes=TIMER_LOG_BYTES)
+    place = newest.physical_offset, newest.size
+    now_ms = time.time_ns() // 1_000_000
+    exchange.hand_over(HandOver([sorted(units)], by_topic, [], place, next_offset, now_ms))
+    exchange.lower_fence()
+    return len(units)
 
 
 def test_java_delivers_from_our_timer_files(brokers: Callable[..., BrokerUnderTest], tmp_path: Path) -> None:

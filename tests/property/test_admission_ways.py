@@ -39,6 +39,8 @@ class NoFile:
 
 
 class NoSlots:
+    has_cancel_room = True
+
     def slot_count(self, slot_ms):
         raise AssertionError("without a limit nobody counts")
 

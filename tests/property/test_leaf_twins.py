@@ -25,11 +25,13 @@ from orbitmq.store import index_batch, reading
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.timing.due_time import stored_due_time
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
-from orbitmq.timing.timer_files import link
-from orbitmq.timing.timer_files.wheel import SLOT
+from orbitmq.timing.rocketmq import handing_over
+from orbitmq.timing.rocketmq.wheel import SLOT_BYTES
 from orbitmq.timing.timers.facts import TimerFacts, _facts_in_any_order, timer_facts
 
-REFERENCE_MODULES = (javahash, properties, records, batches, index_batch, reading, link, bulk_records, soundness)
+REFERENCE_MODULES = (
+    javahash, properties, records, batches, index_batch, reading, handing_over, bulk_records, soundness
+)  # fmt: skip
 REFERENCES = leaf.REFERENCES
 
 
@@ -351,22 +353,26 @@ STORED_SLOTS = st.tuples(
 )
 
 
+DUE_UNITS = st.tuples(
+    st.integers(100_000 - 12_000, 100_000 + 30_000) | st.integers(-(2**62), 2**62),
+    st.integers(0, 2**40) | FIELDS, st.integers(1, 500) | FIELDS, st.integers(-(2**31), 2**31 - 1) | FIELDS,
+)  # fmt: skip
+
+
 @settings(max_examples=400)
 @given(
-    st.lists(LINKS, min_size=1, max_size=8), st.lists(STORED_SLOTS, min_size=5, max_size=5), st.integers(0, 7),
-    st.integers(0, 300), st.integers(-60, 300), st.dictionaries(st.integers(0, 4), STORED_SLOTS.map(list), max_size=3),
+    st.lists(DUE_UNITS, max_size=12), st.integers(0, 12), st.sampled_from([1, 5, 13]), st.integers(0, 300),
+    st.integers(-60, 700), st.sampled_from([1, 100, 1_000]),
 )  # fmt: skip
-def test_units(
-    twin: Any, links: list[Any], stored: list[Any], at: int, position: int, room: int, known: dict[int, list[int]]
+def test_units_in_their_slots(
+    twin: Any, units: list[Any], at: int, magic: int, position: int, room: int, precision_ms: int
 ) -> None:
-    slots = mmap.mmap(-1, 5 * SLOT.size)
-    for number, slot in enumerate(stored):
-        SLOT.pack_into(slots, number * SLOT.size, *slot)
+    slots = (precision_ms, 100_000, 100_000 - 5 * precision_ms, 8)
     found = []
-    for pack_units in (twin.pack_units, REFERENCES["pack_units"]):
-        heads, tail = {place: list(slot) for place, slot in known.items()}, bytearray(b"before")
-        count = pack_units(links, min(at, len(links)), 100_000, 1_000, 5, position, position + room, heads, slots, tail)
-        found.append((count, heads, tail))
+    for pack_slots in (twin.pack_slots, REFERENCES["pack_slots"]):
+        wheel, tail = memoryview(bytearray(20 * SLOT_BYTES)).cast("q"), bytearray(b"before")
+        count = outcome(pack_slots, units, min(at, len(units)), magic, position, position + room, slots, wheel, tail)
+        found.append((count, wheel.tolist(), tail) if isinstance(count, int) else count)
     assert found[0] == found[1]
 
 

@@ -21,9 +21,11 @@ from orbitmq.protocol.names import FAR_TIMER_TOPIC, SCHEDULE_TOPIC, TIMER_CHANGE
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.timers.audit import GRACE_MS
 
 WAITING_TOPICS = frozenset({TIMER_TOPIC, FAR_TIMER_TOPIC, SCHEDULE_TOPIC})
+GRACE_MS = 10_000
+"""How late something is that was found again in the log."""
+
 OURS = frozenset({Property.DUE_MS, Property.LEFT_MS, Property.REAL_UNIQ_KEY, Property.FAR})
 
 
@@ -139,12 +141,8 @@ class Account:
     """What the log says below it can be lost no more."""
     high_ms: int = 0
     """What the wall clock showed before it was set back: a delivery of a level may be under way since."""
-    set_back: list[tuple[int, int]] = field(default_factory=list)
-    """(log end, what the wall clock showed then) of each time it was set back."""
-    roll_ms: int = 1 << 62
-    """What is due later than this after it was stored waits in another slot than its own."""
     is_damaged: bool = False
-    """Timer files were damaged: a message whose unit was lost comes when it is missed, after others."""
+    """Timer files were damaged: a message whose entry was lost comes when it is found again, after others."""
     disturbed: set[str] = field(default_factory=set)
     """Keys of messages whose delivery had to be tried again, so that their order is not asked for."""
 
@@ -312,22 +310,16 @@ class Account:
             delivery = Delivery(standing, due_ms, standing.root, entry.position, not standing.has_moved)
             was_missed = self.is_damaged and entry.stored_ms >= due_ms + GRACE_MS
             in_order = due_ms > standing.seen_ms and entry.stored_ms >= standing.stored_ms
-            if in_order and not self._has_rolled(standing) and not was_missed:
+            if in_order and not was_missed:
                 self._in_order(delivery, standing.place_end)
                 self.deliveries.setdefault(sent.topic, []).append(delivery)
         standing.state, standing.place, standing.place_end = State.DELIVERED, entry.position, entry.end
-
-    def _has_rolled(self, standing: Standing) -> bool:
-        """Whether a message may have been linked in another slot than its own. Store timestamps stand still while a clock that was set
-        back catches up, but what is linked, then or at a start, goes by the clock."""
-        clocks = [now_ms for end, now_ms in self.set_back if end > standing.place]
-        return min(standing.stored_ms, standing.seen_ms, *clocks) <= standing.due_ms - self.roll_ms
 
     def _cancelled_in_time(self, standing: Standing, entry: Entry) -> None:
         """RocketMQ's cancellation, in the slot where the message is, stops it whatever came first. The key in
         its record may be another one after a reschedule: then it is out of reach for RocketMQ, and for us."""
         slot_ms = (standing.due_ms - 1) // 1_000 * 1_000
-        if standing.has_moved or standing.sent.key in self.disturbed or self._has_rolled(standing):
+        if standing.has_moved or standing.sent.key in self.disturbed:
             return
         began = self._confirmed_before(entry.position)
         for slot, position in self.cancels.get(standing.sent.key, []):

@@ -28,6 +28,10 @@ RETRIED_MS: Final = 10 * MINUTE
 """How long after its first attempt a sender tries again."""
 
 
+AHEAD_MS = 600_000
+"""What is due this long from now is far ahead for these lives."""
+
+
 class Asking(Machine):
     def _new_values(self) -> tuple[str, dict[str, str]]:
         self.number += 1
@@ -51,9 +55,9 @@ class Asking(Machine):
         if way < 0.38:
             return (now_ms // SECOND + rng.randint(1, 4)) * SECOND + rng.choice((0, 1, 999))
         if way < 0.48:
-            return now_ms + self.shape.roll_window_slots * SECOND + rng.randint(-3_000, 3_000)
+            return now_ms + AHEAD_MS + rng.randint(-3_000, 3_000)
         if way < 0.55:
-            return now_ms + rng.randint(2, 5) * self.shape.roll_window_slots * SECOND // 2 + rng.randrange(1_000)
+            return now_ms + rng.randint(2, 5) * AHEAD_MS // 2 + rng.randrange(1_000)
         if way < 0.68 and self.tier is not None:
             return (
                 now_ms + 30 * MINUTE + rng.choice((-1, 20_000, 30_000, 5 * MINUTE, 90 * MINUTE)) + rng.randrange(2_000)
@@ -167,8 +171,8 @@ class Asking(Machine):
         """Cancel as a client of RocketMQ 5.3 does: with a message to the same slot."""
         standing = self._some(State.NEAR, State.FAR)
         until_ms = 0 if standing is None else standing.due_ms - self.clock.now_ms()
-        if standing is None or not 0 < until_ms < self.account.roll_ms:
-            return  # one that hops reaches the slot of its message only in time
+        if standing is None or until_ms <= 0:
+            return
         sent = standing.sent
         values = {
             Property.UNIQ_KEY: sent.key,

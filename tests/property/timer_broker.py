@@ -40,11 +40,11 @@ from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.far.tier import Tier
 from orbitmq.timing.index.parts import IndexShape
-from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.rewriting import Rewriting
+from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.timers import Timers
 
@@ -58,8 +58,6 @@ class Shape(NamedTuple):
     """What one broker is like."""
 
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH
-    roll_window_slots: int = 600
-    slot_count: int = 8_192
     far_horizon_ms: int = 0
     """0: without a far tier."""
     log_file_bytes: int = 16 * 1024
@@ -112,15 +110,10 @@ class TimerBroker:
             files,
             root,
             clock,
-            TimerSettings(
-                roll_window_slots=shape.roll_window_slots, log_file_bytes=52 * 20 + 16, slot_count=shape.slot_count
-            ),
+            TimerSettings(shape=shape.index),
+            TimerExchange(files, root, 1_000, 600, log_file_bytes=52 * 20 + 16, slot_count=8_192),
         )
         self.timers._ledger.shorten_from_bytes = 1_000
-        self.index = TimerIndex(files, root, clock, self.timers, 1_000, shape.index)
-        self.timers.linked.append(self.index.linked)
-        self.timers.finished.append(self.index.finished)
-        self.timers.audit.find = self.index.overdue
         self.far = FarTimers(
             files,
             root,
@@ -134,7 +127,6 @@ class TimerBroker:
             levels=self.release,
             idempotence=self.idempotence,
             timers=self.timers,
-            timer_index=self.index,
             far=self.far,
         )
         self.store: MessageStore = open_store(
@@ -219,8 +211,7 @@ class TimerBroker:
         """The orderly stop."""
         self.broker.close()
         self.table_worker.close()
-        self.timers.hand_over()
-        self.index.hand_over()
+        self.derived.hand_over()
         self.store.close()
 
     def kill(self) -> None:

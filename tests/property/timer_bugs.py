@@ -11,13 +11,12 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-from tests.crash.planted import timers_linked_twice
 
 from orbitmq.broker.timers import changing
 from orbitmq.broker.timers.changing import TimerChanges
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.protocol.names import TIMER_TOPIC
-from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
+from orbitmq.protocol.properties import Property, append_property, without_property
 from orbitmq.protocol.records import Record
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
@@ -25,9 +24,8 @@ from orbitmq.store.message import NewMessage
 from orbitmq.timing import rewriting
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.index.timer_index import TimerIndex
-from orbitmq.timing.timers import delivery, files
 from orbitmq.timing.timers.delivery import Delivery
-from orbitmq.timing.timers.slots import NearSlots
+from orbitmq.timing.timers.near import NearTimers
 from orbitmq.timing.timers.timers import Timers
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -107,28 +105,12 @@ def page_without_its_last() -> Iterator[None]:
 
 @contextmanager
 def equal_times_reversed() -> Iterator[None]:
-    correct = NearSlots.take
+    correct = NearTimers.take
 
-    def take(self: NearSlots, *arguments: Any) -> list[Any]:
+    def take(self: NearTimers, *arguments: Any) -> list[Any]:
         return sorted(correct(self, *arguments), key=lambda unit: (unit.due_ms, -unit.physical_offset))
 
-    with mock.patch.object(NearSlots, "take", take):
-        yield
-
-
-@contextmanager
-def roll_loses_the_exact_time() -> Iterator[None]:
-    """The next hop knows the slot only."""
-    correct = delivery.roll
-
-    def roll(record: Record) -> NewMessage:
-        message = correct(record)
-        slot_ms = int(decode_properties(message.properties)[Property.TIMER_OUT_MS])
-        properties = without_property(message.properties, Property.DUE_MS.encode())
-        message.properties = append_property(properties, Property.DUE_MS, str(slot_ms + 1))
-        return message
-
-    with mock.patch.object(delivery, "roll", roll):
+    with mock.patch.object(NearTimers, "take", take):
         yield
 
 
@@ -165,18 +147,6 @@ def foreign_cancellations_ignored() -> Iterator[None]:
 
 
 @contextmanager
-def overdue_slots_put_together() -> Iterator[None]:
-    """A stop moves what is overdue into the slot in progress."""
-    correct = files.kept_slots
-
-    def kept(chains: Any, is_pending: Any, to_ms: int, oldest_ms: int) -> Any:
-        return correct(chains, is_pending, to_ms, to_ms)
-
-    with mock.patch.object(files, "kept_slots", kept):
-        yield
-
-
-@contextmanager
 def recall_takes_one_copy() -> Iterator[None]:
     """Of what a sender's retry stored twice only the first is found."""
     correct = TimerFinder.near
@@ -199,11 +169,8 @@ PLANTS: dict[str, Plant] = {
         recall_answered_and_not_done,
         page_without_its_last,
         equal_times_reversed,
-        roll_loses_the_exact_time,
         rewriting_loses_the_due_time,
         foreign_cancellations_ignored,
-        overdue_slots_put_together,
-        timers_linked_twice,
         far_handed_over_twice,
         recall_takes_one_copy,
     )

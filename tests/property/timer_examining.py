@@ -1,7 +1,7 @@
 """Everything that a broker shows of its timers, held against the account.
 
 Rules of this file
-1. Asked for are promises alone: counts, pages, queues, the key index, and one unit for each message that waits.
+1. Asked for are promises alone: counts, pages, queues, the key index, and one entry for each message that waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from orbitmq.protocol.remoting.timer_bodies import (
     TimerPage,
     TimerQuery,
 )
-from orbitmq.timing.timer_files.log import ChainEnd
 
 
 class Examining(Machine):
@@ -88,7 +87,7 @@ class Examining(Machine):
         levels = account.waiting(State.LEVEL)
         if broker.release.pending_count != len(levels):
             raise Broken(f"{broker.release.pending_count} delayed messages are pending, by the log {len(levels)}")
-        self._units(near)
+        self._entries(near)
         self._visible()
         self._found_by_key()
         self._counts(near, far)
@@ -214,17 +213,17 @@ class Examining(Machine):
         if key is None and prefix is None and times != sorted(times):
             raise Broken(f"pages are not in due order: {times}")
 
-    def _units(self, near: list[Standing]) -> None:
-        """Every pending record has exactly one unit, in a sound chain."""
-        if self.is_damaged or self.broker.timers.audit.found_count:
-            return  # found out when its slot is opened, or linked once more because it was missed
-        ledger = self.broker.timers._ledger
-        units: Counter[int] = Counter()
-        for slot_ms, slot in ledger.files.slots():
-            walk = ledger.files.walk(slot.last, slot_ms)
-            if walk.end is ChainEnd.BROKEN:
-                raise Broken(f"the chain of the slot {slot_ms} is broken: {walk.problem}")
-            units.update(unit.physical_offset for unit in walk.units if not unit.is_delete)
+    def _entries(self, near: list[Standing]) -> None:
+        """Every pending record stands in one part of the index, under its due time."""
+        timers = self.broker.timers
+        if not timers.index.is_complete:
+            return
+        entries: dict[int, list[int]] = {}
+        for part in timers.index.parts.sources():
+            for due_ms, queue_offset in part.by_due(None, 0, None):
+                entries.setdefault(queue_offset, []).append(due_ms)
         for standing in near:
-            if units[standing.place] != 1:
-                raise Broken(f"the record of {standing.sent.key} at {standing.place} has {units[standing.place]} units")
+            queue_offset = timers._ledger.offset_of_source(standing.place)
+            found = [] if queue_offset is None else entries.get(queue_offset, [])
+            if found != [standing.due_ms]:
+                raise Broken(f"the record of {standing.sent.key} due at {standing.due_ms} is in the index as {found}")

@@ -56,6 +56,7 @@ class Life(Asking, Examining):
             self.doom: 0 if self.calm else 1.5,
             self.power: 0 if self.calm else 1,
             self.damage: 0 if self.calm else 0.5,
+            self.change_hands: 0.7 if self.tier is None else 0,
             self.settle: 0.5,
             self.again: 1.5 if self.retries else 0,
         }
@@ -96,8 +97,6 @@ class Life(Asking, Examining):
         if step < 0:  # what a level has taken may be on its way
             self.account.high_ms = max(self.account.high_ms, self.clock.now_ms())
         self.clock.set_wall(self.clock.now_ms() + step)
-        if step < 0:
-            self.account.set_back.append((self.broker.store.log.end, self.clock.now_ms()))
         self.steps.append(f"  set by {step}")
 
     def pause(self) -> None:

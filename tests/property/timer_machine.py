@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,7 @@ LATE_MS = 3_000
 """How late something may be by the virtual clock, once nothing is in its way."""
 
 AUDITED_MS = 30_000
-"""The same of a message whose unit was damaged: it is missed after a while."""
+"""The same of a message that stood in a damaged file: it is found again after a while."""
 
 FAR_LATE_MS = 180_000
 STEPS = 45
@@ -75,12 +76,10 @@ class Machine:
         self.account = Account()
         self.shape = Shape(
             flush=rng.choice((FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH)),
-            roll_window_slots=rng.choice((600, 600, 120, 40)),
             far_horizon_ms=rng.choice((0, 30 * MINUTE)) if make_tier is not None else 0,
             log_file_bytes=rng.choice((16, 16, 64)) * 1024,
             cleans=self.cleans,
         )
-        self.account.roll_ms = (self.shape.roll_window_slots - 2) * SECOND
         self.tier = make_tier(base / "far") if make_tier is not None and self.shape.far_horizon_ms else None
         self.calm = rng.random() < 0.25
         """Whether the process stays alive, so that the rest of the steps has room."""
@@ -123,16 +122,6 @@ class Machine:
         self.broker.timers.paused = False
         self.account.crashed(self.broker.store, self.clock.now_ms())
         self._note_synced()
-        waiting = self.account.waiting()
-        if self.account.high_ms:
-            # The clock was set back some time: after a crash all that is due before the first slot that the wheel calls unread is in it.
-            read_ms = self.broker.timers._ledger.files.read_ms
-            self.account.disturbed.update(one.sent.key for one in waiting if one.due_ms < read_ms)
-        reach_ms = self.clock.now_ms() - self.shape.slot_count // 4 * SECOND
-        if any(
-            one.due_ms < reach_ms for one in waiting
-        ):  # so long ago that the wheel has no slots for all that is there
-            self.account.disturbed.update(one.sent.key for one in waiting)
 
     def _revive(self) -> None:
         self.disk.die_at = None
@@ -189,6 +178,16 @@ class Machine:
         self.open.clear()
         self._down()
         self._start()
+
+    def change_hands(self) -> None:
+        """An orderly stop, and a start that knows no more than what a RocketMQ broker knows: its own files."""
+        self.restart_with(self._forget_ours)
+
+    def _forget_ours(self) -> None:
+        for name in ("orbitmq.mark", "orbitmq.timers"):
+            (self.root / name).unlink(missing_ok=True)
+        shutil.rmtree(self.root / "orbitmq.timerindex", ignore_errors=True)
+        self._files()
 
     def damage(self) -> None:
         """Files of the timers are damaged while the broker is down."""

@@ -32,6 +32,7 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
         "broker",
         "nameserver",
         "timing",
+        *(f"timing/{room}" for room in ("far", "index", "levels", "recurrence", "rocketmq", "timers")),
         "store",
         "protocol",
         "leaf",
@@ -41,7 +42,7 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
         "columns",
         "spark",
     ):
-        (package / name).mkdir(parents=True)
+        (package / name).mkdir(parents=True, exist_ok=True)
         (package / name / "__init__.py").write_text("", encoding="ascii")
     for name in ("__init__", "clock", "limits", "errors", "deadlines", "histogram"):
         (package / f"{name}.py").write_text("", encoding="ascii")
