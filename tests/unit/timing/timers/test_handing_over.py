@@ -11,6 +11,7 @@ from tests.worlds.little_store import LittleStore
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.properties import Property
 from orbitmq.timing.due_time import slot_time
+from orbitmq.timing.index import due
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.timers import handing_over
 from orbitmq.timing.timers.changes import recall
@@ -50,6 +51,7 @@ def test_what_waits_is_told_in_the_order_of_due_times_with_its_places(
 ) -> None:
     """From runs and from memory, in pieces; not what was delivered or recalled."""
     monkeypatch.setattr(handing_over, "PIECE", 7)
+    monkeypatch.setattr(due, "SHARE_MIN", 2)
     little = open_again(index=SHAPE)
     now_ms = little.clock.now_ms()
     sent = []
