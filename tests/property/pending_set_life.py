@@ -339,7 +339,8 @@ class Life:
         next_ms, until_ms = timers.next_due_ms, timers.delivered_until_ms
         if first is None or not self.is_calm:  # a damaged run may not be found out yet
             return
-        if next_ms is None or next_ms > first.due_ms or until_ms > slot_time(first.due_ms, 1_000):
+        by_now_ms = first.due_ms if self.index.is_complete else max(first.due_ms, self.clock.now_ms())
+        if next_ms is None or next_ms > by_now_ms or until_ms > slot_time(first.due_ms, 1_000):
             raise Broken(f"next is {next_ms}, delivered is everything before {until_ms}, and {first} waits")
 
     def settle(self) -> None:

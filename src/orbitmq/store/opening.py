@@ -255,6 +255,7 @@ class _Opening:
         logger.warning("consume queues are missing or changed: rebuilding them from the whole log")
         start = self.log.start
         self.queues.cut(start)
+        self._skip_what_is_gone(start)
         scan = LogScan(self.log, start, self.due_time)
         feed_in_batches(scan, self.queues.apply)
         if scan.position < end:
@@ -311,8 +312,7 @@ class _Opening:
         """Recovery begins at the first byte of the log: a queue all of whose known records lie before it may go on behind units that were
         lost with the last power, because their records are gone as well."""
         for queue in self.queues:
-            queue.correct_min_offset(log_start)
-            queue.may_skip = queue.min_offset == queue.max_offset
+            queue.may_skip = queue.max_physical <= log_start
 
     def _trust(self, plan: RecoveryPlan, abort_exists: bool) -> Trust:
         if plan.origin is LastWriter.OURS and plan.mark is not None:

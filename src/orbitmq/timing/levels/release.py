@@ -191,7 +191,6 @@ class LevelRelease:
         return log.end_of_files
 
     def _restore_own(self, state: dict[str, Any]) -> None:
-        assert self._log is not None
         assert self._queues is not None
         for name, saved in state.items():
             level = int(name)
@@ -202,9 +201,9 @@ class LevelRelease:
                 if queue is None:
                     logger.error("delay level %d: the queue of %d pending messages is gone", level, end - start)
                     continue
-                first = max(queue.first_kept(start), queue.first_at(self._log.start))
-                if first > start:  # delivered, where retention took them after a save that failed
-                    logger.error("delay level %d: the records of %d pending messages are gone", level, first - start)
+                first = queue.first_kept(start)
+                if first > start:
+                    logger.error("delay level %d: the units of %d pending messages are gone", level, first - start)
                 runs.add_range(first, (unit[2] for unit in queue.scan(first, min(end, queue.max_offset))))
             runs.next_offset = saved["next"]
 

@@ -102,7 +102,7 @@ class KnownCancels:
     def forget(self, before_ms: int) -> None:
         """Everything that is due in slots before this one has left."""
         order = self._order
-        while order and order[0][0] + TIMER_CANCEL_STRETCH_MS < before_ms:
+        while order and order[0][0] + 2 * TIMER_CANCEL_STRETCH_MS <= before_ms:
             until_ms, slot_ms = heappop(order)
             if self._until.get(slot_ms) == until_ms:
                 del self._until[slot_ms]

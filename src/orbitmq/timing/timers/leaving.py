@@ -42,8 +42,9 @@ class LeavingTimers:
 
     @property
     def first_due_ms(self) -> int | None:
-        """Of those whose due time is known."""
-        return min((one.due_ms for one in self._by_position.values() if one.due_ms is not None), default=None)
+        """Of those whose due time is known, or has come."""
+        times = (one.due_ms if one.unit is None else one.unit.due_ms for one in self._by_position.values())
+        return min((time for time in times if time is not None), default=None)
 
     def add(self, physical_offset: int, leaving: Leaving) -> None:
         self._by_position[physical_offset] = leaving
