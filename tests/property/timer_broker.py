@@ -146,7 +146,7 @@ class TimerBroker:
         self.housekeeping: Housekeeping | None = None
         if shape.cleans:
             self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
-        with mock.patch("orbitmq.broker.rooms.UniqueIds", CountedIds):
+        with mock.patch("orbitmq.broker.admission.UniqueIds", CountedIds):
             self.broker = self._broker(root)
         self.derived.attach(self.store)
 

@@ -403,7 +403,7 @@ class TimerIndex:
         self.parts.write()
 
     def begin_sync(self) -> None:
-        self._look = not self._recovering
+        self._look = not self._recovering and bool(self.parts.runs)
         self._arm(PAUSE_NS)
         self.parts.begin_sync()
 

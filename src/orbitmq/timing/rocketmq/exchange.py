@@ -9,6 +9,7 @@ Source: RocketMQ timer store.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from orbitmq.store.files import Files
@@ -91,6 +92,23 @@ class TimerExchange:
         files but the fence. Raises OSError."""
         self.raise_fence()
         self._remove_log()
+        try:
+            self._hand_over(what)
+        except OSError:
+            with contextlib.suppress(OSError):  # what is told is why it failed
+                self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """Give the room of what was begun to what has to be saved."""
+        self._remove_log()
+        file = self._files.open(self._root / WHEEL_FILE)
+        try:
+            file.truncate(fence.FENCE_BYTES)
+        finally:
+            file.close()
+
+    def _hand_over(self, what: HandOver) -> None:
         now_ms = self._floor(what.now_ms)
         if what.newest is None:
             if any(map(len, what.pending)):
