@@ -37,7 +37,7 @@ class Scene:
         self.sent = [event for event in events if event["event"] == "sent"]
         client.command("consume", group=GROUP, topic=TOPIC, expression="TagA || TagB", **{"from": "first"})
         client.wait(lambda heard: len(received(heard)) >= COUNT, WAIT_S, "arrival")
-        self.eventually(self._all_committed, "committed offsets")
+        self.eventually(self.all_committed, "committed offsets")
 
     def progress(self, group: str = GROUP) -> dict[str, Any]:
         """What consumerProgress prints: `queues` maps a queue id to (broker offset, consumer offset)."""
@@ -47,7 +47,7 @@ class Scene:
         assert total is not None, text
         return {"queues": {int(row[2]): (int(row[3]), int(row[4])) for row in rows}, "diff": int(total[1])}
 
-    def _all_committed(self) -> bool:
+    def all_committed(self) -> bool:
         progress = self.progress()
         return len(progress["queues"]) == QUEUES and progress["diff"] == 0
 
@@ -349,6 +349,8 @@ def test_offsets_are_cloned_to_another_group(scene: Scene) -> None:
     assert "CODE: 26" in missing
     tool.run("updateSubGroup", "-c", CLUSTER_NAME, "-g", clone)
     tool.run("updateTopic", "-c", CLUSTER_NAME, "-t", f"%RETRY%{clone}", "-r", "1", "-w", "1")
+    # A client commits every few seconds: what tests before this one sent would be committed between the two readings.
+    scene.eventually(scene.all_committed, "committed offsets")
     tool.run("cloneGroupOffset", "-s", GROUP, "-d", clone, "-t", TOPIC)
     assert {queue: done for queue, (_, done) in scene.progress(clone)["queues"].items()} == {
         queue: done for queue, (_, done) in scene.progress()["queues"].items()
