@@ -48,6 +48,7 @@ class Life(Asking, Examining):
             self.next_due: 6,
             self.set_clock: 0.7,
             self.pause: 0.7,
+            self.let_go: 0.7,
             self.fill_disk: 0.7,
             self.clean: 1 if self.cleans else 0,
             self.compact: 0.5 if self.tier is not None else 0,

@@ -3,7 +3,7 @@
 Rules of this file
 1. A part learns what holds from `apply` alone, in recovery and while the broker runs, whoever appended the record.
 2. A part that appends (it delivers what is due, or writes records anew) is attached to the open store to do so; that changes nothing in
-   what it knows. Delay levels and recurring messages may be detached and attached again at any time.
+   what it knows. It may be detached and attached again at any time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Appending(Protocol):
     """A part that appends to the store while it is attached."""
 
     def attach(self, store: MessageStore) -> None: ...
+    def detach(self) -> None: ...
 
 
 class DerivedState(msgspec.Struct, kw_only=True):
@@ -54,10 +55,16 @@ class DerivedState(msgspec.Struct, kw_only=True):
 
     def attach(self, store: MessageStore) -> None:
         """Let everything append that is due. Recurring messages begin with their room, which makes their messages."""
-        parts: tuple[Appending | None, ...] = (self.levels, self.timers, self.far)
-        for part in parts:
-            if part is not None:
-                part.attach(store)
+        for part in self._appending():
+            part.attach(store)
+
+    def detach(self) -> None:
+        """Let nothing append that is due, until `attach`."""
+        for part in self._appending():
+            part.detach()
+
+    def _appending(self) -> list[Appending]:
+        return [part for part in (self.levels, self.timers, self.far) if part is not None]
 
     def hand_over(self) -> None:
         """Leave the files of the timers as RocketMQ reads them; it goes on refusing the store while messages wait in the far tier, which it

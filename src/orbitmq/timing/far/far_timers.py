@@ -281,6 +281,11 @@ class FarTimers:
         if self.keeper is not None:
             self.keeper.attach(store)
 
+    def detach(self) -> None:
+        """Move nothing any more. What was appended goes on as it would; what waits is still learnt, and found."""
+        if self.keeper is not None:
+            self.keeper.detach()
+
     @property
     def next_due_ms(self) -> int | None:
         """When the next message is promoted; None when none waits, or the tier is out of reach."""

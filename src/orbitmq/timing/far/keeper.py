@@ -118,6 +118,8 @@ class FarKeeper:
         self.horizon = horizon
         self._precision_ms = precision_ms
         self._store: MessageStore | None = None
+        self._attachment = 0
+        """How many times it was attached or detached: what a step began under an earlier one comes to nothing."""
         self._busy = False
         self._is_to_look = False
         self.is_closed = False
@@ -147,10 +149,23 @@ class FarKeeper:
         self.failure_count = 0
 
     def attach(self, store: MessageStore) -> None:
+        if self._store is not None:
+            return
         self._store = store
+        self._attachment += 1
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.define(SLICE, self._slice)
         self.arm()
+
+    def detach(self) -> None:
+        """Begin no step, and end the present one. What was appended goes on as it would; what waits is still learnt."""
+        if self._store is None:
+            return
+        self._store.deadlines.disarm(WAKEUP)
+        self._store.deadlines.disarm(SLICE)
+        self._store, self._batch, self._awaiting = None, None, None
+        self._busy = self._is_to_look = False
+        self._attachment += 1
 
     def close(self) -> None:
         """End what runs. Its results are not looked at any more."""
@@ -265,8 +280,18 @@ class FarKeeper:
             return job(tier)
 
         self._busy = True
-        self._helpers.work(opened_job, lambda result: self._ran(result, then), writes=writes)
+        self._helpers.work(opened_job, self._unless_detached(lambda result: self._ran(result, then)), writes=writes)
         return True
+
+    def _unless_detached(self, then: Callable[[T], None]) -> Callable[[T], None]:
+        """`then`, which does nothing when the keeper was detached meanwhile."""
+        attachment = self._attachment
+
+        def told(result: T) -> None:
+            if attachment == self._attachment:
+                then(result)
+
+        return told
 
     def _open(self, tier: Tier) -> None:
         """Runs elsewhere, and touches nothing of the state but what cannot change while a step runs."""
@@ -304,7 +329,8 @@ class FarKeeper:
     def _read(self, store: MessageStore, units: list[FarUnit], done: Callable[[Read], None]) -> bool:
         """Read messages that no file holds, then go on with `done`."""
         self._busy = True
-        read_units(store, units, done, self._give_up, self)
+        given_up = self._unless_detached(lambda _: self._give_up())
+        read_units(store, units, self._unless_detached(done), lambda: given_up(None), self)
         return True
 
     def _append(self, messages: Sequence[_Leaving], change: Change | None) -> None:
@@ -343,17 +369,24 @@ class FarKeeper:
             else:
                 self._awaiting = last.physical_offset
 
+        go_on = self._unless_detached(self._go_on)
+
         def committed(status: PutStatus) -> None:
             if status is not PutStatus.PUT_OK:
                 self.leaving.difference_update(sources)
-                self._give_up()
-            elif self._batch is not None:
-                store.deadlines.arm(SLICE, self._clock.monotonic_ns())
+            go_on(status)
 
         if last is not None:
             store.wait_durable(last.end_offset, False, committed)
         elif self._batch is not None:  # the next message is being changed: wait for what becomes of it
             store.deadlines.arm(SLICE, self._clock.monotonic_ns() + NS_PER_MS)
+
+    def _go_on(self, status: PutStatus) -> None:
+        """After a slice: with the next one, or from the beginning."""
+        if status is not PutStatus.PUT_OK:
+            self._give_up()
+        elif self._batch is not None and self._store is not None:
+            self._store.deadlines.arm(SLICE, self._clock.monotonic_ns())
 
     def _leave(self, store: MessageStore, leaving: _Leaving) -> Dispatched:
         message, problem = leaving_message(leaving.record, leaving.source, leaving.due, self._precision_ms)

@@ -271,7 +271,9 @@ class TimerIndex:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def attach(self, store: MessageStore) -> None:
-        """Begin to work between the turns of `store`, and to check the runs on its worker."""
+        """Begin to work between the turns of `store`, and to check the runs on its worker; later calls change nothing."""
+        if self._store is not None:
+            return
         self._store = store
         store.deadlines.define(WAKEUP, self._work)
         self._work_for(START_NS)

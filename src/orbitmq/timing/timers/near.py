@@ -121,6 +121,10 @@ class NearTimers:
     """Of one store."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all of them."""
         self._topics: dict[str, _Topic] = {}
         self._heap: list[tuple[int, str]] = []
         """(due time, topic) of topics whose time has not come; entries that are no longer true are passed over."""

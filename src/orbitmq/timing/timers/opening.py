@@ -48,6 +48,10 @@ class Opening:
         self._near = near
         self._read_due = read_due
         self._places = places
+        self.begin()
+
+    def begin(self) -> None:
+        """Take everything again: nothing is near. `arrived` says when there is something."""
         self._horizon: Found = (0, -1)
         self._next_ms: int | None = None
         """Nothing beyond the horizon is due before; None when nothing is there."""

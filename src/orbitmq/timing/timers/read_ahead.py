@@ -43,6 +43,12 @@ class ReadAhead:
         self.warm_from = 0
         """Log position from which on records are in memory."""
 
+    def clear(self) -> None:
+        """Forget what was read, and what was to be."""
+        self._found.clear()
+        self._found_bytes = 0
+        self._wanted.clear()
+
     def is_ready(self, physical_offset: int) -> bool:
         """Whether `data` answers without the disk."""
         return physical_offset >= self.warm_from or physical_offset in self._found

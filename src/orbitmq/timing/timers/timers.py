@@ -100,7 +100,7 @@ class Timers:
         self._slot_counts = SlotCounts(
             lambda slot_ms: self.index.pending_between(slot_ms + 1, slot_ms + self._precision_ms + 1)
         )
-        self._is_fenced = False
+        self._is_open = self._is_fenced = False
         self._is_exact = False
         """Whether the timer files of RocketMQ say what is pending, once what is being saved is on the disk."""
         self._saved_exact = self._is_handed_over = False
@@ -136,7 +136,7 @@ class Timers:
     def _take_in(self, arrived: Sequence[Dispatched]) -> None:
         """What came into the timer topic; raises OSError before anything has changed."""
         ledger = self._ledger
-        if self._store is not None and not self._is_fenced:  # a start raises it at its end
+        if self._is_open and not self._is_fenced:  # a start raises it at its end
             self._exchange.raise_fence()
             self._is_fenced = True
         self._is_exact = self._is_handed_over = False
@@ -157,6 +157,8 @@ class Timers:
             ledger.cancels.add(facts)
         if self._store is not None:
             self._place([facts for facts in every if not facts.is_cancel] if cancelling else every)
+        else:
+            self._opening.arrived(0)
         self.index.linked(every)
         for observer in self.linked:
             observer(every)
@@ -258,6 +260,7 @@ class Timers:
         if ledger.pending.next_offset:
             self._exchange.raise_fence()
             self._is_fenced = True
+        self._is_open = True
 
     def hand_over(self, *, is_all: bool = True) -> None:
         """Before the save of an orderly stop: leave timer files so that RocketMQ can go on with them.
@@ -434,13 +437,26 @@ class Timers:
     # --- releasing ----------------------------------------------------------------------------------------------------
 
     def attach(self, store: MessageStore) -> None:
-        """Begin to release into `store`, and to work on the index between its turns."""
+        """Begin to release into `store`, and to work on the index between its turns, which goes on from the first time on."""
+        if self._store is not None:
+            return
         self._store = store
         store.deadlines.define(WAKEUP, self.run)
         self.index.attach(store)
         if self._ledger.pending.count:
             self._opening.arrived(0)
         self._arm()
+
+    def detach(self) -> None:
+        """Release nothing any more. What was appended goes on as it would; what is due later is still learnt."""
+        if self._store is None:
+            return
+        self._store.deadlines.disarm(WAKEUP)
+        self._store = None
+        self._near.clear()
+        self._read_ahead.clear()
+        self._opening.begin()
+        self._opening.arrived(0)
 
     def clock_moved(self) -> None:
         """The wall clock was set; without a word it would be noticed within `SLEEP_MAX_MS`."""
@@ -476,7 +492,7 @@ class Timers:
         """What was taken at these log positions did not reach the log."""
         for physical_offset in positions:
             leaving = self._leaving.pop(physical_offset)
-            if leaving is not None and leaving.unit is not None:
+            if leaving is not None and leaving.unit is not None and self._store is not None:
                 self._near.give_back(leaving.unit)
         self._arm(soonest_ms=RETRY_MS)
 

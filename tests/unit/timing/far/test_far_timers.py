@@ -87,6 +87,30 @@ def test_a_message_lands_in_a_file_and_comes_back_three_days_before_it_is_due(op
     assert files(far) == []
 
 
+@pytest.mark.parametrize("rounds", range(12))
+def test_a_step_that_was_under_way_when_the_tier_was_detached_comes_to_nothing(open_far: OpenFar, rounds: int) -> None:
+    far = open_far()
+    due_ms = far.clock.now_ms() + 30 * DAY_MS
+    far.send(due_ms, b"invoice")
+    land(far)
+    far.clock.advance(28 * DAY_MS)
+    for _ in range(rounds):
+        far.step()
+    far.far.detach()
+    far.far.detach()
+    before = far.wheel()
+    for _ in range(20):
+        far.step()
+        far.clock.advance(1)
+    assert far.wheel() == before
+    assert not far.far.is_releasing
+    far.far.attach(far.store)
+    far.far.attach(far.store)
+    far.work()
+    assert far.wheel() == [(due_ms, b"invoice")]
+    assert far.far.held.pending_count == 0
+
+
 def test_t2_t3_ten_years_cost_one_move(open_far: OpenFar) -> None:
     far = open_far()
     due_ms = far.clock.now_ms() + 3_650 * DAY_MS
