@@ -17,7 +17,7 @@ from soak_client import GROUP, TOPIC
 
 import orbitmq
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 QUEUES = 8
 EXPIRY_S = 120

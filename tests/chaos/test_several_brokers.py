@@ -14,7 +14,7 @@ from traffic import Producing, consume, count_copies, until
 import orbitmq
 from orbitmq.protocol.remoting.commands import RequestCode
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 QUEUES = {"broker-a": 6, "broker-b": 4, "broker-c": 2}
 TOPIC = "orders"

@@ -85,7 +85,7 @@ async def count_copies(account: Account, mq: orbitmq.Client, topic: str) -> None
             offset = page.next_offset
 
 
-async def until(condition: Callable[[], object], what: Callable[[], str], limit_s: float = 60.0) -> None:
+async def until(condition: Callable[[], object], what: Callable[[], str], limit_s: float = 120) -> None:
     """Wait for something that other tasks bring about."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + limit_s

@@ -18,7 +18,7 @@ from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 60
+WAIT_S = 180
 
 
 @pytest.mark.parametrize("version", [BROKER_VERSION, OLD_CLIENT_VERSION])

@@ -21,7 +21,7 @@ import orbitmq
 from orbitmq.client.redrive import ORIGIN_PROPERTY
 
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, max_retries_count=0)
-LIMIT_S = 60
+LIMIT_S = 180
 
 _serial = iter(range(1_000_000))
 

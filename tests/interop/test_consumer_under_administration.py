@@ -19,7 +19,7 @@ import orbitmq
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 60
+WAIT_S = 180
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from orbitmq.client.sending.trace import MessageKind, UnknownTrace
 pytestmark = pytest.mark.java
 
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
-TRACED_WITHIN_S = 40
+TRACED_WITHIN_S = 120
 
 _serial = iter(range(1_000_000))
 
@@ -46,7 +46,7 @@ def name() -> str:
 
 @asynccontextmanager
 async def client(broker: BrokerUnderTest, **options: object) -> AsyncIterator[orbitmq.Client]:
-    async with asyncio.timeout(240), orbitmq.connect(broker.name_server, **options) as mq:  # type: ignore[arg-type]
+    async with asyncio.timeout(600), orbitmq.connect(broker.name_server, **options) as mq:  # type: ignore[arg-type]
         yield mq
 
 

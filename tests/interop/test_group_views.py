@@ -18,7 +18,7 @@ FIRST = orbitmq.LiteConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
 
 async def test_a_group_is_seen_closely_and_copied(broker: BrokerUnderTest) -> None:
     name = f"views-{time.time_ns() // 1_000_000}"
-    async with asyncio.timeout(120), orbitmq.connect(broker.name_server) as mq:
+    async with asyncio.timeout(600), orbitmq.connect(broker.name_server) as mq:
         admin = mq.admin
         await create_topic(mq, name, queues_count=1)
         receipts = [await mq.send(name, b"%d" % number, tag="ab"[number % 2]) for number in range(10)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.java
 
 COUNT, DELAYED_COUNT = 300, 20
-DELIVERY_LIMIT_S = 60
+DELIVERY_LIMIT_S = 180
 SAME = ("topic", "queueId", "queueOffset", "msgId", "tags", "keys", "flag", "reconsumeTimes")
 
 

@@ -60,7 +60,7 @@ def far_tier(wire: Wire, action: str) -> dict[str, Any]:
 
 
 def until(wire: Wire, reached: Callable[[dict[str, Any]], bool]) -> None:
-    ends = time.monotonic() + 15
+    ends = time.monotonic() + 120
     while not reached(state := far_tier(wire, "status")):
         assert time.monotonic() < ends, state
         time.sleep(0.2)

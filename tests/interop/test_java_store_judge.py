@@ -73,7 +73,7 @@ def assert_sound(data: Path) -> None:
         [*map(str, orbitmq_command()), "store", "check", str(data)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr

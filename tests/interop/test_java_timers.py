@@ -48,7 +48,7 @@ def topic(broker: BrokerUnderTest, driver: Driver) -> str:
         wire.create_topic(name, 1)
     driver.command("consume", group=f"{name}-group", topic=name)
     driver.command("produce", topic=name, prefix="first")
-    driver.wait(lambda events: bool(received(events, name)), 60, "the first message")
+    driver.wait(lambda events: bool(received(events, name)), 180, "the first message")
     return name
 
 

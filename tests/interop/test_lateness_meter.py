@@ -76,7 +76,7 @@ def start_meter(port: int) -> subprocess.Popen[str]:
 
 
 def result_of(meter: subprocess.Popen[str]) -> dict[str, Any]:
-    out, _ = meter.communicate(timeout=60)
+    out, _ = meter.communicate(timeout=180)
     found: dict[str, Any] = json.loads(out)
     return found
 

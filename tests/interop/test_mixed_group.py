@@ -21,7 +21,7 @@ import orbitmq
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 60
+WAIT_S = 180
 QUICK = orbitmq.ClientOptions(offset_persist_ms=500)
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
 _serial = iter(range(1_000_000))

@@ -21,7 +21,7 @@ import orbitmq
 
 pytestmark = pytest.mark.java
 
-WAIT_S = 90
+WAIT_S = 180
 QUEUES = 4
 SHARE = 20
 """Messages that a member has to get before the other comes or goes."""

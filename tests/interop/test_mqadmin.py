@@ -22,7 +22,7 @@ from rig.toolchain import BROKER_VERSION, java_build
 pytestmark = pytest.mark.java
 
 TOPIC, GROUP, PRODUCERS, COUNT, QUEUES = "AdminTopic", "AdminGroup", "InteropProducer", 20, 4
-WAIT_S = 40
+WAIT_S = 180
 """RocketMQ samples its counters every 10 s, and clients commit their offsets every 5 s."""
 
 

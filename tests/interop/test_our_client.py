@@ -21,7 +21,7 @@ import orbitmq
 from orbitmq.client.sending.queue_choice import choose_by_key
 
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
-RECEIVE_S = 60
+RECEIVE_S = 180
 
 _serial = iter(range(1_000_000))
 

@@ -18,7 +18,7 @@ from rig.brokers import BrokerUnderTest
 import orbitmq.sync
 
 FIRST = orbitmq.sync.ConsumerOptions(consume_from=orbitmq.sync.ConsumeFrom.FIRST)
-RECEIVE_S = 60
+RECEIVE_S = 180
 
 _serial = itertools.count()
 

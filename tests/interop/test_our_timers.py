@@ -19,7 +19,7 @@ import orbitmq
 from orbitmq import TimerVerdict
 
 FIRST = orbitmq.ConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST)
-RECEIVE_S = 60
+RECEIVE_S = 180
 
 _serial = iter(range(1_000_000))
 

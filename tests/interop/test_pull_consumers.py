@@ -23,7 +23,7 @@ from orbitmq.client.offset_reset import ResetTo
 from orbitmq.protocol.records import iter_records
 
 FIRST = orbitmq.LiteConsumerOptions(consume_from=orbitmq.ConsumeFrom.FIRST, auto_commit_ms=1_000)
-WAIT_S = 60
+WAIT_S = 180
 
 _serial = iter(range(1_000_000))
 

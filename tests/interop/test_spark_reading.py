@@ -61,7 +61,7 @@ def topic(broker: BrokerUnderTest) -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 120
     while True:  # a Java broker tells its name server of a new topic a little later
         try:
             if condition():

@@ -69,7 +69,7 @@ def topic(broker: BrokerUnderTest) -> str:
     return name
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:
     ends = time.monotonic() + limit_s
     while True:  # a Java broker tells its name server of a new topic a little later
         try:

@@ -86,7 +86,7 @@ def test_rows_wait_for_their_times(spark, name_server, topic):
     until_there(lambda: bodies(name_server, topic) == expected(300))
 
 
-def until_there(condition: Callable[[], bool], limit_s: float = 60) -> None:
+def until_there(condition: Callable[[], bool], limit_s: float = 120) -> None:
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "it did not come true"

@@ -324,7 +324,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def until(condition: Callable[[], bool], limit_s: float = 20.0, what: str = "the condition") -> None:
+def until(condition: Callable[[], bool], limit_s: float = 120, what: str = "the condition") -> None:
     """Wait for something that happens in another process."""
     ends = time.monotonic() + limit_s
     while not condition():

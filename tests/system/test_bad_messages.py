@@ -424,7 +424,7 @@ def subprocess_check(server: ServedProcess) -> int:
         [sys.executable, "-m", "orbitmq.cli.main", "store", "check", str(server.data)],
         capture_output=True,
         env=clean_environment(),
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return done.returncode

@@ -16,7 +16,7 @@ CLIENT_MB_MAX = 60
 
 def run(server: ServedProcess, program: str, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, ROOT / program, *arguments], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, ROOT / program, *arguments], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

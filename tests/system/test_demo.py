@@ -24,7 +24,7 @@ def test_the_order_timeout_story_ends_as_computed() -> None:
         env={**environment, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

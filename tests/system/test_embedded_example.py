@@ -13,7 +13,7 @@ PLUGIN = ("-p", "no:orbitmq", "-p", "orbitmq.testing.plugin", "-p", "no:cachepro
 
 def test_the_example_project_passes_its_tests(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", *PLUGIN, f"--basetemp={tmp_path}"]
-    done = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=EXAMPLE, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
 
@@ -25,6 +25,6 @@ def test_its_tests_notice_a_shop_that_cancels_too_early(tmp_path: Path) -> None:
         text = (EXAMPLE / name).read_text(encoding="utf-8")
         (project / name).write_text(text.replace("LEVEL_30_MINUTES = 16", "LEVEL_30_MINUTES = 15"), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", *PLUGIN, f"--basetemp={tmp_path / 'temp'}"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1, done.stdout
     assert "FAILED test_shop.py::test_an_unpaid_order_is_cancelled_after_half_an_hour" in done.stdout

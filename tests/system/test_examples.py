@@ -73,7 +73,7 @@ def test_an_example_prints_what_it_shows(quick_server: ServedProcess, name: str)
         [sys.executable, EXAMPLES / f"{name}.py", f"127.0.0.1:{quick_server.name_port}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def far(server: ServedProcess, *words: object, code: int | None = 0) -> dict[str
     """What `orbitmq timer far` says of the one broker; code: None where trouble may be told."""
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq.cli.main", "timer", "far", *map(str, words), "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
         env={**clean_environment(), "ORBITMQ_NAMESRV": f"127.0.0.1:{server.name_port}"},
     )  # fmt: skip
     assert code is None or done.returncode == code, done.stderr

@@ -64,7 +64,7 @@ class Account:
 
 async def everything(mq: orbitmq.Client) -> Counter[str]:
     """Bodies of what was delivered, when nothing is pending any more."""
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 120
     while (await mq.timers.counts()).pending:
         assert time.monotonic() < ends, "messages stay pending"
         await asyncio.sleep(0.2)

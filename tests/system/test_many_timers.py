@@ -139,7 +139,7 @@ def lateness_of(server: ServedProcess, body: bytes, due_ms: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_many_pending_timers_are_no_load_after_a_kill(
     serve: Callable[..., ServedProcess], figure: Callable[[str], None]
 ) -> None:

@@ -79,7 +79,7 @@ def latencies_ms(server: ServedProcess, count: int) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_three_times_the_capacity(serve: Callable[..., ServedProcess], figure: Callable[[str], None]) -> None:
     server = serve(settings={"mappedFileSizeCommitLog": 1 << 30, "maxIndexNum": 20_000_000})
     server.create_topic("flood")

@@ -21,7 +21,7 @@ TOPIC, NAME = "ticks", "tick"
 def command(server: ServedProcess, *words: object, code: int = 0) -> Any:
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq.cli.main", "recurring", *map(str, words), "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
         env={**clean_environment(), "ORBITMQ_NAMESRV": f"127.0.0.1:{server.name_port}"},
     )  # fmt: skip
     assert done.returncode == code, done.stderr

@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "replay.py"
 
 def run(server: ServedProcess, topic: str) -> list[str]:
     command = [sys.executable, str(EXAMPLE), topic, "--name-server", f"127.0.0.1:{server.name_port}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout.splitlines()
 
 
 async def test_a_replay_prints_everything_and_may_be_repeated(server: ServedProcess) -> None:

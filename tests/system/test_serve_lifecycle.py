@@ -38,7 +38,7 @@ SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
 def command(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "orbitmq.cli.main", *map(str, words)],
-        capture_output=True, text=True, env=clean_environment(), timeout=60, check=False,
+        capture_output=True, text=True, env=clean_environment(), timeout=240, check=False,
     )  # fmt: skip
 
 

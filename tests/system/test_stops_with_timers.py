@@ -77,7 +77,7 @@ def still_pending(server: ServedProcess) -> int:
 def command(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq.cli.main", *map(str, words)],
-        capture_output=True, text=True, env=clean_environment() | {"COLUMNS": "200"}, timeout=60, check=False,
+        capture_output=True, text=True, env=clean_environment() | {"COLUMNS": "200"}, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
@@ -96,7 +96,7 @@ def doctor_on_rocketmq(data: Path) -> str:
     """What `orbitmq doctor` says of RocketMQ and this store."""
     done = subprocess.run(
         [sys.executable, "-m", "orbitmq.cli.main", "doctor", "--data", str(data), "--json"],
-        capture_output=True, text=True, env=clean_environment(), timeout=60, check=False,
+        capture_output=True, text=True, env=clean_environment(), timeout=240, check=False,
     )  # fmt: skip
     return next(json.dumps(row) for row in json.loads(done.stdout) if "RocketMQ" in json.dumps(row))
 

@@ -34,7 +34,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=clean_environment(),
-        timeout=60,
+        timeout=240,
         check=False,
     )
 
@@ -44,7 +44,7 @@ SEND, PULL = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE
 
 
 def get(port: int, path: str, accept: str = "") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request("GET", path, headers={"Accept": accept} if accept else {})
         answer = connection.getresponse()

@@ -20,7 +20,7 @@ from rig.process import ServerProcess, free_ports
 from rig.toolchain import BROKER_VERSION, Missing, java_build
 from rig.wire import CLUSTER, SUCCESS, Wire
 
-START_LIMIT_S: Final = 60
+START_LIMIT_S: Final = 180
 CLUSTER_NAME, BROKER_NAME = "DefaultCluster", "broker-a"
 
 OPEN_MODULES: Final = (
@@ -312,7 +312,7 @@ def wait_registered(
     )
 
 
-def wait_unregistered(nameserver_port: int, broker_port: int, limit_s: float = 10) -> None:
+def wait_unregistered(nameserver_port: int, broker_port: int, limit_s: float = 120) -> None:
     """Return when the name server does not list the broker's address any more."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:

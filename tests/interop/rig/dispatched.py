@@ -15,7 +15,7 @@ from orbitmq.errors import RouteNotFoundError
 if TYPE_CHECKING:
     import orbitmq
 
-DISPATCH_LIMIT_S = 30
+DISPATCH_LIMIT_S = 120
 
 
 async def until_dispatched(mq: orbitmq.Client, topic: str, count: int) -> None:

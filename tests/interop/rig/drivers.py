@@ -19,7 +19,7 @@ from rig.toolchain import BROKER_VERSION, INTEROP, cpp_python, java_build, node_
 
 Event = dict[str, Any]
 
-COMMAND_LIMIT_S: Final = 60
+COMMAND_LIMIT_S: Final = 180
 CLOSE_LIMIT_S: Final = 40
 JVM_FLAGS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logUseSlf4j=false")
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-STOP_LIMIT_S: Final = 60
+STOP_LIMIT_S: Final = 180
 """The Java broker needs up to 25 s for an orderly stop after millions of messages."""
 PORTS: Final = range(21000, 32000)
 """Below the range from which Linux takes ports for outgoing connections."""

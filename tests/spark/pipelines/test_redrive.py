@@ -51,7 +51,7 @@ def group(name_server: str, topic: str) -> str:
                 ordering_key=f"customer-{number % 3}" if number % 2 else None,
             )  # fmt: skip
     asyncio.run(fail_all(name_server, name, topic))
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while _count(name_server, f"%DLQ%{name}") < COUNT:
         assert time.monotonic() < end, "not all of them became dead letters"
         time.sleep(0.2)

@@ -158,7 +158,7 @@ def test_due_times_are_shifted(spark: SparkSession, name_server: str, topic: str
     with connect(name_server) as client, client.producer("fillers") as producer:
         producer.send(topic, b"timed", at=now_ms + 50)
         producer.send(topic, b"plain")
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while bodies(name_server, topic).total() < 2:
             assert time.monotonic() < end
             time.sleep(0.1)
