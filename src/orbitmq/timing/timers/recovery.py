@@ -16,6 +16,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
+from itertools import takewhile
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.commit_log import CommitLog
@@ -143,6 +144,8 @@ class TimerRecovery:
                 remedy=f"move {JOURNAL_FILE} away: it is made again from the log",
             )
         ledger.position = min(ledger.position, ledger.log.end)
+        if queue is not None:
+            self._finish_removed(queue.first_at(ledger.log.start))
         if self.is_taken_over:
             now_ms = ledger.clock.now_ms()
             self._exchange.take_over(
@@ -162,3 +165,10 @@ class TimerRecovery:
             ledger.rewrite()
         elif self._keep_bytes is not None:
             ledger.journal.cut(self._keep_bytes)
+
+    def _finish_removed(self, first_kept: int) -> None:
+        """Retention takes nothing that is pending: what it took was finished behind the end of the journal. The records that say so
+        name a place in the log that no queue tells any more."""
+        pending = self._ledger.pending
+        if pending.first_pending is not None and pending.first_pending < first_kept:
+            self._ledger.finish_many(list(takewhile(lambda offset: offset < first_kept, pending.offsets())))
