@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from tests.worlds.little_store import LittleStore
 from orbitmq.clock import ManualClock
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.directory import INDEX_DIRECTORY
 from orbitmq.timing.timers.facts import TimerFacts
 from orbitmq.timing.timers.known_cancels import KnownCancels
@@ -74,6 +76,30 @@ def test_it_is_forgotten_when_all_up_to_its_slot_has_left(known: KnownCancels, c
     assert len(known) == 1
     known.forget(now_slot + 8_000)
     assert known.state() == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_is_forgotten_before_its_time(clock: ManualClock, seed: int) -> None:
+    """Whatever widths of slots the senders and the store have: while a message waits, what cancels it is remembered."""
+    rng = random.Random(seed)
+    known, waiting = KnownCancels(clock), set[tuple[int, int, str]]()
+    precision_ms = rng.choice((100, 1_000, 1_700))
+    for number in range(200):
+        due_ms = clock.now_ms() + rng.randrange(1, 20_000)
+        slot_ms = slot_time(due_ms, rng.choice((100, 1_000, 1_700)))
+        known.add(facts(slot_ms, f"Topic+u{number}"))
+        waiting.add((due_ms, slot_ms, f"u{number}"))
+        clock.advance(rng.choice((0, 1, 500, 4_000)))
+        if rng.random() < 0.8:  # nothing leaves a store that has stopped
+            waiting = {one for one in waiting if one[0] > clock.now_ms()}
+        first_ms = min([clock.now_ms(), *(one[0] for one in waiting)])
+        known.forget(slot_time(first_ms, precision_ms))
+        for due_ms, slot_ms, key in waiting:
+            assert known.may_name(due_ms)
+            assert known.name(message(slot_ms, key))
+    clock.advance(60_000)
+    known.forget(clock.now_ms())
+    assert len(known) == 0
 
 
 def test_one_that_comes_late_is_kept_longer(known: KnownCancels, clock: ManualClock) -> None:

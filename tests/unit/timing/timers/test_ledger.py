@@ -13,11 +13,19 @@ from tests.worlds.little_store import LittleStore
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.store.blocks import decode_blocks, encode_block
 from orbitmq.store.mark import MARK_FILE
 from orbitmq.timing.index.directory import INDEX_DIRECTORY, MANIFEST
 from orbitmq.timing.timers.changes import recall
 from orbitmq.timing.timers.delivered_records import deliver
-from orbitmq.timing.timers.pending_journal import JOURNAL_FILE
+from orbitmq.timing.timers.pending_journal import (
+    JOURNAL_FILE,
+    MAGIC,
+    OLD_POSITION,
+    OLD_SYNCED_POSITION,
+    POSITION,
+    SYNCED_POSITION,
+)
 from orbitmq.timing.timers.settings import TimerSettings
 
 COUNT = 40
@@ -116,6 +124,38 @@ def test_a_kill_forgets_nothing(tmp_path: Path, clock: ManualClock, life: Little
     again.kill()
     again = opened(tmp_path, clock)
     assert pending(again) == [*KEPT, "more"]
+    again.close()
+
+
+def as_an_earlier_version_wrote_it(journal: bytes) -> bytes:
+    """The same blocks in the format `ORBTIME1`, whose positions also told of the timer log and the wheel."""
+    written = b"ORBTIME1"
+    for block in decode_blocks(journal, MAGIC):
+        body = bytes(block.body)
+        if block.kind in (POSITION, SYNCED_POSITION):
+            kind = OLD_POSITION if block.kind == POSITION else OLD_SYNCED_POSITION
+            written += encode_block(kind, body[:32] + bytes(36) + body[32:])
+        else:
+            written += encode_block(block.kind, body)
+    return written
+
+
+@pytest.mark.parametrize("end", [LittleStore.close, LittleStore.kill])
+def test_a_journal_of_an_earlier_version_is_believed_and_written_anew(
+    tmp_path: Path, clock: ManualClock, life: LittleStore, end: Callable[[LittleStore], None]
+) -> None:
+    path = tmp_path / JOURNAL_FILE
+    end(life)
+    path.write_bytes(as_an_earlier_version_wrote_it(path.read_bytes()))
+    again = opened(tmp_path, clock)
+    assert again.timers._recovery.made_again == []
+    assert pending(again) == KEPT
+    again.kill()
+    blocks = list(decode_blocks(path.read_bytes(), MAGIC))
+    assert blocks[-1].end == path.stat().st_size
+    assert {OLD_POSITION, OLD_SYNCED_POSITION}.isdisjoint(block.kind for block in blocks)
+    again = opened(tmp_path, clock)
+    assert pending(again) == KEPT
     again.close()
 
 
