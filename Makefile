@@ -13,6 +13,7 @@ CRASH_COUNT ?= 500
 RUNS ?= 9
 ROUNDS ?= 10
 SEEDS ?= 1000
+STEPS ?= 1000000
 KILLS ?= 100
 SEED ?= 0
 SOAK_SECONDS ?= 3600
@@ -25,7 +26,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign edges timers-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign edges timers-campaign pending-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -99,6 +100,9 @@ bulk-campaign: $(STAMP) ## Jobs that load files while drivers, workers and broke
 
 timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and clocks that are set (SEEDS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.timers_campaign --seeds $(SEEDS) --seed $(SEED)
+
+pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an hour (STEPS=..., SEED=the first)
+	@$(BIN)/python -m tests.property.pending_set_campaign --steps $(STEPS) --seed $(SEED) $(ARGS)
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times

@@ -52,7 +52,7 @@ EXPLORERS: Final = (
     *(_crashes(mode, flush, 5) for flush in ("ASYNC_FLUSH", "SYNC_FLUSH") for mode in ("kill", "power")),
     Explorer("timers", ("-m", "tests.property.timers_campaign", "--seeds", "8", "--seed", SEED)),
     Explorer("timers-near", ("-m", "tests.property.timers_campaign", "--near", "--seeds", "20", "--seed", SEED)),
-    Explorer("timer-index", ("-m", "tests.property.test_timer_index_model", "--seeds", "5", "--seed", SEED)),
+    Explorer("pending-set", ("-m", "tests.property.pending_set_campaign", "--steps", "1000", "--seed", SEED)),
     *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties")),
     Explorer(
         "properties",

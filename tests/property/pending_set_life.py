@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
+from tests.crash.harness import quiet, scratch
 from tests.crash.readers import Broken
 from tests.property.pending_set_account import NUMBER, Account, Asked, Waiting
 from tests.worlds import little_store
@@ -31,7 +33,7 @@ from orbitmq.errors import StoreUnwritableError, TimerIndexIncompleteError
 from orbitmq.store.files import OsFiles
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.timing.due_time import slot_time
-from orbitmq.timing.index import gathering, timer_index
+from orbitmq.timing.index import counting, gathering, timer_index
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.search import IndexQuery
 from orbitmq.timing.index.timer_index import TimerIndex
@@ -49,6 +51,9 @@ PREFIXES = ("", "k", "k1", "order", "\N{GRINNING FACE}", "zz")
 SHAPE = IndexShape(capacity=12, carried=2, small=4)
 SPACE_KINDS = frozenset({"create", "mkdir", "write", "truncate", "allocate"})
 """Calls that need space."""
+
+STEPS = 40
+"""Of one life."""
 
 SETTLED_MS = 60_000
 """By then whatever went wrong has been tried again."""
@@ -84,6 +89,9 @@ class Life:
         """The disk has no room at present."""
         self.is_calm = True
         """Nothing is damaged or late, so that everything leaves in order."""
+        self.is_sound = True
+        """Nobody has changed a file, so that no run is found damaged and no count contradicts another."""
+        self.contradictions: list[str] = []
         self.is_moved = self.rng.random() < 0.5
         """Whether retention moves pending records out of its way; otherwise it stops at the first of them."""
         self.open(root / "0")
@@ -221,7 +229,7 @@ class Life:
     def damage(self) -> None:
         """While the store is closed somebody removes a file of the timers, or changes a byte in it."""
         self.end()
-        self.is_calm = False
+        self.is_calm = self.is_sound = False
         chosen = sorted([*self.root.glob("orbitmq.timerindex/*"), *self.root.glob("orbitmq.timers")])
         if chosen:
             path = self.rng.choice(chosen)
@@ -324,12 +332,19 @@ class Life:
         entries = self.little.store.scan(self.account.read_to)
         self.account.follow(entries, self.clock.now_ms(), known_below)
 
+    def heard(self, text: str, *parts: object) -> None:
+        """What is logged as an error."""
+        if "was not counted" in text:
+            self.contradictions.append(text % parts)
+
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """What holds at any moment, but for a store that could not tell its timers what is in the log."""
         if self.little.store._unapplied:
             return
+        if self.is_sound and (self.contradictions or self.index.parts.trouble_count):
+            raise Broken(f"{self.index.parts.trouble_count} runs are lost or damaged: {self.contradictions}")
         timers, waiting = self.timers, self.account.waiting.values()
         if list(timers.pending.offsets()) != sorted(one.queue_offset for one in waiting):
             raise Broken(f"pending are {list(timers.pending.offsets())}, by the log {self.account.in_order()}")
@@ -349,6 +364,7 @@ class Life:
         self.timers.paused = False
         if not self.little.store.writes_accepted:
             self.little.advance(1_000)
+            self.follow(None)
             if not self.little.store.writes_accepted:
                 self.kill()
         self.timers.clock_moved()
@@ -469,3 +485,23 @@ class Life:
             self.settle()
         self.judge()
         self.little.kill()
+
+
+class Verdict(NamedTuple):
+    seed: int
+    problem: Exception | None
+    steps: list[str]
+
+
+def run(seed: int, steps: int = STEPS) -> Verdict:
+    """One life. An exception of any kind is its problem."""
+    life: Life | None = None
+    problem: Exception | None = None
+    with scratch() as base, quiet(), little_at_a_time():
+        try:
+            life = Life(seed, base)
+            with mock.patch.object(counting.logger, "error", life.heard):
+                life.live(steps)
+        except Exception as error:
+            problem = error
+    return Verdict(seed, problem, [] if life is None else life.steps)
