@@ -34,7 +34,7 @@ ROWS: Final = (
     Row("archive", "archive from the log to Parquet (zstd)", CPU, ratio=3.0, value=300, beside="parquet"),
     Row("write", "write 1 KB rows with keys, repeats recognised", CPU, ratio=0.8),
     Row("write-none", "the same, repeats not recognised (`dedup=none`)", CPU, beside="write"),
-    Row("wheel", "schedule timers into the broker's wheel, 200 B", "k rows/s", digits=1, value=25),
+    Row("wheel", "schedule near timers, 200 B", "k rows/s", digits=1, value=25),
     Row("far", "schedule timers into the broker's far tier, 200 B", "k rows/s", digits=1),
     Row("idle", "idle stream at the default trigger", "% of a core", digits=1, higher=False, value=5),
     Row("floor", "row latency at trigger 0, p50, of a source that has its rows in memory", "ms", higher=False),

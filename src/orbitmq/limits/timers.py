@@ -1,4 +1,7 @@
-"""Bounds of timer messages: files, release, index, and requests about what is pending."""
+"""Bounds of timer messages: files, release, index, and requests about what is pending.
+
+How many may wait has no bound here: they lie on the disk. `timerCongestNumEachSlot` says how many may be due in one slot.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,6 @@
-"""Timer messages at the broker: taking them in, recalling and rescheduling them, and showing what is pending."""
+"""Timer messages at the broker: taking them in, recalling and rescheduling them, and showing what is pending.
+
+A send: `intake` (its due time, the topic it waits in). A recall or reschedule: `requests`, or `recalling` for RocketMQ's request; `finding`
+(which messages are meant), `changing` (what is written), `answering` and `waiting` (answers in a later turn). Looking: `requests`, `views`,
+`figures`, `traffic`. The far tier: `far_tier`, `far_loads`. `service` puts the room together.
+"""

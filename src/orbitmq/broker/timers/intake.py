@@ -1,6 +1,6 @@
 """Taking timer messages in: what a message's time means at this broker, and the topic in which it waits.
 
-Admission asks here for every message with a timer property. The rules of time are those of `timing.timer_times`; what is
+Admission asks here for every message with a timer property. The rules of time are those of `timing.due_time`; what is
 added is what only a broker knows: how crowded a slot is, and how far the far tier begins.
 
 Rules of this file

@@ -2,8 +2,8 @@
 
 A far message is a record in topic `orbitmq_sys_far_timer`. Its *source* number, the record's log position + 1, is its name for
 ever: in the files, in the log, after the log file has gone. A row of a loaded file never was such a record: its number is counted from
-2^62 on. Whatever finishes it (a timer record in the wheel's topic, another
-far record, a recall) carries that number in `prepared_transaction_offset`, and says in the property ORBITMQ_FAR the
+2^62 on. Whatever finishes it (a timer record in the topic of the near timers,
+another far record, a recall) carries that number in `prepared_transaction_offset`, and says in the property ORBITMQ_FAR the
 number again, the due time it had, and why: `4712,1790000000000,p`. Moves of many messages are records in topic
 `orbitmq_sys_timer_changes` with a JSON body.
 
@@ -50,7 +50,7 @@ class Why(enum.Enum):
     """Reasons why a message left the far tier."""
 
     PROMOTED = "p"
-    """It came near, and is a timer message of the wheel now."""
+    """It came near, and is a near timer now."""
     RECALLED = "r"
     RESCHEDULED = "s"
     QUARANTINED = "q"

@@ -1,8 +1,8 @@
-"""Timer messages that are due later than the wheel looks: the far tier of one store.
+"""Timer messages that are due beyond the horizon of three days: the far tier of one store.
 
 Admission stores such a message in the topic `orbitmq_sys_far_timer`. From there it goes into a Parquet file by due time, and when it
-comes near, into the wheel, as a timer record that names its source. A message due in ten years is written three times: when it
-comes, into a file, and when it comes near.
+comes near, into the topic of the near timers, as a timer record that names its source. A message due in ten years is written three
+times: when it comes, into a file, and when it comes near.
 
 Rules of this file
 1. What is pending is a function of the log, learnt in `apply` alone, in a running broker as in recovery; see `state`.
@@ -56,7 +56,7 @@ _OURS: Final = frozenset({FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC})
 class FarStatus(enum.Enum):
     PENDING = "pending"
     LEAVING = "leaving"
-    """Taken to the wheel, or being changed, right now."""
+    """Being promoted, or changed, right now."""
     GONE = "gone"
 
 
@@ -295,7 +295,7 @@ class FarTimers:
 
     @property
     def promotion_ms(self) -> int | None:
-        """When the earliest message that waits here belongs into the wheel, whether that is possible or not."""
+        """When the earliest message that waits here is to be promoted, whether that is possible or not."""
         deliver_ms = self.held.next_deliver_ms
         return None if deliver_ms is None else self._horizon.promotion_ms(deliver_ms)
 
@@ -361,7 +361,7 @@ class FarTimers:
             self.keeper.arm()
 
     def restore_all(self) -> None:
-        """Move everything into the wheel, and take nothing in until the next start: for a store that goes back to a Java
+        """Promote everything, and take nothing in until the next start: for a store that goes back to a Java
         broker, which rolls what is far. Begins it; it is done when nothing is pending here."""
         if self.keeper is not None:
             self._takes = False

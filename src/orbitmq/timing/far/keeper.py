@@ -1,4 +1,4 @@
-"""The work that the far tier does by itself: promotion into the wheel, landing in files, writing files anew, removing them.
+"""The work that the far tier does by itself: promotion to the near timers, landing in files, writing files anew, removing them.
 
 One step at a time, each of the same shape: look, have a helper do the work, append what came of it to the log, and go on when the log
 gives it back. Whatever step is interrupted is begun again from what the log says.

@@ -3,7 +3,7 @@
 Rules of this file
 1. Pure: times, counts and files are arguments.
 2. Promotion happens at instants of a grid, a seventy-second of the horizon apart: what becomes near in between goes together.
-   With three days that is an hour, so a message is in the wheel 71 hours before it is due, or the operator has that long.
+   With three days that is an hour, so a message is a near timer 71 hours before it is due at the latest, and the operator has that long.
 3. Files whose rows are all close to their end are left to promotion; only the others are worth writing anew.
 """
 
@@ -35,7 +35,7 @@ KEYS: Final = "keys"
 
 
 class Horizon(NamedTuple):
-    """How far the wheel looks."""
+    """How long before it is due a message is promoted: what is due within that time is near."""
 
     length_ms: int
 

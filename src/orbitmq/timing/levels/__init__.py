@@ -1,1 +1,1 @@
-"""Delay levels: which delayed messages are pending, and their release."""
+"""Delay levels: which delayed messages are pending (`runs`), and their release (`release`)."""

@@ -2,6 +2,6 @@
 
 Read in this order: `rule` (what can be asked for), `cron_times` over `zones` (which instants that means), `schedule` (runs and their
 identities), `state` (create, replace, pause, resume, delete), `turns` (what happens now), `records` (the stored form). All of these
-neither store nor send. Then `book` (what holds, and which records say so), `agenda` (whose run is next), `recovery` (reading
-the book) and `runner`, which carries turns out.
+neither store nor send. Then `book` (what holds, and which records say so), `agenda` (whose run is next), `reading` (finding
+the book in the log) and `runner`, which carries turns out.
 """
