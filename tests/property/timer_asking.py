@@ -19,7 +19,7 @@ from orbitmq.protocol.remoting.timer_bodies import (
     ChangeTimers,
     TimerAnswers,
     TimerSelector,
-    TimerView,
+    TimerViewBody,
     Verdict,
 )
 
@@ -316,7 +316,7 @@ class Asking(Machine):
     def _check_verdict(
         self,
         verdict: Verdict,
-        view: TimerView | None,
+        view: TimerViewBody | None,
         asked: Standing,
         selector: TimerSelector,
         before: dict[str, State],

@@ -17,7 +17,7 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.timer_bodies import (
     CountQuery,
-    TimerCounts,
+    TimerCountsBody,
     TimerPage,
     TimerQuery,
 )
@@ -121,7 +121,7 @@ class Examining(Machine):
         answer = self._ask_now(RequestCode.COUNT_TIMERS, CountQuery(bucket_ms=bucket_ms).encode())
         if answer is None:
             return
-        counts = TimerCounts.decode(bytes(answer.body))
+        counts = TimerCountsBody.decode(bytes(answer.body))
         if (counts.near, counts.far, counts.pending) != (len(near), len(far), len(near) + len(far)):
             raise Broken(f"counted are {counts.near} + {counts.far}, by the log {len(near)} + {len(far)}")
         if Counter(counts.by_topic) != self.account.by_topic():

@@ -16,20 +16,12 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "orbitmq"
 GENERATED = "client/_sync/"
 
 PUBLIC = "one of them is a name of the client that programs import"
-ON_THE_WIRE = "the client's object and the body it is read from; the body waits for a name of its own"
-TO_RENAME = "not renamed yet"
 
 SEVERAL = {
     "Broker": (2, PUBLIC),
-    "Loaded": (3, TO_RENAME),
     "Refusal": (2, PUBLIC),
     "Run": (2, PUBLIC),
-    "StoredFile": (2, TO_RENAME),
-    "TimerCounts": (3, ON_THE_WIRE),
-    "TimerMessage": (2, ON_THE_WIRE),
-    "TimerView": (2, ON_THE_WIRE),
     "Timers": (2, PUBLIC),
-    "Traffic": (2, TO_RENAME),
 }
 """Name -> how many classes have it at most, and why."""
 

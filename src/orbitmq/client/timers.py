@@ -228,7 +228,7 @@ _LEFT: Final = (TimerVerdict.ALREADY_DELIVERED, TimerVerdict.TOO_LATE)
 """What speaks for a message when it holds for one of its copies."""
 
 
-def view(timer: wire.TimerView, broker_name: str) -> TimerView:
+def view(timer: wire.TimerViewBody, broker_name: str) -> TimerView:
     """What a broker says of a timer message."""
     return TimerView(
         timer.message_id,
@@ -260,7 +260,7 @@ def outcome(matches: Sequence[TimerMatch], changed_count: int = 0, *, more: bool
     return TimerOutcome(verdict, found, changed_count, more)
 
 
-def merged_counts(counts: Sequence[wire.TimerCounts], only: str | None = None) -> TimerCounts:
+def merged_counts(counts: Sequence[wire.TimerCountsBody], only: str | None = None) -> TimerCounts:
     """What several brokers have, together; of topic `only`."""
     by_topic: dict[str, int] = {}
     buckets: dict[int, int] = {}

@@ -24,7 +24,7 @@ from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
-from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, Traffic
+from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
@@ -154,7 +154,7 @@ class BrokerRole:
         tools.broker.level_version = lambda: self._level_offsets.version
         tools.broker.room = lambda: self.housekeeping.room
         tools.upkeep.request_retention = self.housekeeping.request
-        traffic = Traffic()
+        traffic = PortTraffic()
         self.listener = self._made_listener("broker", traffic)
         self.second = self._made_listener("broker, second port", traffic, refused_codes=SECOND_PORT_REFUSES)
         process.request_queue.others_waiting = lambda: self.broker.rooms.sends.unanswered_count
@@ -177,7 +177,9 @@ class BrokerRole:
         )
         return ip
 
-    def _made_listener(self, name: str, traffic: Traffic, *, refused_codes: frozenset[int] = frozenset()) -> Listener:
+    def _made_listener(
+        self, name: str, traffic: PortTraffic, *, refused_codes: frozenset[int] = frozenset()
+    ) -> Listener:
         process = self._process
         return Listener(
             name,

@@ -99,8 +99,9 @@ class ListenerLimits(msgspec.Struct, frozen=True):
     backlog: int = LISTEN_BACKLOG
 
 
-class Traffic(msgspec.Struct):
-    """Counters of one listener since its start; `unanswered`, `held_bytes` are the present state."""
+class PortTraffic(msgspec.Struct):
+    """Counters of one port since its start, or of the ports that share them. `unanswered`, `held_bytes` and whatever says how much waits
+    to leave are the present state."""
 
     connections_accepted: int = 0
     connections_refused: int = 0
@@ -146,7 +147,7 @@ class Listener:
         limits: ListenerLimits | None = None,
         *,
         refused_codes: frozenset[int] = frozenset(),
-        traffic: Traffic | None = None,
+        traffic: PortTraffic | None = None,
         room: ConnectionRoom | None = None,
     ) -> None:
         """`name` stands in log lines. `traffic` may be shared by the ports of one server, so that `unanswered`
@@ -158,7 +159,7 @@ class Listener:
         self.clock = clock
         self.limits = limits or ListenerLimits()
         self.refused_codes = refused_codes
-        self.traffic = traffic if traffic is not None else Traffic()
+        self.traffic = traffic if traffic is not None else PortTraffic()
         self.traffic.count_unsent(0, self.limits.write_high_water_bytes)
         self.room = room if room is not None else ConnectionRoom(DESCRIPTORS_MAX)
         self.peers: set[AcceptedPeer] = set()

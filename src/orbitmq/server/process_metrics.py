@@ -29,7 +29,7 @@ SELF: Final = Path("/proc/self")
 
 
 class WatchedRole(NamedTuple):
-    """A role as its front end sees it. Its listeners share one `Traffic`. `defects()`: requests that failed by a defect
+    """A role as its front end sees it. Its listeners share one `PortTraffic`. `defects()`: requests that failed by a defect
     of ours and were answered by the role itself."""
 
     name: str

@@ -25,8 +25,8 @@ def handle(message_id: str) -> str:
     return base64.urlsafe_b64encode(f"v1 orders broker-a {DUE_MS} {message_id}".encode()).decode()
 
 
-def pending(message_id: str, deliver_ms: int = DUE_MS, keys: str = "k") -> wire.TimerView:
-    return wire.TimerView(
+def pending(message_id: str, deliver_ms: int = DUE_MS, keys: str = "k") -> wire.TimerViewBody:
+    return wire.TimerViewBody(
         topic="orders", message_id=message_id, keys=keys, deliver_ms=deliver_ms, size=200, handle=handle(message_id)
     )
 
@@ -49,12 +49,12 @@ def cluster(server: ScriptedServer) -> ScriptedServer:
     server.on(RequestCode.LIST_TIMERS, wire.TimerPage(timers=[pending("1"), pending("2", DUE_MS + 500)]).encode())
     server.on(
         RequestCode.COUNT_TIMERS,
-        wire.TimerCounts(
+        wire.TimerCountsBody(
             pending=5, by_topic={"orders": 4, "refunds": 1}, buckets=[(DUE_MS, 1), (DUE_MS + 60_000, 3)], near=5,
             next_due_ms=DUE_MS,
         ).encode(),
     )  # fmt: skip
-    message = wire.TimerMessage(
+    message = wire.TimerMessageBody(
         verdict=wire.Verdict.PENDING,
         timer=pending("1"),
         properties={"TAGS": "a", "KEYS": "k", "shop": "3", "TIMER_DELIVER_MS": str(DUE_MS), "UNIQ_KEY": "1"},
@@ -145,7 +145,7 @@ def test_show_one_in_full(orbitmq: Run, cluster: ScriptedServer) -> None:
         "base64",
         "a",
     )
-    cluster.on(RequestCode.GET_TIMER, wire.TimerMessage(verdict=wire.Verdict.NOT_FOUND).encode())
+    cluster.on(RequestCode.GET_TIMER, wire.TimerMessageBody(verdict=wire.Verdict.NOT_FOUND).encode())
     answers(cluster, RequestCode.TIMER_STATUS, (wire.Verdict.ALREADY_DELIVERED, "1"))
     gone = orbitmq("timer", "show", handle("1"), "-n", cluster.address)
     assert gone.code == 5

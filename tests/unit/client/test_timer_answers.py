@@ -112,7 +112,7 @@ def test_of_several_copies_the_one_that_has_left_speaks_for_the_message(left: st
 def test_every_verdict_of_a_broker_has_its_word() -> None:
     """Planted bug: a verdict that the broker learns and the client does not."""
     for verdict in wire.Verdict:
-        view = wire.TimerView(topic="T", message_id="ID", keys="a b", queue_id=1, handle="")
+        view = wire.TimerViewBody(topic="T", message_id="ID", keys="a b", queue_id=1, handle="")
         found = match(wire.TimerAnswer(verdict=verdict, timer=view), "b-a")
         assert outcome([found]).verdict.value == verdict.value
         assert found.timer is not None
@@ -124,9 +124,9 @@ def test_every_verdict_of_a_broker_has_its_word() -> None:
 
 
 def test_counts_of_several_brokers_are_added() -> None:
-    one = wire.TimerCounts(pending=3, by_topic={"T": 2, "U": 1}, buckets=[(0, 1), (60, 2)], near=3, next_due_ms=50)
-    other = wire.TimerCounts(pending=2, by_topic={"U": 2}, buckets=[(60, 2)], near=1, far=1, next_due_ms=70)
-    both = merged_counts([one, other, wire.TimerCounts()])
+    one = wire.TimerCountsBody(pending=3, by_topic={"T": 2, "U": 1}, buckets=[(0, 1), (60, 2)], near=3, next_due_ms=50)
+    other = wire.TimerCountsBody(pending=2, by_topic={"U": 2}, buckets=[(60, 2)], near=1, far=1, next_due_ms=70)
+    both = merged_counts([one, other, wire.TimerCountsBody()])
     assert list(both.by_topic.items()) == [("U", 3), ("T", 2)]
     assert both.buckets == (TimerBucket(0, 1), TimerBucket(60, 4))
     assert (both.pending, both.near, both.far, both.next_due_ms) == (5, 4, 1, 50)

@@ -45,8 +45,8 @@ class Wheel:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.has_topic = True
-        self.pending: dict[str, wire.TimerView] = {}
-        self.delivered: dict[str, wire.TimerView] = {}
+        self.pending: dict[str, wire.TimerViewBody] = {}
+        self.delivered: dict[str, wire.TimerViewBody] = {}
         self.asked: list[RequestCode] = []
         for code in (
             RequestCode.RECALL_TIMERS,
@@ -59,7 +59,7 @@ class Wheel:
             broker.script(code, *[self.answer] * 100)
 
     def add(self, message_id: str, deliver_ms: int, key: str = "", topic: str = "T") -> None:
-        self.pending[message_id] = wire.TimerView(
+        self.pending[message_id] = wire.TimerViewBody(
             topic=topic, message_id=message_id, keys=key, deliver_ms=deliver_ms, handle=handle(self.broker, message_id)
         )
 
@@ -70,9 +70,11 @@ class Wheel:
         body = self._body(command)
         return response(command, ResponseCode.SUCCESS, fields={}, body=body.encode())
 
-    def _body(self, command: Command) -> wire.TimerAnswers | wire.TimerPage | wire.TimerCounts | wire.TimerMessage:
+    def _body(
+        self, command: Command
+    ) -> wire.TimerAnswers | wire.TimerPage | wire.TimerCountsBody | wire.TimerMessageBody:
         if command.code == RequestCode.COUNT_TIMERS:
-            return wire.TimerCounts(pending=len(self.pending), by_topic={"T": len(self.pending)})
+            return wire.TimerCountsBody(pending=len(self.pending), by_topic={"T": len(self.pending)})
         if command.code == RequestCode.LIST_TIMERS:
             query = wire.TimerQuery.decode(command.body)
             some = [timer for timer in self.pending.values() if query.tier in (None, timer.tier)]
@@ -85,8 +87,8 @@ class Wheel:
         if command.code == RequestCode.GET_TIMER:
             if len(found) != 1:
                 verdict = wire.Verdict.AMBIGUOUS if found else wire.Verdict.NOT_FOUND
-                return wire.TimerMessage(verdict=verdict)
-            return wire.TimerMessage(
+                return wire.TimerMessageBody(verdict=verdict)
+            return wire.TimerMessageBody(
                 verdict=wire.Verdict.PENDING, timer=found[0], properties={"TAGS": "a"}, body=b"\xff\x00"
             )
         if not found:
@@ -106,7 +108,7 @@ class Wheel:
                 timer.deliver_ms = change.deliver_ms or change.delay_ms or 0
         return wire.TimerAnswers([wire.TimerAnswer(verdict, timer) for timer in found], len(found))
 
-    def _selected(self, selector: wire.TimerSelector) -> list[wire.TimerView]:
+    def _selected(self, selector: wire.TimerSelector) -> list[wire.TimerViewBody]:
         if selector.handle is not None:
             return [timer for timer in self.pending.values() if timer.handle == selector.handle]
         if selector.message_id is not None:
@@ -319,7 +321,7 @@ def test_copies_that_a_retry_stored_at_two_brokers_are_one_message(
             done = await mq.timers.recall(topic="T", message_id="ID")
             assert (done.verdict, done.changed_count) == (TimerVerdict.RECALLED, 2)
             two[0].add("ID", DUE_MS)
-            two[1].delivered["ID"] = wire.TimerView(topic="T", message_id="ID", delivered_ms=7)
+            two[1].delivered["ID"] = wire.TimerViewBody(topic="T", message_id="ID", delivered_ms=7)
             done = await mq.timers.recall(topic="T", message_id="ID")
             assert (done.verdict, done.changed_count) == (TimerVerdict.ALREADY_DELIVERED, 1)
 
@@ -331,7 +333,7 @@ def test_copies_that_a_retry_stored_at_two_brokers_are_one_message(
 def test_by_message_id_the_broker_is_found(run: Run, cluster: Cluster, two: tuple[Wheel, Wheel]) -> None:
     first, second = two
     second.add("ID", DUE_MS)
-    second.delivered["OLD"] = wire.TimerView(topic="T", message_id="OLD", delivered_ms=7)
+    second.delivered["OLD"] = wire.TimerViewBody(topic="T", message_id="OLD", delivered_ms=7)
 
     async def test() -> None:
         async with client(cluster) as mq:
@@ -475,7 +477,7 @@ def test_one_message_in_full(run: Run, cluster: Cluster, two: tuple[Wheel, Wheel
 
 def test_a_compressed_body_is_restored(run: Run, cluster: Cluster, broker: Broker, wheel: Wheel) -> None:
     wheel.add("ID", DUE_MS)
-    stored = wire.TimerMessage(
+    stored = wire.TimerMessageBody(
         verdict=wire.Verdict.PENDING,
         timer=wheel.pending["ID"],
         body=zlib.compress(b"x" * 500),

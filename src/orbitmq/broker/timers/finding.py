@@ -34,7 +34,7 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.commands import ResponseCode
-from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerView, Verdict
+from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerViewBody, Verdict
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
@@ -232,7 +232,7 @@ class TimerFinder:
             (found.leaving if is_leaving else found.pending).append(timer)
         return found
 
-    def view(self, timer: Pending) -> TimerView:
+    def view(self, timer: Pending) -> TimerViewBody:
         """A message that waits."""
         return pending_view(timer, self.broker_name, self.precision_ms)
 

@@ -34,11 +34,11 @@ from orbitmq.protocol.remoting.timer_bodies import (
     CountQuery,
     TimerAnswer,
     TimerAnswers,
-    TimerCounts,
-    TimerMessage,
+    TimerCountsBody,
+    TimerMessageBody,
     TimerPage,
     TimerQuery,
-    TimerView,
+    TimerViewBody,
     Verdict,
 )
 from orbitmq.store.durability import PutStatus
@@ -54,7 +54,7 @@ from orbitmq.units import DAY_MS
 _Body = TypeVar("_Body", bound=JsonBody)
 
 
-Act = Callable[[Pending, OnDone], TimerView]
+Act = Callable[[Pending, OnDone], TimerViewBody]
 """Begins to change one timer, and answers how it is to be shown. Raises `Refusal` when nothing was changed."""
 
 _NEAR_CURSOR: Final = "near:"
@@ -84,7 +84,7 @@ class TimerRequests:
         change = _read(ChangeTimers, command)
         _refuse_times(change)
 
-        def act(timer: Pending, on_done: OnDone) -> TimerView:
+        def act(timer: Pending, on_done: OnDone) -> TimerViewBody:
             self._changes.recall(timer, on_done)
             return self._finder.view(timer)
 
@@ -105,7 +105,7 @@ class TimerRequests:
             if change.selector.all or meant.is_one:
                 self._changes.make_room(due_ms, len(meant.pending))
 
-            def act(timer: Pending, on_done: OnDone) -> TimerView:
+            def act(timer: Pending, on_done: OnDone) -> TimerViewBody:
                 self._changes.reschedule(timer, due_ms, on_done)
                 moved = self._finder.view(timer._replace(deliver_ms=due_ms))
                 moved.tier = self._changes.tier_of(due_ms)
@@ -177,11 +177,11 @@ class TimerRequests:
 
         def answer(wanted: Wanted, meant: Meant) -> Command:
             if not meant.is_one:
-                shown = TimerMessage(Verdict.AMBIGUOUS)
+                shown = TimerMessageBody(Verdict.AMBIGUOUS)
             elif meant.pending:
                 timer = meant.pending[0]
                 record = timer.record
-                shown = TimerMessage(
+                shown = TimerMessageBody(
                     Verdict.PENDING,
                     self._finder.view(timer),
                     decode_properties(record.properties),
@@ -190,7 +190,7 @@ class TimerRequests:
                 )
             else:
                 past = self._not_pending(wanted, meant).answers[0]
-                shown = TimerMessage(past.verdict, past.timer)
+                shown = TimerMessageBody(past.verdict, past.timer)
             return response(command, ResponseCode.SUCCESS, body=shown.encode())
 
         return self._each(command, peer, change, answer, 2)
@@ -222,7 +222,7 @@ class TimerRequests:
         except ValueError as error:
             raise _wrong(str(error)) from error
         self._timers.will_read([candidate.queue_offset for candidate in page.candidates])
-        timers: list[TimerView] = []
+        timers: list[TimerViewBody] = []
         prefix = query.key_prefix
         for place, (queue_offset, _) in enumerate(page.candidates):
             timer = self._timers.read(queue_offset)
@@ -275,10 +275,10 @@ class TimerRequests:
         query = _read(CountQuery, command)
         if query.bucket_ms < 0:
             raise _wrong(f"a bucket has a width of at least 1 ms, not {query.bucket_ms}")
-        question = Question[TimerCounts](command, peer, lambda counts: _success(command, counts))
+        question = Question[TimerCountsBody](command, peer, lambda counts: _success(command, counts))
         return question.ask(lambda done, _: done(self._counts(query)))
 
-    def _counts(self, query: CountQuery) -> TimerCounts:
+    def _counts(self, query: CountQuery) -> TimerCountsBody:
         counted = self._index.counts(query.topic, query.from_ms, query.until_ms, query.bucket_ms)
         near_topics, buckets, times = _of_topic(counted.by_topic, query.topic), dict(counted.buckets), []
         if self._timers.pending_count:
@@ -300,7 +300,7 @@ class TimerRequests:
         }
         near, far = sum(near_topics.values()), sum(far_topics.values())
         next_due_ms = min((time for time in times if time is not None), default=None)
-        return TimerCounts(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
+        return TimerCountsBody(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

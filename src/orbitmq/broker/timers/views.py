@@ -16,7 +16,7 @@ from orbitmq.errors import RecordError
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.records import Record
-from orbitmq.protocol.remoting.timer_bodies import TIER_FAR, TIER_NEAR, TimerView
+from orbitmq.protocol.remoting.timer_bodies import TIER_FAR, TIER_NEAR, TimerViewBody
 from orbitmq.timing.due_time import cancel_key, slot_time, stored_due_time
 from orbitmq.timing.far.changes import Recalled, decode_change
 from orbitmq.timing.far.queries import FarRecord
@@ -41,11 +41,11 @@ def has_moved(timer: Pending) -> bool:
     return properties.rfind(_LEFT_ENTRY) >= 0 or properties.rfind(_FAR_ENTRY) >= 0
 
 
-def pending_view(timer: Pending, broker_name: str, precision_ms: int) -> TimerView:
+def pending_view(timer: Pending, broker_name: str, precision_ms: int) -> TimerViewBody:
     """A message that waits."""
     is_far = isinstance(timer, FarRecord)
     message_id = message_id_of(timer)
-    return TimerView(
+    return TimerViewBody(
         timer.topic,
         message_id,
         timer.keys or "",
@@ -59,14 +59,14 @@ def pending_view(timer: Pending, broker_name: str, precision_ms: int) -> TimerVi
     )
 
 
-def delivered_view(record: Record, broker_name: str, precision_ms: int) -> TimerView:
+def delivered_view(record: Record, broker_name: str, precision_ms: int) -> TimerViewBody:
     """A message that stands in its own topic."""
     values = decode_properties(record.properties)
     slot = values.get(Property.TIMER_OUT_MS, "")
     deliver_ms = record.store_timestamp
     if slot.isdigit():
         deliver_ms = min(deliver_ms, stored_due_time(values, int(slot), record.store_timestamp, precision_ms))
-    return TimerView(
+    return TimerViewBody(
         record.topic,
         values.get(Property.UNIQ_KEY, ""),
         values.get(Property.KEYS, ""),

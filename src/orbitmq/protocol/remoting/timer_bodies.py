@@ -31,7 +31,7 @@ class Verdict(StrEnum):
     RECALLED = "recalled"
     """It is not delivered any more."""
     RESCHEDULED = "rescheduled"
-    """It has a new due time; `TimerView.deliver_ms` is the new one."""
+    """It has a new due time; `TimerViewBody.deliver_ms` is the new one."""
     PENDING = "pending"
     """It waits for its due time (answer to a question, or the one of an ambiguous selection)."""
     ALREADY_DELIVERED = "already_delivered"
@@ -69,7 +69,7 @@ class ChangeTimers(JsonBody):
     delay_ms: Int64 | None = None
 
 
-class TimerView(JsonBody):
+class TimerViewBody(JsonBody):
     """One timer message, without its body.
 
     `message_id` is the unique key its sender knows; `handle` is what recalls it. `size` counts the bytes of the stored
@@ -93,7 +93,7 @@ class TimerAnswer(JsonBody):
     """What became of one timer. `timer` is None when nothing is known but the verdict."""
 
     verdict: Verdict
-    timer: TimerView | None = None
+    timer: TimerViewBody | None = None
 
 
 class TimerAnswers(JsonBody):
@@ -132,17 +132,17 @@ class TimerPage(JsonBody):
     asked for wait in them, are counted, and stand on no page.
     """
 
-    timers: list[TimerView]
+    timers: list[TimerViewBody]
     cursor: str | None = None
     left_out: int = 0
 
 
-class TimerMessage(JsonBody):
+class TimerMessageBody(JsonBody):
     """Answer to GET_TIMER: one pending timer message in full. `body` is as it is stored, base64 on the wire; `sys_flag` says
     how it is compressed."""
 
     verdict: Verdict
-    timer: TimerView | None = None
+    timer: TimerViewBody | None = None
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     sys_flag: int = 0
@@ -157,7 +157,7 @@ class CountQuery(JsonBody):
     bucket_ms: Int64 = 0
 
 
-class TimerCounts(JsonBody):
+class TimerCountsBody(JsonBody):
     """Answer to COUNT_TIMERS, of one topic or all. A bucket is (its first instant, how many fall due in it); empty ones are
     left out. `next_due_ms` is at or before the next due time of any topic."""
 

@@ -31,7 +31,7 @@ TEMPORARY: Final = ".tmp"
 _WHOLE_OBJECTS: Final = frozenset({"s3", "gcs", "abfs"})
 
 
-class StoredFile(NamedTuple):
+class ListedFile(NamedTuple):
     """written_at_ms: by the clock of the file system; 0 where it does not say."""
 
     name: str
@@ -155,13 +155,13 @@ class Storage:
         with self._trouble(self._path(name), "removed"), suppress(FileNotFoundError):
             self._fs.delete_file(self._path(name))
 
-    def files(self, directory: str) -> list[StoredFile]:
+    def files(self, directory: str) -> list[ListedFile]:
         """Files in a directory and those below it, sorted; none when it does not exist."""
         path, start = self._path(directory), len(self._root) + 1
         with self._trouble(path, "listed"):
             found = self._fs.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
         return sorted(
-            StoredFile(info.path[start:], info.size, (info.mtime_ns or 0) // NS_PER_MS)
+            ListedFile(info.path[start:], info.size, (info.mtime_ns or 0) // NS_PER_MS)
             for info in found
             if info.type == fs.FileType.File
         )

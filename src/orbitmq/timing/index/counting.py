@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.timing.index.counts import TimerCounts
+from orbitmq.timing.index.counts import PendingCounts
 from orbitmq.timing.index.parts import Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.timers.facts import TimerFacts
@@ -31,7 +31,7 @@ class Counting:
     def __init__(self, parts: Parts, is_pending: Callable[[int], bool]) -> None:
         self._parts = parts
         self._is_pending = is_pending
-        self._counts: TimerCounts | None = None
+        self._counts: PendingCounts | None = None
         """None: nothing is counted, and the walk has not begun."""
         self._bound = 0
         """Where the walk ends: timers from this queue offset on are added when they come."""
@@ -42,7 +42,7 @@ class Counting:
         self.is_done = False
 
     @property
-    def counts(self) -> TimerCounts | None:
+    def counts(self) -> PendingCounts | None:
         """None while they are being made."""
         if not self.is_done or self._counts is None:
             return None
@@ -69,7 +69,7 @@ class Counting:
                 new = all_new[one.topic] = []
             new.append(one.deliver_ms)
 
-    def _add_new(self, counts: TimerCounts) -> None:
+    def _add_new(self, counts: PendingCounts) -> None:
         for topic, dues in self._new.items():
             counts.add_all(topic, dues)
         self._new = {}
@@ -100,7 +100,7 @@ class Counting:
 
     def walk(self) -> Generator[None, None, None]:
         """Make the counts, in steps of about a millisecond. A damaged run is forgotten; then there are none yet."""
-        counts = self._counts = TimerCounts()
+        counts = self._counts = PendingCounts()
         self._bound = bound = self._parts.next_offset
         is_pending, left = self._is_pending, self._left
         for part in self._parts.contents():

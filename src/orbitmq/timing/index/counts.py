@@ -63,8 +63,8 @@ class _Buckets:
         self.width_index += 1
 
 
-class TimerCounts:
-    """The counts of one store."""
+class PendingCounts:
+    """How many timers of one store are pending, by topic and due time."""
 
     __slots__ = ("_bucket_count", "_buckets_max", "_topics")
 

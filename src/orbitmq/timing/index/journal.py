@@ -60,7 +60,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     keys: list[bytes]
 
 
-class Loaded(NamedTuple):
+class StoredGathering(NamedTuple):
     """What is sound in a journal."""
 
     gathering: Gathering
@@ -115,7 +115,7 @@ class IndexJournal:
         self.witness = witness
         gathering.new_keys, gathering.new_key_numbers = [], array("H")
 
-    def continue_behind(self, loaded: Loaded) -> None:
+    def continue_behind(self, loaded: StoredGathering) -> None:
         """Go on behind what was read of this journal."""
         self._begin, self._replaces = loaded.begin, loaded.replaces
         self._written, self._written_topics = len(loaded.gathering), len(loaded.gathering.topics)
@@ -130,7 +130,7 @@ class IndexJournal:
         self._file.close()
 
 
-def load_journal(files: Files, path: Path) -> Loaded | None:
+def load_journal(files: Files, path: Path) -> StoredGathering | None:
     """What is sound in the journal at `path`; None when not even a block is."""
     content = memoryview(files.read_bytes(path))
     gathering = Gathering()
@@ -146,7 +146,7 @@ def load_journal(files: Files, path: Path) -> Loaded | None:
         at = end
     if not ends:
         return None
-    return Loaded(gathering, replaces, begin, ends, at, at < len(content))
+    return StoredGathering(gathering, replaces, begin, ends, at, at < len(content))
 
 
 def _batches(content: memoryview) -> Iterator[tuple[Batch, int]]:

@@ -18,7 +18,7 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.directory import VERSION, IndexDirectory, ListedRun, Manifest, Work
 from orbitmq.timing.index.gathering import CAPACITY, Gathering, Source
-from orbitmq.timing.index.journal import NOTHING, IndexJournal, Loaded, Witness, cut_gathering, load_journal
+from orbitmq.timing.index.journal import NOTHING, IndexJournal, StoredGathering, Witness, cut_gathering, load_journal
 from orbitmq.timing.index.marks import Marked
 from orbitmq.timing.index.missing import Missing
 from orbitmq.timing.index.run import Run
@@ -364,7 +364,7 @@ class Parts:
         self._load_journals([number for number in journal_numbers if number >= manifest.journals_from])
 
     def _load_journals(self, numbers: Sequence[int]) -> None:
-        loaded: list[tuple[int, Loaded]] = []
+        loaded: list[tuple[int, StoredGathering]] = []
         for number in numbers:
             content = load_journal(self._files, self.directory.journal_path(number))
             if content is not None:

@@ -253,7 +253,7 @@ class TimerIndex:
     def counts(
         self, topic: str | None = None, from_ms: int | None = None, until_ms: int | None = None, bucket_ms: int = 0
     ) -> Counted:
-        """How many are pending, exactly; see `TimerCounts.count`. Raises TimerIndexIncompleteError shortly after a start."""
+        """How many are pending, exactly; see `PendingCounts.count`. Raises TimerIndexIncompleteError shortly after a start."""
         counts = self._counting.counts
         self._need(counts is not None)
         assert counts is not None

@@ -58,7 +58,7 @@ class JournalPosition(NamedTuple):
     synced: bool = False
 
 
-class Loaded(NamedTuple):
+class JournalContent(NamedTuple):
     """What a journal says up to the last position that is believed."""
 
     pending: PendingTimers
@@ -118,7 +118,7 @@ def decode_position(block: RawBlock) -> JournalPosition | None:
     return JournalPosition._make((*layout.unpack(block.body), block.kind in (SYNCED_POSITION, OLD_SYNCED_POSITION)))
 
 
-def load(content: bytes | memoryview, is_believed: Callable[[JournalPosition], bool]) -> Loaded:
+def load(content: bytes | memoryview, is_believed: Callable[[JournalPosition], bool]) -> JournalContent:
     """Read a journal up to the last position that `is_believed`. Cost: some microseconds a block."""
     believed: JournalPosition | None = None
     good_bytes = keep_bytes = 0
@@ -134,10 +134,10 @@ def load(content: bytes | memoryview, is_believed: Callable[[JournalPosition], b
         good_bytes = MAGIC_BYTES
     if believed is not None:
         try:
-            return Loaded(_replay(content[:keep_bytes], magic), believed, good_bytes, keep_bytes, is_old)
+            return JournalContent(_replay(content[:keep_bytes], magic), believed, good_bytes, keep_bytes, is_old)
         except ValueError:  # blocks that are whole and contradict each other: nothing here can be believed
             believed = None
-    return Loaded(PendingTimers(), believed, good_bytes, 0, is_old)
+    return JournalContent(PendingTimers(), believed, good_bytes, 0, is_old)
 
 
 def _replay(content: bytes | memoryview, magic: bytes) -> PendingTimers:
@@ -171,7 +171,7 @@ class PendingJournal(BlockFile):
     def __init__(self, files: Files, root: Path) -> None:
         super().__init__(files, root / JOURNAL_FILE, MAGIC)
 
-    def load(self, is_believed: Callable[[JournalPosition], bool]) -> Loaded | None:
+    def load(self, is_believed: Callable[[JournalPosition], bool]) -> JournalContent | None:
         """None when there is no file."""
         content = self.read()
         return None if content is None else load(content, is_believed)

@@ -25,7 +25,7 @@ from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import is_sound, store_timestamp_of
 from orbitmq.timing.timers.exchange import Exchange, TakenOver
 from orbitmq.timing.timers.ledger import TimerLedger
-from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, Loaded
+from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalContent, JournalPosition
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -95,7 +95,7 @@ class TimerRecovery:
             and at.witness + len(record) == at.position
         )
 
-    def _report_torn(self, loaded: Loaded) -> None:
+    def _report_torn(self, loaded: JournalContent) -> None:
         size = self._ledger.journal.file_bytes
         if loaded.good_bytes < size:
             logger.warning(
@@ -116,7 +116,7 @@ class TimerRecovery:
                 ledger.pending.next_offset = first
         return ledger.position
 
-    def _restore_taken_over(self, log: CommitLog, loaded: Loaded | None) -> int:
+    def _restore_taken_over(self, log: CommitLog, loaded: JournalContent | None) -> int:
         ledger, queue = self._ledger, self._ledger.queue
         if queue is None and loaded is None and not self._exchange.exists:
             return log.end_of_files

@@ -22,7 +22,7 @@ from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.timer_bodies import (
     ChangeTimers,
     TimerAnswers,
-    TimerMessage,
+    TimerMessageBody,
     TimerSelector,
 )
 from orbitmq.store.commit_log import CommitLog
@@ -264,8 +264,8 @@ class TimerRig(Rig):
     def status(self, **selector: Any) -> list[str]:
         return self.verdicts(RequestCode.TIMER_STATUS, **selector)
 
-    def show(self, **selector: Any) -> TimerMessage:
-        return TimerMessage.decode(
+    def show(self, **selector: Any) -> TimerMessageBody:
+        return TimerMessageBody.decode(
             self.ask(RequestCode.GET_TIMER, ChangeTimers(TimerSelector(**selector)).encode()).body
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
-from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerAnswers, TimerMessage, TimerSelector
+from orbitmq.protocol.remoting.timer_bodies import ChangeTimers, TimerAnswers, TimerMessageBody, TimerSelector
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.files import OsFile
 from orbitmq.timing.far.queries import FarPage
@@ -82,7 +82,7 @@ def test_what_became_of_a_message_is_fetched_and_told(rig, far: LaterFar, messag
 
 def test_a_message_that_does_not_wait_is_shown_as_what_it_became(rig, far: LaterFar) -> None:
     answer = ask(rig, far, RequestCode.GET_TIMER, None, selected("old"))
-    assert str(TimerMessage.decode(answer.body).verdict) == "already_delivered"
+    assert str(TimerMessageBody.decode(answer.body).verdict) == "already_delivered"
 
 
 def test_copies_are_recalled_once_and_the_one_that_has_left_is_told_of(rig, far: LaterFar) -> None:

@@ -20,11 +20,11 @@ from orbitmq.protocol.remoting.timer_bodies import (
     ChangeTimers,
     CountQuery,
     TimerAnswers,
-    TimerCounts,
+    TimerCountsBody,
     TimerPage,
     TimerQuery,
     TimerSelector,
-    TimerView,
+    TimerViewBody,
     Verdict,
 )
 from orbitmq.store.durability import PutStatus
@@ -55,7 +55,7 @@ class TestRecall:
         assert answers.changed == 1
         (answer,) = answers.answers
         assert answer.verdict is Verdict.RECALLED
-        assert answer.timer == TimerView(
+        assert answer.timer == TimerViewBody(
             "T", "A1", "order-1 x", NOW + 5_250, NOW, answer.timer.size, "near", 0, "broker-a", handle_of(sent)
         )
         rig.clock.advance(9_000)
@@ -479,7 +479,7 @@ class TestLooking:
         rig.send_at("A1", NOW + 1_000)
         rig.send_at("A2", NOW + 61_000, topic="U")
         answer = rig.ask(RequestCode.COUNT_TIMERS, CountQuery(bucket_ms=60_000).encode())
-        counts = TimerCounts.decode(answer.body)
+        counts = TimerCountsBody.decode(answer.body)
         assert (counts.pending, counts.near, counts.far) == (2, 2, 0)
         assert counts.by_topic == {"T": 1, "U": 1}
         assert sum(count for _, count in counts.buckets) == 2
@@ -488,8 +488,8 @@ class TestLooking:
         assert refused.code == ResponseCode.INVALID_PARAMETER
 
     def test_nothing_pending(self, rig) -> None:
-        counts = TimerCounts.decode(rig.ask(RequestCode.COUNT_TIMERS, CountQuery().encode()).body)
-        assert counts == TimerCounts()
+        counts = TimerCountsBody.decode(rig.ask(RequestCode.COUNT_TIMERS, CountQuery().encode()).body)
+        assert counts == TimerCountsBody()
         assert self.page(rig) == TimerPage([])
 
 

@@ -11,16 +11,16 @@ from orbitmq.protocol.remoting.timer_bodies import (
     CountQuery,
     TimerAnswer,
     TimerAnswers,
-    TimerCounts,
-    TimerMessage,
+    TimerCountsBody,
+    TimerMessageBody,
     TimerPage,
     TimerQuery,
     TimerSelector,
-    TimerView,
+    TimerViewBody,
     Verdict,
 )
 
-VIEW = TimerView("T", "A1", "k1 k2", 1_795_228_422_001, 1_795_228_412_000, 206, "near", 3, "broker-a", "djE", None)
+VIEW = TimerViewBody("T", "A1", "k1 k2", 1_795_228_422_001, 1_795_228_412_000, 206, "near", 3, "broker-a", "djE", None)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ VIEW = TimerView("T", "A1", "k1 k2", 1_795_228_422_001, 1_795_228_412_000, 206, 
         TimerQuery("T", 1, 2, None, "ord", "far", 7, "c"),
         TimerQuery(),
         TimerPage([VIEW], "next", 3),
-        TimerMessage(Verdict.PENDING, VIEW, {"TAGS": "a", "ä": "ö"}, b"\x00\xff"),
+        TimerMessageBody(Verdict.PENDING, VIEW, {"TAGS": "a", "ä": "ö"}, b"\x00\xff"),
         CountQuery("T", bucket_ms=60_000),
-        TimerCounts(3, {"T": 2, "U": 1}, [(0, 1), (60_000, 2)], 2, 1, 5),
+        TimerCountsBody(3, {"T": 2, "U": 1}, [(0, 1), (60_000, 2)], 2, 1, 5),
     ],
     ids=lambda body: type(body).__name__,
 )

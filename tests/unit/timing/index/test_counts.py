@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from orbitmq.timing.index.counts import WIDTHS_MS, TimerCounts
+from orbitmq.timing.index.counts import WIDTHS_MS, PendingCounts
 
 MINUTE, HOUR = WIDTHS_MS[:2]
 
 
 def test_counts_are_per_topic_and_per_minute() -> None:
-    counts = TimerCounts()
+    counts = PendingCounts()
     for due_ms in (1, 59_999, 60_000, 10 * HOUR):
         counts.add("a", due_ms)
     counts.add_all("b", [0, 1, 2])
@@ -23,14 +23,14 @@ def test_counts_are_per_topic_and_per_minute() -> None:
 
 
 def test_a_width_is_rounded_up_to_what_is_kept() -> None:
-    counts = TimerCounts()
+    counts = PendingCounts()
     counts.add("a", 90_000)
     assert counts.count(bucket_ms=1).width_ms == MINUTE
     assert counts.count(bucket_ms=90_000).buckets == [(0, 1)]
 
 
 def test_what_goes_is_taken_away_where_it_was_added() -> None:
-    counts = TimerCounts()
+    counts = PendingCounts()
     counts.add("a", 5)
     assert counts.take_away("a", 6)
     assert not counts.take_away("a", 5)
@@ -40,7 +40,7 @@ def test_what_goes_is_taken_away_where_it_was_added() -> None:
 
 def test_too_many_buckets_become_wider_and_stay_exact() -> None:
     rng = random.Random(1)
-    counts = TimerCounts(buckets_max=50)
+    counts = PendingCounts(buckets_max=50)
     known = [(rng.choice("ab"), rng.randrange(400 * HOUR)) for _ in range(500)]
     for topic, due_ms in known:
         counts.add(topic, due_ms)

@@ -144,7 +144,7 @@ class Timers:
         doing = _doing(RequestCode.GET_TIMER, wanted)
         body = wire.ChangeTimers(selector=wanted.selector)
         answers = await all_of(
-            [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessage, doing) for master in masters]
+            [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessageBody, doing) for master in masters]
         )
         found = [
             TimerMessage(view(answer.timer, master.broker_name), await _restored(answer), answer.properties)
@@ -215,7 +215,7 @@ class Timers:
         masters = await self._masters_of(topic)
         doing = "counting pending timer messages"
         counts = await all_of(
-            [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCounts, doing) for master in masters]
+            [self._ask(master, RequestCode.COUNT_TIMERS, query, wire.TimerCountsBody, doing) for master in masters]
         )
         return merged_counts(counts, topic)
 
@@ -355,7 +355,7 @@ def _doing(code: RequestCode, wanted: MeantTimers) -> str:
     return f"{wanted.text} to be {_CHANGES[code]}"
 
 
-async def _restored(answer: wire.TimerMessage) -> bytes:
+async def _restored(answer: wire.TimerMessageBody) -> bytes:
     """The body as it was sent."""
     compression = compression_of(answer.sys_flag)
     if compression is None:
