@@ -26,7 +26,7 @@ R = TypeVar("R", bound=ColdPull)
 
 
 class ColdPulls(Generic[R]):
-    """Of one broker."""
+    """The pulls of one broker that wait for a read from the disk."""
 
     def __init__(self, run: Callable[[R], None]) -> None:
         """`run` begins a pull that waited anew; it may ask for a place again."""

@@ -1,4 +1,4 @@
-"""An answer other than success.
+"""An answer other than success: what a refusal is. Why a message is refused is decided in `admission`.
 
 Rules of this file
 1. A `Refusal` is both a value and an exception: pure decisions return it, handlers deep in a call raise it, and

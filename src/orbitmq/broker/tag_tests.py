@@ -28,7 +28,7 @@ Accepts = Callable[[int], bool] | None
 
 
 class TagTests:
-    """Of one broker."""
+    """The tests of tags that pulls of one broker have."""
 
     def __init__(self) -> None:
         self._cached = lru_cache(FILTERS_CACHED_MAX)(self._parse)

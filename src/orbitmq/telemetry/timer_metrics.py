@@ -41,13 +41,13 @@ class TimerCollector:
 
     def _rocketmqs(self) -> Iterator[Family]:
         service, now_ms = self._service, self._clock.now_ms()
-        timers, standing, traffic = service.timers, service.standing, service.traffic
-        behind = standing.unlinked_count()
+        timers, figures, traffic = service.timers, service.figures, service.traffic
+        behind = figures.unlinked_count()
         oldest_ms = self._oldest_unlinked_ms() if behind else -1
         yield one(catalogue.TIMER_ENQUEUE_LAG, behind)
         yield one(catalogue.TIMER_ENQUEUE_LATENCY, max(now_ms - oldest_ms, 0) if oldest_ms > 0 else 0)
         yield one(catalogue.TIMER_DEQUEUE_LAG, timers.pending_count)
-        yield one(catalogue.TIMER_DEQUEUE_LATENCY, standing.behind_ms())
+        yield one(catalogue.TIMER_DEQUEUE_LATENCY, figures.behind_ms())
         yield by_label(catalogue.TIMER_ENQUEUED, [(topic, counter.count) for topic, counter in traffic.taken])
         yield by_label(catalogue.TIMER_DEQUEUED, [(topic, counter.count) for topic, counter in traffic.delivered])
         yield Family(catalogue.TIMER_ASKED, [Sample((), traffic.asked_ms.buckets().scaled(1e-3))])

@@ -26,7 +26,7 @@ from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX, TIMER_PRECISION_MS_MAX
 from orbitmq.protocol.properties import Property
 
 PRECEDENCE: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
-"""Of several properties the first one counts."""
+"""The properties that ask for a time; where a message has several, the first of these counts."""
 
 _DELAYS: Final = {Property.TIMER_DELAY_SEC: 1000, Property.TIMER_DELAY_MS: 1}
 """The properties that count from when the message was accepted, and what they count in ms."""

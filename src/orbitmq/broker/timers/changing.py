@@ -1,8 +1,8 @@
 """Recalling and rescheduling what waits, near or in the far tier, one message at a time.
 
 Rules of this file
-1. A change is done when its record is as durable as the broker's flush mode asks; then its verdict is told.
-2. Of several changes of one request each stands for itself: what could not be changed is told as pending still.
+1. A change is done when its record is as durable as the broker's flush mode asks; then it is answered.
+2. Each message of a request is changed for itself: one that could not be changed is answered as pending.
 3. A new due time obeys the rules of a new message: what has passed means now, what is too far or too crowded is refused
    before anything is changed.
 """

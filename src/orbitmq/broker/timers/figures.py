@@ -1,4 +1,4 @@
-"""Where the timers stand, as RocketMQ's slaves and tools ask for it: checkpoint, counts by topic, runtime information.
+"""How far the timers are, as RocketMQ's slaves and tools ask for it: checkpoint, counts by topic, runtime information.
 
 Rules of this file
 1. RocketMQ's names with RocketMQ's meaning where it has one; a number that cannot be had truthfully is an error, not a zero.
@@ -73,7 +73,7 @@ class TimerTopicCounts:
     def answer(self, command: Command, peer: Peer) -> Command | None:
         """GET_TIMER_METRICS."""
 
-        def told(by_topic: Mapping[str, int]) -> Command:
+        def answered(by_topic: Mapping[str, int]) -> Command:
             now_ms = self._clock.now_ms()
             body = TimerMetrics(
                 timing_count={topic: TimerCount(count=count, time_stamp=now_ms) for topic, count in by_topic.items()},
@@ -81,5 +81,5 @@ class TimerTopicCounts:
             )
             return response(command, ResponseCode.SUCCESS, body=body.encode())
 
-        question = Question[Mapping[str, int]](command, peer, told)
+        question = Question[Mapping[str, int]](command, peer, answered)
         return question.ask(lambda done, _: done(self._index.counts(None, None, None, 0).by_topic))

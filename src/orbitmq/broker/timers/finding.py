@@ -1,11 +1,11 @@
-"""Which timer messages a request means, and what has become of those that do not wait any more.
+"""Which timer messages a request means, and what became of those that are pending no longer.
 
 Rules of this file
-1. The index is a hint: every candidate is read and compared before anybody acts on it. Whether it waits the timers say.
+1. The index is a hint: every candidate is read and compared before anybody acts on it. `Timers` decides whether it is pending.
 2. What became of a message is read from the log: a record with its unique key in its topic means delivered, whatever was recalled
    of it; else RocketMQ's cancel record means recalled.
 3. A unique key names one message, however often its sender stored it (a retry whose first answer was lost): all of its copies
-   are meant, near and far, and a copy that has left already is told of.
+   are meant, near and far, and a copy that was delivered already stands in the answer.
 4. Bounded: at most `TIMER_MATCHES_READ_MAX` pending records and `TIMER_PAST_READ_MAX` others are read for one question.
 """
 

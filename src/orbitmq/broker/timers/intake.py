@@ -6,9 +6,9 @@ added is what only a broker knows: how crowded a slot is, and how far the far ti
 Rules of this file
 1. Nothing is stored and nothing is remembered but the messages of a slot that are on their way into the log.
 2. A refusal has RocketMQ's code and a remark that names the property, its value and the limit.
-3. Who waits for a time does so in a system topic; where it goes stands in its last properties, always in one order: slot, topic,
-   queue, and the due time where it is needed.
-4. A due time that the sender's own properties say is not written a second time, but in the far tier, which reads ours.
+3. A message waits in a system topic. Where it goes stands in its last properties, always in one order: slot, topic, queue, and the due
+   time where it is needed.
+4. A due time that stands in the sender's own property is written a second time only for the far tier, which reads ours.
 
 Source: RocketMQ timer store, rules at put time, congestion.
 """
@@ -42,11 +42,10 @@ SLOT_LIMIT_NONE: Final = 2**31 - 1
 """`timerCongestNumEachSlot` at its default: no slot is ever crowded."""
 
 USUAL_DIGITS: Final = 13
-"""Of a time in milliseconds from 2001 to 2286."""
-
+"""Length of a time in milliseconds from 2001 to 2286."""
 
 TIME_MARKS: Final = TIMED | LEVEL | CANCEL | PLACED
-"""Of what a message may say that changes what its time means; without TIMED it has none."""
+"""Marks of everything in a message that changes what its time means; without TIMED it has no time."""
 
 CODES: Final = {
     TimerRefusal.DISABLED: ResponseCode.SYSTEM_ERROR,

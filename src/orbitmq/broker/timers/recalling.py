@@ -69,7 +69,7 @@ class RecallProcessor:
         count, statuses = len(meant.pending), list[PutStatus]()
         left = self._copy_left(wanted, meant)
 
-        def told(status: PutStatus) -> None:
+        def settled(status: PutStatus) -> None:
             statuses.append(status)
             if len(statuses) == count and not command.is_oneway:
                 peer.send(_answered(answer, statuses, left, is_all=meant.is_all))
@@ -77,13 +77,13 @@ class RecallProcessor:
         begun = 0
         try:
             for timer in meant.pending:
-                self._changes.recall(timer, told)
+                self._changes.recall(timer, settled)
                 begun += 1
         except Refusal:
             if not begun:
                 raise
             for _ in range(count - begun):
-                told(PutStatus.SERVICE_NOT_AVAILABLE)
+                settled(PutStatus.SERVICE_NOT_AVAILABLE)
         return None
 
     def _copy_left(self, wanted: Wanted, meant: Meant) -> Verdict | None:
@@ -121,7 +121,7 @@ class RecallProcessor:
 
 
 def _answered(answer: Command, statuses: list[PutStatus], left: Verdict | None, *, is_all: bool) -> Command:
-    """The answer when every copy was told how its recall went."""
+    """The answer when the recall of every copy has ended."""
     failed_count = statuses.count(PutStatus.SERVICE_NOT_AVAILABLE)
     if failed_count:
         answer.code, answer.fields = ResponseCode.SERVICE_NOT_AVAILABLE, {}

@@ -4,8 +4,8 @@ Rules of this file
 1. Every verdict is the truth when the answer leaves. A request that changes something is answered when the change is as
    durable as the flush mode asks.
 2. Several messages without `all` change nothing: each is answered AMBIGUOUS. Copies of one message, stored under one unique key by
-   a sender that tried again, are one: all of them are changed, and one that has left already is told of beside them.
-3. The work of one request is bounded: `TIMER_CHANGES_PER_REQUEST_MAX` timers are changed or told of, and the answer says
+   a sender that tried again, are one: all of them are changed, and one that was delivered already stands in the answer.
+3. The work of one request is bounded: `TIMER_CHANGES_PER_REQUEST_MAX` timers are changed or shown, and the answer says
    when there are more; a page has at most `TIMER_PAGE_MAX`.
 4. A body that cannot be read, or asks for what does not go together, is answered INVALID_PARAMETER.
 """
@@ -332,15 +332,15 @@ class _OpenChanges:
 
     def begin(self) -> OnDone:
         self._open_count += 1
-        return self._told
+        return self._settled
 
     def not_begun(self) -> None:
         self._open_count -= 1
 
     def all_begun(self) -> None:
-        self._told(PutStatus.PUT_OK)
+        self._settled(PutStatus.PUT_OK)
 
-    def _told(self, status: PutStatus) -> None:
+    def _settled(self, status: PutStatus) -> None:
         if status is not PutStatus.PUT_OK and self._worst is not PutStatus.SERVICE_NOT_AVAILABLE:
             self._worst = status
         self._failed_count += status is PutStatus.SERVICE_NOT_AVAILABLE

@@ -1,8 +1,8 @@
 """The timers of a broker put together: what answers requests about them, and what is counted.
 
 Rules of this file
-1. Nothing is decided here. Without an index what waits is neither found nor changed: those requests are refused with the key
-   that says so. They are known all the same, so that a client can tell this broker from one that has no timers.
+1. Nothing is decided here.
+2. Requests that need the index wait until it knows what is pending (`waiting`): look-ups and changes for all of it, counts for the counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from orbitmq.protocol.remoting.commands import RequestCode
 
 class TimerService(Room):
     def __init__(self, core: BrokerCore, admission: Admission, derived: DerivedState) -> None:
-        """Of a broker that has timers."""
+        """For a broker that has timers."""
         timers, far, intake = derived.timers, derived.far, admission.timers
         assert timers is not None, "a broker without timers has no room for them"
         store, clock, index = core.store, core.clock, timers.index
@@ -39,7 +39,7 @@ class TimerService(Room):
         self.traffic: Final = TimerTraffic(clock)
         timers.linked.append(self.traffic.linked)
         timers.finished.append(self.traffic.finished)
-        self.standing: Final = TimerFigures(timers, self.traffic, store, clock)
+        self.figures: Final = TimerFigures(timers, self.traffic, store, clock)
         self.changes: Final = TimerChanges(
             timers,
             far,
@@ -51,7 +51,7 @@ class TimerService(Room):
         )
         place = LoadPlace(admission.store_host, admission.own, intake.rules.precision_ms)
         self._handlers: dict[RequestCode, RequestHandler] = {
-            RequestCode.GET_TIMER_CHECK_POINT: self.standing.checkpoint,
+            RequestCode.GET_TIMER_CHECK_POINT: self.figures.checkpoint,
             RequestCode.FAR_TIER: FarTierRequests(far).answer,
             RequestCode.FAR_LOAD: FarLoads(far, place, store, clock, unwritable=core.unwritable).answer,
         }
@@ -73,12 +73,12 @@ class TimerService(Room):
         }
         waiting = WaitingQuestions(store, clock)
         for code, handler in questions.items():
-            self._handlers[code] = waiting.patient(handler, lambda: index.is_complete)
+            self._handlers[code] = waiting.when_ready(handler, lambda: index.is_complete)
         for code, handler in counts.items():
-            self._handlers[code] = waiting.patient(handler, lambda: index.is_counted)
+            self._handlers[code] = waiting.when_ready(handler, lambda: index.is_counted)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return self._handlers
 
     def facts(self) -> Mapping[str, object]:
-        return self.standing.facts()
+        return self.figures.facts()

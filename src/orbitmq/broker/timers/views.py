@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Pure: records in, views out. The unique key shown is always the one its sender knows.
-2. Times are told as they are known: the due time of a delivered message is not on its record, so it is reckoned from the slot,
+2. Times are shown as far as they are known: the due time of a delivered message is not on its record, so it is reckoned from the slot,
    at most a slot too late and never after the delivery.
 
 Source: RocketMQ timer store, delivered record, cancel.

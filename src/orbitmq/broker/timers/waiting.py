@@ -1,8 +1,9 @@
-"""Questions that come while what is pending is still being read again from the log: they wait a little before they are refused.
+"""Requests that come while what is pending is still being read again from the log: they wait a little before they are refused.
 
 Rules of this file
-1. A question waits until what it needs is known, or two seconds; then it is asked as it is, and refused with how much is left to read.
-2. Bounded: beyond `TIMER_QUESTIONS_WAITING_MAX` nobody waits.
+1. A request waits until what it needs is known, or two seconds. Then its handler runs, and refuses it with how much is left to read where
+   that is not known yet.
+2. Bounded: beyond `TIMER_QUESTIONS_WAITING_MAX` a request is handled at once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Waiting(NamedTuple):
 
 
 class WaitingQuestions:
-    """Of one broker."""
+    """The requests that wait at one broker."""
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
@@ -41,8 +42,8 @@ class WaitingQuestions:
         self._waiting: list[_Waiting] = []
         store.deadlines.define(WAKEUP, self._look)
 
-    def patient(self, handler: RequestHandler, is_ready: Callable[[], bool]) -> RequestHandler:
-        """A handler that is asked when `is_ready`, or has waited for it."""
+    def when_ready(self, handler: RequestHandler, is_ready: Callable[[], bool]) -> RequestHandler:
+        """A handler that runs `handler` when `is_ready()`, and after `TIMER_QUESTION_WAITS_MS` at the latest."""
 
         def ask(command: Command, peer: Peer) -> Command | None:
             if is_ready() or command.is_oneway or len(self._waiting) >= TIMER_QUESTIONS_WAITING_MAX:

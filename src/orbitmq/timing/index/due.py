@@ -1,8 +1,8 @@
 """What falls due next, from all parts of the index: in order, in slices, and never the same message twice.
 
 Rules of this file
-1. A slice ends at a place (due time, queue offset), and the next one begins behind it. Whatever is not past that place when it arrives
-   has to be given to its reader by whoever takes it in.
+1. A slice ends at a place (due time, queue offset), and the next one begins behind it. A message that arrives later and belongs before
+   that place is not found by further slices: `Timers` adds it to the near timers itself.
 2. Of each part little is read at a time, so that a slice over hundreds of parts stays a slice.
 """
 

@@ -1,4 +1,4 @@
-"""Of which timers the index knows nothing: ranges of queue offsets.
+"""Ranges of queue offsets whose timers the index does not know.
 
 Whatever goes wrong with the index, a damaged file, a journal that a power failure tore, years without an index, ends up here, and
 there is one way to put it right: read the records of what is pending in the range.

@@ -3,8 +3,8 @@
 Rules of this file
 1. The record decides. One that is not pending any more is passed over; one whose time has not come goes back under the right time. So
    nothing is ever early, whatever a run says.
-2. Whoever a known cancel record names is cancelled when its time comes.
-3. Taken is leaving: a message whose record waits to be written, or to be synced, is not taken again.
+2. A message that a known cancel record names is cancelled when its time comes.
+3. What was taken is *leaving* until the log says so or the append failed: it is not taken a second time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _new = tuple.__new__
 
 
 class Delivery:
-    """Of the timers of one store."""
+    """Appends what is due, or its cancellation, for the timers of one store."""
 
     def __init__(
         self,

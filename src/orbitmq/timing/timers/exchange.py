@@ -1,7 +1,7 @@
 """What the timers need of RocketMQ's timer files: to take a store over, and to leave it for a RocketMQ broker.
 
-While a broker of ours serves a store these files say nothing, and a fence has RocketMQ refuse it. Who opens a store hands in what
-reads and writes them (`timing.rocketmq`); the timers themselves know no layout.
+While a broker of ours serves a store these files say nothing, and a fence has RocketMQ refuse it. `timing.rocketmq` implements the
+`Exchange` that is declared here, and whoever opens a store hands it in; the timers themselves know no layout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TakenOver(NamedTuple):
 
     log: CommitLog
     queue: ConsumeQueue | None
-    """Of the timer topic."""
+    """Consume queue of the timer topic."""
     pending: PendingTimers
     """Before: every record that may be pending by the log. After: what RocketMQ has not delivered."""
     cancels: KnownCancels

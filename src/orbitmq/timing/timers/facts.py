@@ -42,13 +42,13 @@ class TimerFacts(msgspec.Struct, gc=False, frozen=True):
     is_cancel: bool
     """Not a message but the cancellation of one; never pending itself."""
     cancel_key: str
-    """Whom it cancels in its slot, as `topic+unique key`. Empty for a message, and for the cancel record of a change of ours that
-    has not hopped: the change has taken effect without it."""
+    """The message that it cancels in its slot, as `topic+unique key`. Empty for a message, and for the cancel record of a change of ours
+    that has not hopped: the change has taken effect without it."""
     source: int | None
     """Log position of the record that this one replaces or cancels."""
     store_timestamp: int
     queue_id: int = 0
-    """Of `topic`."""
+    """The queue of `topic` where the message goes."""
 
 
 class FinishedTimer(NamedTuple):
@@ -99,7 +99,7 @@ _DELAYS: Final = b"TIMER_DELAY_"
 QUEUE_ID_MAX: Final = 0x7FFFFFFF
 
 DIGITS_MAX: Final = 18
-"""Of a time that is read."""
+"""Longest text that is read as a time."""
 
 NUMBERS_CHARS_MAX: Final = 46
 """Digits of a slot time, a due time and a queue together: all that 64, 64 and 32 bits can take are read, and no text is so long

@@ -1,8 +1,9 @@
-"""What records that name a source put an end to.
+"""Records that name a source, and the pending messages that they finish.
 
 Rules of this file
 1. A source is finished once, whatever names it again: the pending offsets decide.
-2. Who was taken here is known by its log position; any other source is looked up, where the record can be of a timer message.
+2. A source that this process took for delivery or change is known by its log position. Any other is looked up in the consume queue, and
+   only where the record can be one of a timer message.
 """
 
 from __future__ import annotations

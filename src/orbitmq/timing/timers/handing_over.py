@@ -1,4 +1,4 @@
-"""What waits, in the order of due times, with where its records lie: for whoever writes it down as a whole.
+"""Every pending message in the order of due times, with where its record lies: what RocketMQ's timer files are written from.
 
 Rules of this file
 1. Reads only, piece by piece: a million messages are never in memory at once.
@@ -31,7 +31,7 @@ class Pieces:
         self._index = index
         self._records = records
         self.by_topic: Counter[str] = Counter()
-        """Messages that were told, by the topic they go to."""
+        """How many messages were given out so far, by the topic they go to."""
 
     def __iter__(self) -> Iterator[list[tuple[int, int, int, int]]]:
         """Raises OSError."""

@@ -1,8 +1,8 @@
-"""Whom the cancel records name that name no source, wherever they and their messages wait.
+"""Cancel records of RocketMQ and its clients that wait for the messages they name.
 
-A cancel record of RocketMQ or its clients names topic and unique key, and its own slot time says which message of that key: it may have
-come before that message. Whoever it names and is still pending when its time comes is cancelled then. So these are remembered from the
-moment they are in the log. Cancellations of ours name their source, take effect when they are written, and are none of these.
+Such a record names its message by topic and unique key; its slot time says which message of that key it means. It may have come before
+that message, so it is remembered from the moment it is in the log, and a message that it names is cancelled when its time comes. Cancel
+records of ours name the source instead, take effect when they are written, and are not kept here.
 
 Rules of this file
 1. Effective is what names topic and unique key, or the key alone as up to 5.3.1, together with the same slot time.
@@ -32,7 +32,7 @@ logger = logging.getLogger("orbitmq.timing")
 
 
 class KnownCancels:
-    """Of one store."""
+    """The cancel records that wait in one store, by slot time and key."""
 
     def __init__(self, clock: Clock, count_max: int = TIMER_KNOWN_CANCELS_MAX) -> None:
         self._clock = clock
@@ -54,7 +54,7 @@ class KnownCancels:
         return self._count >= self._count_max
 
     def add(self, facts: TimerFacts | None) -> None:
-        """Of whatever record. 2 us for a cancel record."""
+        """Remember a cancel record; any other record is passed over. 2 us."""
         if facts is not None and facts.cancel_key:
             self._add(facts.slot_ms, facts.cancel_key, (facts.physical_offset, facts.size))
 

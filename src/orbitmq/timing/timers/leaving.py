@@ -1,7 +1,8 @@
-"""Pending messages that somebody has: taken for delivery, being changed, being moved.
+"""Pending messages on their way out: taken for delivery, being changed, or being put again at the tail of the log.
 
 Rules of this file
-1. A message has one holder at a time. If it falls due meanwhile, that waits here, and it is given back as due.
+1. A message is taken by one at a time. If it falls due while it is being changed or moved, that is noted here, and it is given back as
+   due when the change fails.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Leaving(NamedTuple):
     due_ms: int | None
     """None where nobody looked it up."""
     unit: DueTimer | None = None
-    """As what it was due, when it was."""
+    """What is given back to the near timers when it does not leave; None while it is not due."""
     real_topic: str | None = None
     """Where its message is to go; None where nobody looked it up."""
 
@@ -42,7 +43,7 @@ class LeavingTimers:
 
     @property
     def first_due_ms(self) -> int | None:
-        """Of those whose due time is known, or has come."""
+        """Earliest due time of those whose due time is known, or has come."""
         times = (one.due_ms if one.unit is None else one.unit.due_ms for one in self._by_position.values())
         return min((time for time in times if time is not None), default=None)
 

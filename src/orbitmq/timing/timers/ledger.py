@@ -1,6 +1,6 @@
 """What is pending, and how a store remembers it: the bitmap, its journal, and the cancel records that wait.
 
-All are caches of the commit log. The engine tells what `apply` brought (`add`, `skip`, `finish`, then `took`); the store says when to
+All are caches of the commit log. `Timers` passes on what `apply` brought (`add`, `skip`, `finish`, then `took`); the store says when to
 save; after a start `TimerRecovery` fills the ledger.
 
 Rules of this file
@@ -118,7 +118,7 @@ class TimerLedger:
         return True
 
     def took(self, last: Dispatched) -> None:
-        """All entries up to this one have been told."""
+        """All entries up to this one were taken in."""
         if last.end_offset > self.position:
             self.position = last.end_offset
             self.witness = (last.physical_offset, last.store_timestamp)

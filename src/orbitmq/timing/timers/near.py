@@ -29,7 +29,7 @@ _PIECE_MS_MAX: Final = (1 << 15) - 1
 """How long after the beginning of a piece its last message may be due: with the position that makes 63 bits."""
 
 _ADDED_AT_ONCE: Final = 32
-"""Of those that were added, how many are read with the first one that is waited for."""
+"""Added messages of a topic whose records are read together with that of the first one."""
 
 MAX_POSITION: Final = 1 << POSITION_BITS
 """No record lies there or behind."""
@@ -118,7 +118,7 @@ class _Topic:
 
 
 class NearTimers:
-    """Of one store."""
+    """The messages of one store that fall due soon."""
 
     def __init__(self) -> None:
         self.clear()
@@ -141,7 +141,7 @@ class NearTimers:
     def feed(self, timers: Iterable[tuple[int, int, str]], warm_from: int) -> None:
         """Messages as (due time, log position, topic), in order, and behind all that were fed before. 0.3 us each.
 
-        Those at log positions below `warm_from` are told by `to_read`."""
+        `to_read` names those at log positions below `warm_from`."""
         fed: dict[str, _Topic] = {}
         for due_ms, physical_offset, name in timers:
             topic = fed.get(name)
@@ -287,7 +287,7 @@ class NearTimers:
 
     def to_read(self, until_ms: int, limit: int, warm_from: int) -> tuple[list[int], list[int]]:
         """Log positions of messages whose records have to be read: those that are waited for, and those below `warm_from` that are
-        due up to `until_ms`, topic by topic in turn and about `limit` of them. Each of the latter is told once."""
+        due up to `until_ms`, topic by topic in turn and about `limit` of them. Each of the latter is named once."""
         waited_for = [head & _POSITION_MASK for topic in self._waiting if (head := topic.head()) is not None]
         for topic in self._waiting:  # the beginning of a heap: nearly those that come next
             waited_for += [key & _POSITION_MASK for key in topic.added[:_ADDED_AT_ONCE]]

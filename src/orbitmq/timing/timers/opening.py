@@ -1,7 +1,8 @@
 """Taking what is due soon from the runs into memory, in order, some time before it is due.
 
-Everything that is pending and due before the *horizon* is near, but for what falls due right at it; whatever arrives and is due before
-that goes there directly. So nothing has to be found on the disk when it falls due.
+The *horizon* is how far this has come, about thirty seconds from now: a due time and a queue offset. Everything that is pending and due
+before it is in memory (`near`), and a message that arrives and is due before it goes there directly. So nothing has to be found on the
+disk when it falls due. The far tier's horizon of three days is another one.
 
 Rules of this file
 1. Work comes in slices of about a millisecond; between two slices the loop serves others.
@@ -42,7 +43,7 @@ Places = Callable[[Sequence[int]], "Sequence[int | None]"]
 
 
 class Opening:
-    """Of the timers of one store."""
+    """Moves the horizon of one store's timers, a slice at a time."""
 
     def __init__(self, near: NearTimers, read_due: ReadDue, places: Places) -> None:
         self._near = near

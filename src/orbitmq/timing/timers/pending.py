@@ -26,7 +26,7 @@ SPARSE_MAX: Final = 512
 """Pending offsets of a complete chunk up to which they are listed, two bytes each, instead of one bit for every offset."""
 
 Bits: TypeAlias = "bytearray | array[int] | None"
-"""Of one chunk: a bit for each offset, lowest first; or the few pending ones, sorted; or None: all are pending."""
+"""Content of one chunk: a bit for each offset, lowest first; or the few pending ones, sorted; or None: all are pending."""
 
 
 class PendingTimers:

@@ -20,7 +20,7 @@ from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending_journal import runs_of
 
 UNITS_AT_ONCE: Final = 256
-"""Of the consume queue, as many are read together as are likely to be needed."""
+"""Units of the consume queue that are read together when several of them are wanted."""
 
 SIZE_SAMPLES: Final = 32
 """Records whose sizes stand for those of all, when the bytes that are pending are estimated."""
@@ -44,7 +44,7 @@ class TimerRecord(NamedTuple):
 
 
 class PendingRecords:
-    """Of one store."""
+    """Reads the pending records of one store."""
 
     def __init__(self, ledger: TimerLedger, precision_ms: int) -> None:
         self._ledger = ledger

@@ -28,7 +28,7 @@ JOB_RECORDS_MAX: Final = 256
 
 
 class ReadAhead:
-    """Of one store."""
+    """Records of one store's near timers that were read before their time."""
 
     def __init__(self, near: NearTimers, size_of: Callable[[int], int | None], changed: Callable[[bool], None]) -> None:
         """`size_of` a log position is the size of the record there; None when it is no longer wanted. `changed` is called when

@@ -1,4 +1,4 @@
-"""Finding out after a start which timers are pending, whoever stopped how.
+"""Finding out at a start which timers are pending, however the last process ended.
 
 Three cases. *Ours*: the journal says what was pending at a position of the log, and the entries behind it say the rest. *Collected*:
 the journal is missing or damaged; the entries of the whole timer topic say what is pending. *Taken over*: RocketMQ wrote last; its timer
@@ -134,7 +134,7 @@ class TimerRecovery:
     # --- after the entries --------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """All entries up to the end of the log have been told. Raises OSError."""
+        """All entries up to the end of the log were taken in. Raises OSError."""
         ledger, queue = self._ledger, self._ledger.queue
         assert ledger.log is not None
         end = 0 if queue is None else queue.max_offset

@@ -8,10 +8,10 @@ from orbitmq.timing.index.parts import IndexShape
 
 
 class TimerSettings(msgspec.Struct, frozen=True):
-    """Of one store."""
+    """Settings of one store's timers."""
 
     precision_ms: int = 1_000
-    """What RocketMQ keeps its due times to: of the slots that records and timer files name. Delivery is exact whatever it is."""
+    """Width of the slots in which RocketMQ keeps due times, and which records and timer files name. Delivery is exact whatever it is."""
     stopped: bool = False
     """Release nothing."""
     shape: IndexShape = IndexShape()

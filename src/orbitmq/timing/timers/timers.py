@@ -1,15 +1,16 @@
 """Timer messages: what is pending, and releasing it at the exact millisecond.
 
 The log says what is pending. The index keeps it on the disk in the order of due times; what is due soon is held in memory. The loop
-sleeps until the first of it is due. A look here answers "why is my timer message late".
+sleeps until the first of it is due. "Why is my timer message late" is answered by `run`: the broker was paused or could not write, too
+much was due at once, or the record had to be read from a slow disk.
 
 Rules of this file
 1. What is pending is a function of the log: timers learn of new, delivered and changed messages through `apply` alone, in a
    running broker as in recovery. Progress therefore never leads the log.
 2. The identity of a pending message is the queue offset of its record in the timer topic. Runs and due times only say where to
    look: before anything leaves, its record says whether it is pending and whether its time has come.
-3. Who is *leaving* (taken for delivery, being changed, being moved) belongs to whoever took it, until the log says that it is
-   finished or the append failed.
+3. A message that is *leaving* (taken for delivery, being changed, being moved) is left alone by all others, until the log says that
+   it is finished or the append failed.
 4. A record that cannot be delivered goes to quarantine and blocks nothing; a store that takes nothing is waited for.
 5. Work per turn is bounded: one slice of opening and one batch of releases.
 6. The wall clock decides (`Clock.due_ns`). Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
