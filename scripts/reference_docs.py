@@ -70,7 +70,7 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "clock", "store", "broker", "timers", "far", "recurrence", "nameserver", "server", "client", "cli",
+    "wire", "clock", "store", "broker", "timers", "far", "recurrence", "transactions", "nameserver", "server", "client", "cli",
     "columns", "spark", "testing",
 )  # fmt: skip
 

@@ -58,7 +58,8 @@ def admitted(admission: Admission, sending: Sending, origin: Origin, now_ms: int
     if not sending.topic.startswith(RETRY_PREFIX):
         check_attributes(config, values)
     is_delayed_retry = sending.reconsume_times > 0 and level_of(values) > 0
-    admission.check_transaction(sending.sys_flag, values, is_delayed_retry=is_delayed_retry)
+    if not is_delayed_retry:
+        admission.is_half(sending.sys_flag, values)
     if len(topic) > (RETRY_TOPIC_BYTES_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_BYTES_MAX):
         raise topic_too_long(topic, TOPIC_BYTES_MAX)
     if sending.sys_flag & BATCH_BITS or Property.INNER_NUM in values:

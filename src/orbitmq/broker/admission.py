@@ -9,14 +9,15 @@ Rules of this file
 1. `admit` performs no I/O and appends nothing. Its only effects are topics and groups that come into being by being
    used, as the protocol wants it.
 2. The order of the checks is the protocol's: of two faults in one message, clients see the same one as with RocketMQ.
-3. What is not built yet is refused, never stored as something else: half messages, inner batches.
+3. What is not built yet is refused, never stored as something else: inner batches.
 4. The due time of a delayed message is fixed here: the clock is read after its frame arrived, rounded up to the
    millisecond, plus its level. It stands in the tags code and in a property of our own, so a later change of the
    level list, a stepped clock or a rebuilt consume queue does not change it.
 5. A delay level wins over timer properties, and what was delivered by a timer (TIMER_OUT_MS) is an ordinary message again.
 6. Whether a send is a repeat is asked last: a repeat is answered with the first one's place only if it would be
    admitted itself.
-7. Every message is placed by `place`. Of a topic that no check can fail for, only the number of queues is looked up; that is forgotten
+7. A half message waits in the half topic whatever times it names: they are looked at when it is sent, and count from its commit.
+8. Every message is placed by `place`. Of a topic that no check can fail for, only the number of queues is looked up; that is forgotten
    as soon as the topic table changes.
 
 Source: RocketMQ broker, send path checks; delay levels and timers at put time.
@@ -43,6 +44,7 @@ from orbitmq.broker.message_properties import (
     STAMPED,
     TIMED,
     TIMERS,
+    TRANSACTIONAL,
     SendFacts,
     broker_properties,
     facts_of,
@@ -55,7 +57,9 @@ from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.topics import MULTI_TAG, WRITE
+from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.errors import RecordError
+from orbitmq.limits.transactions import UNDECIDED_MAX
 from orbitmq.limits.wire import (
     PROPERTIES_BYTES_MAX,
     PROPERTIES_PLAIN_MAX,
@@ -67,6 +71,7 @@ from orbitmq.protocol.filters import tags_code
 from orbitmq.protocol.ids import UniqueIds, unpack_host
 from orbitmq.protocol.names import (
     DLQ_PREFIX,
+    HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     is_send_forbidden,
@@ -98,14 +103,21 @@ MAX_RECONSUME_TIMES_SINCE = version_ordinal("3.4.9")
 
 
 class Admission:
-    def __init__(self, core: BrokerCore, timers: TimerIntake, idempotence: Idempotence | None = None) -> None:
-        """Without `idempotence` sends that may be repeated are refused."""
+    def __init__(
+        self,
+        core: BrokerCore,
+        timers: TimerIntake,
+        idempotence: Idempotence | None = None,
+        transactions: Transactions | None = None,
+    ) -> None:
+        """Without `idempotence` sends that may be repeated are refused, without `transactions` half messages."""
         settings, self.store_host = core.settings, core.facilities.store_host
         self.levels = DelayLevels.parse(settings.message_delay_level, core.clock.rounding_ms)
         self.clamped_count = 0
         """Delay levels above the highest one, which the protocol wants lowered to it."""
         self.timers = timers
         self.idempotence = idempotence
+        self._transactions = transactions
         self.own = broker_properties(settings.region_id, settings.trace_on, settings.broker_cluster_name)
         """What the broker adds to every message's properties."""
         self.next_unique_key = UniqueIds(core.clock, unpack_host(self.store_host)[0]).next
@@ -168,12 +180,12 @@ class Admission:
             facts = facts_of(facts.without(TIMERS).values | {Property.DELAY: "0"})
         if not sending.body:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body")
-        sys_flag, host, marks = sending.sys_flag, origin.host, facts.marks
+        sys_flag, host, marks, is_half = sending.sys_flag, origin.host, facts.marks, False
         if (
             config is not None
             or sys_flag & ~self._plain_bits
             or len(host) != IPV4_HOST_BYTES
-            or marks & REFUSED
+            or marks & (REFUSED | TRANSACTIONAL)
             or (sending.reconsume_times and marks & LEVEL)
         ):
             if config is None:
@@ -181,6 +193,7 @@ class Admission:
             elif not is_retry:
                 check_attributes(config, facts.values)
             sys_flag = self._check_unusual(sending, config, topic, facts, host)
+            is_half = facts.is_half
         elif marks:
             self.check_writable()  # of a message that asks for nothing the store says so itself
         identity = due_ms = None
@@ -189,12 +202,13 @@ class Admission:
             facts, identity = self.identity(topic, facts, partial(read_identity, topic))
         if marks & TIMED:
             due_ms = self.timers.due_time(facts, now_ms)
+        facts.is_half = is_half
         message = self.place(
             topic, stored_queue, sending.body, facts, due_ms, now_ms,
             sending.flag, sys_flag, sending.born_timestamp, host, sending.reconsume_times,
         )  # fmt: skip
         unique_key, handle = message.unique_key or "", None
-        if due_ms is not None and not is_retry and not marks & CANCEL:
+        if due_ms is not None and not is_retry and not is_half and not marks & CANCEL:
             handle = self.timers.handle_until(due_ms, topic, unique_key)
         return Placement(message, queue_id, unique_key, wait is None or is_true(wait), identity, handle)
 
@@ -230,9 +244,11 @@ class Admission:
     def _check_unusual(
         self, sending: Sending, config: TopicConfig, topic: str, facts: SendFacts, born_host: bytes
     ) -> int:
-        """The checks that nearly no message can fail; answers the flag to be stored. Raises `Refusal`."""
+        """The checks that nearly no message can fail; answers the flag to be stored, and marks half messages. Raises `Refusal`."""
         is_delayed_retry = sending.reconsume_times > 0 and level_of(facts.values) > 0
-        self.check_transaction(sending.sys_flag, facts.values, is_delayed_retry=is_delayed_retry)
+        if not is_delayed_retry and self.is_half(sending.sys_flag, facts.values):
+            self._check_half(facts)
+            facts.is_half = True
         self.check_writable()
         if len(topic) > TOPIC_BYTES_MAX:
             allowed = RETRY_TOPIC_BYTES_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_BYTES_MAX
@@ -272,7 +288,10 @@ class Admission:
         """
         marks, code, place = facts.marks, None, b""
         stored_topic, stored_queue = topic, queue_id
-        if marks & LEVEL and (level := level_of(facts.values)) > 0:
+        if facts.is_half:
+            facts, place = _waiting_half(facts, topic, queue_id)
+            stored_topic, stored_queue = HALF_TOPIC, 0
+        elif marks & LEVEL and (level := level_of(facts.values)) > 0:
             if marks & (TIMED | PLACED):
                 facts = facts.without(BESIDE_A_LEVEL)
             if level > self.levels.max_level:
@@ -366,14 +385,37 @@ class Admission:
             sys_flag |= MULTI_TAGS
         return sys_flag
 
-    def check_transaction(self, sys_flag: int, values: dict[str, str], *, is_delayed_retry: bool) -> None:
-        if (sys_flag & TRANSACTION_MASK or is_true(values.get(Property.TRAN_MSG))) and not is_delayed_retry:
-            reason = (
-                "transactional messages are switched off on this broker (rejectTransactionMessage=true)"
-                if self._settings.reject_transaction_message
-                else "this broker does not serve transactional messages (TRAN_MSG, or transaction bits in sysFlag)"
+    def is_half(self, sys_flag: int, values: dict[str, str]) -> bool:
+        """Whether a message is sent as half of a transaction. Raises `Refusal` where that is switched off or not served."""
+        is_said = is_true(values.get(Property.TRAN_MSG))
+        if not is_said and not sys_flag & TRANSACTION_MASK:
+            return False
+        if self._settings.reject_transaction_message:
+            reason = "transactional messages are switched off on this broker (rejectTransactionMessage=true)"
+        elif self._transactions is None:
+            reason = "this broker does not serve transactional messages (TRAN_MSG, or transaction bits in sysFlag)"
+        elif not is_said:
+            reason = "transaction bits in sysFlag need the property TRAN_MSG=true"
+        else:
+            return True
+        raise Refusal(ResponseCode.NO_PERMISSION, reason)
+
+    def _check_half(self, facts: SendFacts) -> None:
+        """Raises `Refusal` for a half message that nobody could decide, and while too many are undecided."""
+        if not facts.values.get(Property.PGROUP):
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a half message names its producer group in {Property.PGROUP}: only that group may decide about it",
             )
-            raise Refusal(ResponseCode.NO_PERMISSION, reason)
+        if facts.marks & CANCEL:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, "the cancellation of a timer message cannot be part of a transaction"
+            )
+        if self._transactions is not None and len(self._transactions.undecided) >= UNDECIDED_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"{UNDECIDED_MAX} transactions of this broker are undecided; more are taken when some are decided",
+            )
 
     def _check_sizes(self, body: bytes, properties: bytes, room: int) -> None:
         """`room` is how many bytes of properties have to stay free. Raises `Refusal`."""
@@ -398,6 +440,14 @@ def _encoded(values: dict[str, str]) -> bytes:
         return encode_properties(values)
     except RecordError as error:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the properties cannot be stored: {error}") from error
+
+
+def _waiting_half(facts: SendFacts, topic: str, queue_id: int) -> tuple[SendFacts, bytes]:
+    """A half message as it waits, and the properties that say where its message is to go."""
+    if facts.marks & PLACED:
+        facts = facts.without(PLACES)
+    names = (topic.encode(), queue_id, facts.values[Property.UNIQ_KEY].encode())
+    return facts, b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02__transactionId__\x01%b\x02" % names
 
 
 def broker_not_writable(settings: BrokerSettings) -> Refusal:

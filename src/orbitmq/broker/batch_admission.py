@@ -31,6 +31,7 @@ from orbitmq.broker.message_properties import (
     MARKS,
     REFUSED,
     TIMED,
+    TRANSACTIONAL,
     SendFacts,
     facts_of,
     is_true,
@@ -73,7 +74,7 @@ class BatchAdmission:
             raise topic_too_long(topic, TOPIC_BYTES_MAX)
         common = decode_properties(sending.properties)
         check_attributes(config, common)
-        admission.check_transaction(sending.sys_flag, common, is_delayed_retry=False)
+        admission.is_half(sending.sys_flag, common)
         admission.check_writable()
         if sending.sys_flag & BATCH_BITS:
             raise _illegal("an inner batch cannot stand in a batch")
@@ -135,7 +136,7 @@ def _part(row: BatchRow, shared: dict[str, str]) -> SendFacts:
     facts = row_facts(row)
     if not shared.keys() <= facts.values.keys():
         facts = facts_of(shared | facts.values)
-    if facts.marks & (LEVEL | REFUSED):
+    if facts.marks & (LEVEL | REFUSED | TRANSACTIONAL):
         _check_part(facts.values)
     return facts
 

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from orbitmq.broker.idempotence.idempotence import Idempotence
+from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.store.opening import Recoverable
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.due_work import DueWork
@@ -39,22 +40,25 @@ class DerivedState(msgspec.Struct, kw_only=True):
     far: FarTimers | None = None
     """Takes timer messages that are due late."""
     recurrences: Recurrences | None = None
+    transactions: Transactions | None = None
 
     def recoverable(self) -> list[Recoverable]:
         """What the store recovers, in the order in which it gives them what it dispatches."""
-        parts = (self.levels, self.idempotence, self.timers, self.far, self.recurrences)
+        parts = (self.levels, self.idempotence, self.timers, self.far, self.recurrences, self.transactions)
         return [part for part in parts if part is not None]
 
     def owners(self) -> list[PendingOwner]:
         """Whose pending records have to be written anew before retention takes their files."""
-        return [part for part in (self.levels, self.timers, self.far, self.recurrences) if part is not None]
+        parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions)
+        return [part for part in parts if part is not None]
 
     def due_work(self) -> list[DueWork]:
-        """Everything that delivers at a time of the wall clock."""
-        return [part for part in (self.levels, self.timers, self.far, self.recurrences) if part is not None]
+        """Everything that delivers, or asks, at a time of the wall clock."""
+        parts = (self.levels, self.timers, self.far, self.recurrences, self.transactions)
+        return [part for part in parts if part is not None]
 
     def attach(self, store: MessageStore) -> None:
-        """Let everything append that is due. Recurring messages begin with their room, which makes their messages."""
+        """Let everything append that is due. Recurring messages and transactions begin with their rooms."""
         for part in self._appending():
             part.attach(store)
 

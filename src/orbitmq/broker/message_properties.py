@@ -36,9 +36,11 @@ DELAYS: Final = frozenset({Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS})
 TIMERS: Final = DELAYS | {Property.TIMER_DELIVER_MS}
 PLACES: Final = frozenset({Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.REAL_QID})
 """What a message says that waits for its time."""
-NOT_STORED: Final = frozenset({Property.TRAN_MSG, Property.INNER_NUM})
+NOT_STORED: Final = frozenset({Property.INNER_NUM})
 
-OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY = (1 << bit for bit in range(10))
+OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY, TRANSACTIONAL = (
+    1 << bit for bit in range(11)
+)
 """Marks: what a name, or one of several names, among the properties of a message is about."""
 TIMED: Final = STATED | DELAYED
 
@@ -51,11 +53,12 @@ MARKS: Final[dict[str, int]] = {
     **dict.fromkeys(PLACES, PLACED),
     Property.TIMER_DEL_UNIQKEY: CANCEL,
     **dict.fromkeys(NOT_STORED, REFUSED),
+    Property.TRAN_MSG: TRANSACTIONAL,
     **dict.fromkeys(ONCE_NAMES, ONCE),
     **dict.fromkeys(COPY_NAMES, COPY),
 }
 
-DECIDED_HERE: Final = OVERRIDDEN | DROPPED | TIMERS | NOT_STORED | {Property.DELAY}
+DECIDED_HERE: Final = OVERRIDDEN | DROPPED | TIMERS | NOT_STORED | {Property.DELAY, Property.TRAN_MSG}
 """Names by which a sender asks for more than storing, or that are the broker's."""
 
 
@@ -65,6 +68,8 @@ class SendFacts(msgspec.Struct, gc=False):
     values: dict[str, str]
     marks: int
     kept: bytes | None = None
+    is_half: bool = False
+    """Whether it is sent as half of a transaction. No name alone says so, because copies of it keep all names: admission decides."""
 
     def without(self, names: Collection[str]) -> SendFacts:
         """The same message without some of its properties."""

@@ -27,6 +27,7 @@ from orbitmq.broker.send_back import SendBackProcessor
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.intake import TimerIntake
 from orbitmq.broker.timers.service import TimerService
+from orbitmq.broker.transactions.requests import TransactionProcessor
 
 
 class BrokerRooms:
@@ -34,7 +35,7 @@ class BrokerRooms:
 
     def __init__(self, core: BrokerCore, derived: DerivedState) -> None:
         intake = TimerIntake(core.settings, derived.timers, derived.far, clock_rounding_ms=core.clock.rounding_ms)
-        self.admission: Final = Admission(core, intake, derived.idempotence)
+        self.admission: Final = Admission(core, intake, derived.idempotence, derived.transactions)
         self.timers: Final = None if derived.timers is None else TimerService(core, self.admission, derived)
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
@@ -57,6 +58,11 @@ class BrokerRooms:
         if derived.recurrences is not None:
             runs = BrokerRuns(self.admission, core.topics, core.offsets, core.clock)
             self.all.append(RecurringProcessor(core, derived.recurrences, runs))
+        self.transactions: Final = (
+            None if derived.transactions is None else TransactionProcessor(core, self.admission, derived.transactions)
+        )
+        if self.transactions is not None:
+            self.all.append(self.transactions)
 
         def facts() -> Mapping[str, str]:
             told = [core.facts(), *(room.facts() for room in self.all)]

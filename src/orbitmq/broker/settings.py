@@ -81,6 +81,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     reject_transaction_message: bool = False
     """Answer half messages with NO_PERMISSION."""
 
+    transaction_time_out_ms: int = 6_000
+    """Age of a half message at which its producer is asked, unless the message names another."""
+
+    transaction_check_interval_ms: int = 30_000
+    """From one question about a transaction to the next."""
+
+    transaction_check_max: int = 15
+    """Questions after which a transaction is given up; its message goes to TRANS_CHECK_MAX_TIME_TOPIC."""
+
     store_reply_message_enable: bool = True
     """Store replies of request-reply calls in the reply topic, beside handing them on."""
 

@@ -147,6 +147,10 @@ class TopicTable(SavedTable):
         name = dlq_topic(group)
         return self._topics.get(name) or self._create(_plain(name, 1))
 
+    def ensure_system(self, name: str) -> TopicConfig:
+        """A topic of the broker's own with one queue, made when missing."""
+        return self._topics.get(name) or self._create(_plain(name, 1))
+
     # --- changes by request -----------------------------------------------------------------------------------------
 
     def put(self, config: TopicConfig, changes: Mapping[str, str]) -> bool:

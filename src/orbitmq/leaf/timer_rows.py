@@ -236,7 +236,7 @@ def _restored_row(
     if end < 91:
         return None
     magic = get32(data, 4)
-    if signed32(get32(data, 0)) != end or magic != MAGIC_V1 or data[39] & 0x30 or get64(data, 28) != position:
+    if signed32(get32(data, 0)) != end or magic != MAGIC_V1 or data[39] & 0x3C or get64(data, 28) != position:
         return None
     body_size = signed32(get32(data, BODY_SIZE_AT))
     length_at = BODY_AT + body_size

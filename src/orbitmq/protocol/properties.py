@@ -104,6 +104,8 @@ class Property:
     """Ours: the instant that a run was planned for, decimal; its jitter comes on top."""
     RUN: Final = "ORBITMQ_RUN"
     """Ours: the generation of the rule that made a run, decimal. It never comes from a client, so a record with it is a run."""
+    ENDED: Final = "ORBITMQ_ENDED"
+    """Ours, of an op record: how the half messages that it names ended."""
     ONCE_SCOPE: Final = "ORBITMQ_SCOPE"
     """Ours: who counts the epochs and keys of an idempotent send; a name starting with `~` is transient."""
     ONCE_EPOCH: Final = "ORBITMQ_EPOCH"

@@ -17,6 +17,8 @@ from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.memory import KeyBounds
+from orbitmq.broker.transactions.check_times import CheckRules
+from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError, StoreError
 from orbitmq.limits.server import REGISTRATION_WAIT_MS
@@ -82,6 +84,7 @@ class BrokerRole:
             timers=_timers(settings, files, clock),
             far=self.far,
             recurrences=Recurrences(clock),
+            transactions=_transactions(settings, ConfigFile(files, config / "consumerOffset.json"), history),
         )
         begun_ns = clock.monotonic_ns()
         self.store = open_store(
@@ -283,6 +286,17 @@ def _timers(settings: ServerSettings, files: Files, clock: Clock) -> Timers:
     )
     is_stopped = own.timer_stop_dequeue or not own.timer_wheel_enable
     return Timers(files, root, clock, TimerSettings(own.timer_precision_ms, is_stopped), exchange)
+
+
+def _transactions(settings: ServerSettings, offsets_file: ConfigFile, history: LevelHistory) -> Transactions:
+    own = settings.broker
+    rules = CheckRules(
+        timeout_ms=own.transaction_time_out_ms,
+        interval_ms=own.transaction_check_interval_ms,
+        count_max=own.transaction_check_max,
+        reserved_ms=settings.store.file_reserved_time_hours * 3_600_000,
+    )
+    return Transactions(offsets_file, history.due_time, rules)
 
 
 def _idempotence(settings: ServerSettings, files: Files, clock: Clock) -> Idempotence:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from orbitmq.errors import ConfigurationError, OrbitError
-from orbitmq.protocol.names import HALF_TOPIC, REVIVE_TOPIC_PREFIX
+from orbitmq.protocol.names import HALF_TOPIC, REVIVE_TOPIC_PREFIX, TRANSACTION_GROUP
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
 from orbitmq.timing.rocketmq.metrics import TIMER_METRICS_FILE, TimerMetricsFile
 
-TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ROCKSDB_FILE: Final = "CURRENT"
 """Every RocksDB database has a file of this name, which names its manifest."""
@@ -183,11 +182,13 @@ FILE_RULES: Final[tuple[Callable[[StoreFolder], Fact | None], ...]] = (
 
 
 def undecided_halves(place: StoreFolder, queues: Iterable[QueueEnds]) -> Fact | None:
-    """Half messages beyond the point up to which RocketMQ's check has seen every transaction decided."""
-    count = _beyond(place, (queue for queue in queues if queue.topic == HALF_TOPIC), TRANSACTION_GROUP)
+    """Half messages in further queues of their topic, which somebody gave it, beyond the point up to which RocketMQ's check has seen every
+    transaction decided. What is undecided in the first queue is carried on."""
+    further = (queue for queue in queues if queue.topic == HALF_TOPIC and queue.queue_id)
+    count = _beyond(place, further, TRANSACTION_GROUP)
     return _fact(
         count,
-        f"up to {count} undecided transactions, which this version cannot finish yet",
+        f"up to {count} undecided transactions in further queues of {HALF_TOPIC}; RocketMQ itself makes one",
         "let RocketMQ finish them first, then stop it and start orbitmq; nothing was lost",
     )
 

@@ -40,6 +40,7 @@ from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
 from orbitmq.telemetry.store_times import StoreTimes
 from orbitmq.telemetry.timer_metrics import TimerCollector
+from orbitmq.telemetry.transaction_metrics import TransactionMetrics
 
 logger = logging.getLogger("orbitmq.server")
 
@@ -126,6 +127,8 @@ class WatchRole:
                 registry.add(FarMetrics(broker.rooms.timers.far, clock))
         if derived.recurrences is not None:
             registry.add(RecurringMetrics(derived.recurrences))
+        if derived.transactions is not None and broker.rooms.transactions is not None:
+            registry.add(TransactionMetrics(derived.transactions, broker.rooms.transactions))
         failed = broker.statistics
         self._process.roles.append(
             WatchedRole("broker", listeners, broker.tally, defects=lambda: failed.failed_handler_count)

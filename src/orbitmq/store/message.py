@@ -13,10 +13,12 @@ import msgspec
 from orbitmq.errors import RecordError
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.records import stored_size
-from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 """127.0.0.1, port 0, packed as in records."""
+
+_WRITTEN = (int(TransactionType.NOT), int(TransactionType.COMMIT))
 
 
 class NewMessage(msgspec.Struct, gc=False):
@@ -48,8 +50,8 @@ tags code, unique key, keys, system flag, prepared transaction offset and proper
 
 def checked_size(topic: bytes, message: NewMessage, body_bytes_max: int) -> int:
     """Size of the record of a new message. Raises RecordError for one that is too large, or that recovery would misread."""
-    if message.sys_flag & TRANSACTION_MASK:
-        raise RecordError("records with transaction bits are not written by this store")
+    if message.sys_flag & TRANSACTION_MASK not in _WRITTEN:
+        raise RecordError("records with the bits of a half or rolled-back message are not written by this store")
     body_size, properties_size = len(message.body), len(message.properties)
     if body_size > body_bytes_max:
         raise RecordError(f"the body has {body_size} bytes, the limit is {body_bytes_max}")

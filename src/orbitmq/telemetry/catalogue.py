@@ -154,6 +154,21 @@ DELAY_CLAMPED: Final = _counter(
     "orbitmq_delay_lowered_levels_total", "Sends whose delay level was above the last one and became it."
 )
 
+# --- transactions -----------------------------------------------------------------------------------------------------
+HALF_MESSAGES: Final = _gauge("rocketmq_half_messages", "Undecided transactions.", "topic", fold=SUM)
+COMMIT_MESSAGES: Final = _counter("rocketmq_commit_messages_total", "Transactions committed.", "topic", fold=SUM)
+ROLLBACK_MESSAGES: Final = _counter("rocketmq_rollback_messages_total", "Transactions rolled back.", "topic", fold=SUM)
+FINISH_MESSAGE_LATENCY: Final = _histogram(
+    "rocketmq_finish_message_latency", "Seconds from a half message to its decision.", "topic", fold=SUM
+)
+TRANSACTION_CHECKS: Final = _counter(
+    "orbitmq_transaction_checks_total", "Questions about undecided transactions that were sent to a producer."
+)
+TRANSACTIONS_GIVEN_UP: Final = _counter(
+    "orbitmq_transactions_given_up_total",
+    "Transactions that nobody decided; their messages are in TRANS_CHECK_MAX_TIME_TOPIC.",
+)
+
 # --- timers -----------------------------------------------------------------------------------------------------------
 TIMER_ENQUEUE_LAG: Final = _gauge(
     "rocketmq_timer_enqueue_lag", "Records of the timer topic that the timers have not taken in; 0 in a sound broker."

@@ -4,7 +4,8 @@ Rules of this file
 1. Pure: record in, message out, or the reason why there is none.
 2. A record that is put again as what it was, because its place in the log is wanted, keeps everything.
 3. The restored record keeps everything RocketMQ keeps, DELAY, REAL_TOPIC and REAL_QID included; our due time goes.
-4. Both name their source: physical offset + 1 in `prepared_transaction_offset`, where RocketMQ leaves 0. That number is how
+4. Both lose the transaction bits of a message that was committed with a time to wait for: what it was made of counts now.
+5. Both name their source: physical offset + 1 in `prepared_transaction_offset`, where RocketMQ leaves 0. That number is how
    recovery knows that the source has been delivered.
 """
 
@@ -129,7 +130,7 @@ def message_again(
         record.body,
         properties,
         record.flag,
-        record.sys_flag,
+        record.sys_flag & ~TRANSACTION_MASK,
         record.born_timestamp,
         record.born_host,
         record.store_host,
@@ -198,7 +199,7 @@ def quarantine_message(
         message.body = record.body
         message.body_crc = record.body_crc
         message.flag = record.flag
-        message.sys_flag = record.sys_flag
+        message.sys_flag = record.sys_flag & ~TRANSACTION_MASK
         message.born_timestamp = record.born_timestamp
         message.born_host = record.born_host
         message.store_host = record.store_host

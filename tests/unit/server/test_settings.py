@@ -238,7 +238,6 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "readUnCommitted=true",
         "inSyncReplicas=2",
         "timerStopEnqueue=true",
-        "transactionTimeOut=1000",
     ],
 )
 def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str) -> None:

@@ -111,27 +111,28 @@ def test_an_ordinary_store_is_taken_over(tmp_path: Path) -> None:
     refuse(tmp_path, [])
 
 
-@pytest.mark.parametrize("table", [None, {}, {"0": 4}, {"0": 6}, {"0": 99}])
+@pytest.mark.parametrize("worked_off", [None, 0, 4, 6, 99])
 @pytest.mark.parametrize(
-    ("topic", "group", "says"),
+    ("topic", "queue_id", "group", "says"),
     [
-        (HALF_TOPIC, "CID_RMQ_SYS_TRANS", "undecided transactions"),
-        (REVIVE, "CID_RMQ_SYS_REVIVE_GROUP", "checkpoints of POP in its revive topic"),
+        (HALF_TOPIC, 1, "CID_RMQ_SYS_TRANS", "undecided transactions"),
+        (REVIVE, 0, "CID_RMQ_SYS_REVIVE_GROUP", "checkpoints of POP in its revive topic"),
     ],
 )
 def test_what_rocketmq_has_not_worked_off(
-    tmp_path: Path, table: dict[str, int] | None, topic: str, group: str, says: str
+    tmp_path: Path, worked_off: int | None, topic: str, queue_id: int, group: str, says: str
 ) -> None:
-    if table is not None:
+    if worked_off is not None:
+        table = {str(queue_id): worked_off} if worked_off else {}
         write(tmp_path, "config/consumerOffset.json", {"offsetTable": {f"{topic}@{group}": table}})
-    expected = max(6 - (table or {}).get("0", 0), 0)
-    facts = facts_in_queues(tmp_path, FILES, [Queue(topic, 0, 0, 6), Queue("Other", 0, 0, 3)])
+    expected = max(6 - (worked_off or 0), 0)
+    facts = facts_in_queues(tmp_path, FILES, [Queue(topic, queue_id, 0, 6), Queue("Other", 0, 0, 3)])
     assert [fact.found.startswith(f"up to {expected} {says}") for fact in facts] == ([True] if expected else [])
 
 
 def test_store_check_names_what_a_start_would_refuse_and_the_store_is_sound(tmp_path: Path) -> None:
     store = LittleStore(tmp_path)
-    store.send(HALF_TOPIC)
+    store.send(HALF_TOPIC, 1)
     store.close()
     write(tmp_path, f"consumequeue_ext/T/0/{UNITS}")
     shown = CliRunner().invoke(app, ["check", str(tmp_path)])
@@ -139,6 +140,10 @@ def test_store_check_names_what_a_start_would_refuse_and_the_store_is_sound(tmp_
     text = " ".join(shown.output.split())
     assert "1 queues with extended consume queue units" in text
     assert "up to 1 undecided transactions" in text
+
+
+def test_undecided_transactions_in_the_queue_that_rocketmq_makes_are_carried_on(tmp_path: Path) -> None:
+    assert facts_in_queues(tmp_path, FILES, [Queue(HALF_TOPIC, 0, 0, 6)]) == []
 
 
 @pytest.mark.parametrize("content", ["[1]", "null", '{"offsetTable":null}', "{", ""])

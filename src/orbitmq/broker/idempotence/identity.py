@@ -21,7 +21,7 @@ import msgspec
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
-from orbitmq.protocol.names import DLQ_PREFIX, FAR_TIMER_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.names import DLQ_PREFIX, FAR_TIMER_TOPIC, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.sysflag import TRANSACTION_MASK
@@ -34,6 +34,9 @@ TRANSIENT_PREFIX: Final = "~"
 
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, FAR_TIMER_TOPIC})
 """Where a message that was sent with a time to wait for is stored first, in place of its real topic."""
+
+HELD_TOPICS: Final = WAITING_TOPICS | {HALF_TOPIC}
+"""Where a message that was sent is stored before it comes to its real topic. Its commit is no send."""
 
 DIGEST_BYTES: Final = 16
 EPOCH_MAX: Final = (1 << 63) - 1
@@ -141,7 +144,7 @@ def identity_in_log(entry: Dispatched) -> tuple[SendIdentity, int] | None:
         return None
     values = decode_properties(entry.properties)
     topic, queue_id = entry.topic, entry.queue_id
-    if topic in WAITING_TOPICS:
+    if topic in HELD_TOPICS:
         topic = values.get(Property.REAL_TOPIC, "")
         queue = values.get(Property.REAL_QID, "")
         if not topic or not (queue.isascii() and queue.isdigit()) or int(queue) > 0x7FFFFFFF:

@@ -35,7 +35,7 @@ from orbitmq.protocol.recall_handles import RecallHandle, decode_handle
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.timer_bodies import TimerAnswer, TimerSelector, TimerViewBody, Verdict
-from orbitmq.protocol.sysflag import TRANSACTION_MASK
+from orbitmq.protocol.sysflag import TRANSACTION_MASK, TransactionType
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarStatus, FarTimers
@@ -45,6 +45,9 @@ from orbitmq.timing.index.counts import Counted
 from orbitmq.timing.index.entries import Candidate
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.timers.timers import Timers, TimerState
+
+SEEN_BITS: Final = (TransactionType.NOT, TransactionType.COMMIT)
+"""Transaction bits of messages that consumers see, or will."""
 
 ANY_TIME_MS: Final = (1 << 63) - 1
 
@@ -322,7 +325,7 @@ class TimerFinder:
         positions = self._store.query_by_key(topic, key, TIMER_PAST_READ_MAX, since_ms, ANY_TIME_MS)
         for data in self._store.records_at(positions):
             record = decode_record(data)
-            if record.topic == topic and not record.sys_flag & TRANSACTION_MASK:
+            if record.topic == topic and record.sys_flag & TRANSACTION_MASK in SEEN_BITS:
                 records.append(record)
         return records
 
