@@ -38,7 +38,7 @@ from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.search import IndexQuery
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.rewriting import Rewriting
-from orbitmq.timing.timers import opening
+from orbitmq.timing.timers import feeding
 from orbitmq.timing.timers.changes import recall, reschedule
 from orbitmq.timing.timers.timers import Timers, TimerState
 
@@ -65,7 +65,7 @@ def little_at_a_time() -> Iterator[None]:
     small = (
         (gathering, "CHUNK", 4),
         (gathering, "PART", 3),
-        (opening, "SLICE_TIMERS", 7),
+        (feeding, "SLICE_TIMERS", 7),
         (timer_index, "DUE_SLICE", 5),
     )
     with ExitStack() as stack:

@@ -25,7 +25,7 @@ from orbitmq.timing import rewriting
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.timers.delivery import Delivery
-from orbitmq.timing.timers.near import NearTimers
+from orbitmq.timing.timers.soon import SoonTimers
 from orbitmq.timing.timers.timers import Timers
 
 Plant = Callable[[], AbstractContextManager[Any]]
@@ -105,12 +105,12 @@ def page_without_its_last() -> Iterator[None]:
 
 @contextmanager
 def equal_times_reversed() -> Iterator[None]:
-    correct = NearTimers.take
+    correct = SoonTimers.take
 
-    def take(self: NearTimers, *arguments: Any) -> list[Any]:
+    def take(self: SoonTimers, *arguments: Any) -> list[Any]:
         return sorted(correct(self, *arguments), key=lambda unit: (unit.due_ms, -unit.physical_offset))
 
-    with mock.patch.object(NearTimers, "take", take):
+    with mock.patch.object(SoonTimers, "take", take):
         yield
 
 

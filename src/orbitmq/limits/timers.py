@@ -22,6 +22,9 @@ RELEASE_BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 """What they may take together, the first of them aside: one of the largest takes some 10 ms to copy, check and write, and other sends
 have their turn before the next."""
 
+TIMERS_SOON_MAX: Final = 4_000_000
+"""Messages that are due soon and in memory, 32 MB. Beyond it none is taken before its time has come and others have left."""
+
 TIMER_READ_AHEAD_RECORDS_MAX: Final = 2_048
 """Timer records read before their time that wait to be delivered: more than a second of them at the rate a disk gives."""
 

@@ -2,7 +2,7 @@
 
 Rules of this file
 1. A slice ends at a place (due time, queue offset), and the next one begins behind it. A message that arrives later and belongs before
-   that place is not found by further slices: `Timers` adds it to the near timers itself.
+   that place is not found by further slices: `Timers` adds it to `SoonTimers` itself.
 2. Of each part little is read at a time, so that a slice over hundreds of parts stays a slice.
 """
 

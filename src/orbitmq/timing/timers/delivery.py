@@ -25,8 +25,8 @@ from orbitmq.timing.timers.delivered_records import deliver, encoded_deliveries,
 from orbitmq.timing.timers.facts import TimerFacts, facts_of_record
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
-from orbitmq.timing.timers.near import DueTimer, NearTimers
 from orbitmq.timing.timers.read_ahead import ReadAhead
+from orbitmq.timing.timers.soon import DueTimer, SoonTimers
 
 _PLACE: Final = Struct(">qq")
 """Queue offset and log position, as they stand in a record."""
@@ -42,14 +42,14 @@ class Delivery:
     def __init__(
         self,
         ledger: TimerLedger,
-        near: NearTimers,
+        soon: SoonTimers,
         leaving: LeavingTimers,
         read_ahead: ReadAhead,
         clock: Clock,
         precision_ms: int,
     ) -> None:
         self._ledger = ledger
-        self._near = near
+        self._soon = soon
         self._leaving = leaving
         self._read_ahead = read_ahead
         self._clock = clock
@@ -69,7 +69,7 @@ class Delivery:
         """Append what is due, at most `limit` messages and as many bytes as one turn takes; the store's next commit writes them. See
         `Release.put`. Raises OSError when nothing could be read or looked up; then nothing was taken."""
         read_ahead = self._read_ahead
-        units = self._near.take(now_ms, limit, read_ahead.is_ready, read_ahead.warm_from)
+        units = self._soon.take(now_ms, limit, read_ahead.is_ready, read_ahead.warm_from)
         if not units:
             return 0
         positions = [unit.physical_offset for unit in units]
@@ -77,12 +77,12 @@ class Delivery:
             records = read_ahead.take(store, positions)
         except OSError:  # the alarm tries again
             for unit in units:
-                self._near.give_back(unit)
+                self._soon.give_back(unit)
             raise
         count = count_in_turn(0 if data is None else len(data) for data in records)
         if count < len(units):
             for unit in units[count:]:
-                self._near.give_back(unit)
+                self._soon.give_back(unit)
             for unit, data in zip(units[count:], records[count:], strict=False):  # not all of them were read
                 read_ahead.keep(unit.physical_offset, data)
             units, positions, records = units[:count], positions[:count], records[:count]
@@ -108,7 +108,7 @@ class Delivery:
                     if not self._may_leave(unit, data, now_ms):
                         continue
                 except OSError as error:  # nothing is known of this one now; the others leave
-                    self._near.give_back(unit)
+                    self._soon.give_back(unit)
                     failure = error
                     continue
             taken.append((physical_offset, data))
@@ -134,7 +134,7 @@ class Delivery:
         if data is not None and self._is_cancelled(due_ms, data):
             self._cancelled.add(physical_offset)
         elif due_ms > now_ms:
-            self._near.give_back(unit, due_ms)
+            self._soon.give_back(unit, due_ms)
             self._read_ahead.keep(physical_offset, data)
             return False
         self._leaving.add(physical_offset, Leaving(queue_offset, due_ms, unit))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from orbitmq.timing.timers.near import DueTimer
+from orbitmq.timing.timers.soon import DueTimer
 
 
 class Leaving(NamedTuple):
@@ -20,7 +20,7 @@ class Leaving(NamedTuple):
     due_ms: int | None
     """None where nobody looked it up."""
     unit: DueTimer | None = None
-    """What is given back to the near timers when it does not leave; None while it is not due."""
+    """What is given back to `SoonTimers` when it does not leave; None while it is not due."""
     real_topic: str | None = None
     """Where its message is to go; None where nobody looked it up."""
 

@@ -15,7 +15,7 @@ from typing import Final
 from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX, TIMER_READ_AHEAD_BYTES_MAX, TIMER_READ_AHEAD_RECORDS_MAX
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.release import SLEEP_MAX_MS, Data, left_out, read_cold
-from orbitmq.timing.timers.near import NearTimers
+from orbitmq.timing.timers.soon import SoonTimers
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -28,12 +28,12 @@ JOB_RECORDS_MAX: Final = 256
 
 
 class ReadAhead:
-    """Records of one store's near timers that were read before their time."""
+    """Records of messages that are due soon, read before their time."""
 
-    def __init__(self, near: NearTimers, size_of: Callable[[int], int | None], changed: Callable[[bool], None]) -> None:
+    def __init__(self, soon: SoonTimers, size_of: Callable[[int], int | None], changed: Callable[[bool], None]) -> None:
         """`size_of` a log position is the size of the record there; None when it is no longer wanted. `changed` is called when
         something has arrived (true), or nothing could be read."""
-        self._near = near
+        self._soon = soon
         self._size_of = size_of
         self._changed = changed
         self._found: dict[int, bytes | None] = {}
@@ -86,7 +86,7 @@ class ReadAhead:
             return
         found, wanted = self._found, self._wanted
         room = TIMER_READ_AHEAD_RECORDS_MAX - len(found) - len(wanted)
-        waited_for, coming = self._near.to_read(now_ms + AHEAD_MS, max(room, 0), self.warm_from)
+        waited_for, coming = self._soon.to_read(now_ms + AHEAD_MS, max(room, 0), self.warm_from)
         wanted += coming
         units: list[tuple[int, int]] = []
         arrived = False
@@ -107,7 +107,7 @@ class ReadAhead:
                 units.append((physical_offset, size))
                 size_left -= size
         if arrived:
-            self._near.read()
+            self._soon.read()
             self._changed(True)
         if units:
             self.is_running = True
@@ -122,5 +122,5 @@ class ReadAhead:
         for physical_offset, data in read:
             self._found[physical_offset] = data
             self._found_bytes += 0 if data is None else len(data)
-        self._near.read()
+        self._soon.read()
         self._changed(not left_out(asked, read))

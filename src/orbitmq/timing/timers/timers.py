@@ -12,7 +12,7 @@ Rules of this file
 3. A message that is *leaving* (taken for delivery, being changed, being moved) is left alone by all others, until the log says that
    it is finished or the append failed.
 4. A record that cannot be delivered goes to quarantine and blocks nothing; a store that takes nothing is waited for.
-5. Work per turn is bounded: one slice of opening and one batch of releases.
+5. Work per turn is bounded: one slice taken into memory and one batch of releases.
 6. The wall clock decides (`Clock.due_ns`). Sleeping uses the monotonic clock and is capped, so that a stepped wall clock is noticed.
 """
 
@@ -43,18 +43,18 @@ from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timers.delivery import Delivery
 from orbitmq.timing.timers.exchange import Exchange, HandOver
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, unstated_facts
+from orbitmq.timing.timers.feeding import Feeding
 from orbitmq.timing.timers.finishing import finish_sources
 from orbitmq.timing.timers.handing_over import Pieces
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
-from orbitmq.timing.timers.near import NearTimers
-from orbitmq.timing.timers.opening import Opening
 from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_records import PendingRecords, TimerRecord
 from orbitmq.timing.timers.read_ahead import ReadAhead
 from orbitmq.timing.timers.recovery import TimerRecovery
 from orbitmq.timing.timers.settings import TimerSettings
 from orbitmq.timing.timers.slot_counts import SlotCounts
+from orbitmq.timing.timers.soon import SoonTimers
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -88,16 +88,16 @@ class Timers:
         self._recovery = TimerRecovery(self._ledger, exchange, settings.precision_ms, _no_level)
         self._store: MessageStore | None = None
         self._leaving = LeavingTimers()
-        self._near = NearTimers()
+        self._soon = SoonTimers()
         self._records = PendingRecords(self._ledger, settings.precision_ms)
-        self._read_ahead = ReadAhead(self._near, self._records.size_of, self._arrived)
+        self._read_ahead = ReadAhead(self._soon, self._records.size_of, self._arrived)
         self._delivery = Delivery(
-            self._ledger, self._near, self._leaving, self._read_ahead, clock, settings.precision_ms
+            self._ledger, self._soon, self._leaving, self._read_ahead, clock, settings.precision_ms
         )
         self.index = TimerIndex(files, root, clock, self, settings.precision_ms, settings.shape)
         """Finds, lists and counts what is pending."""
         self.index.found = self._found
-        self._opening = Opening(self._near, self.index.due, self._records.places)
+        self._feeding = Feeding(self._soon, self.index.due, self._records.places)
         self._slot_counts = SlotCounts(
             lambda slot_ms: self.index.pending_between(slot_ms + 1, slot_ms + self._precision_ms + 1)
         )
@@ -159,7 +159,7 @@ class Timers:
         if self._store is not None:
             self._place([facts for facts in every if not facts.is_cancel] if cancelling else every)
         else:
-            self._opening.arrived(0)
+            self._feeding.arrived(0)
         self.index.linked(every)
         for observer in self.linked:
             observer(every)
@@ -174,17 +174,17 @@ class Timers:
         ]
 
     def _place(self, arrived: Sequence[TimerFacts]) -> None:
-        """See that messages that came in are near in their time."""
+        """See that messages that came in are in memory before their time."""
         self.linked_count += len(arrived)
         if self._slot_counts.is_asked:
             for facts in arrived:
                 self._slot_counts.came(slot_time(facts.deliver_ms, self._precision_ms))
-        horizon_ms = self._opening.horizon_ms
+        horizon_ms = self._feeding.horizon_ms
         later = [facts.deliver_ms for facts in arrived if facts.deliver_ms >= horizon_ms]
         if later:
-            self._opening.arrived(min(later))
+            self._feeding.arrived(min(later))
         if len(later) < len(arrived):
-            add = self._near.add
+            add = self._soon.add
             for facts in arrived:
                 if facts.deliver_ms < horizon_ms:
                     add(facts.deliver_ms, facts.physical_offset, facts.topic)
@@ -195,10 +195,10 @@ class Timers:
         if facts.is_cancel:
             self._ledger.cancels.add(facts)
             self._ledger.finish(facts.queue_offset)
-        elif self._opening.holds(facts.deliver_ms, facts.queue_offset):
-            self._near.add(facts.deliver_ms, facts.physical_offset, facts.topic)
+        elif self._feeding.holds(facts.deliver_ms, facts.queue_offset):
+            self._soon.add(facts.deliver_ms, facts.physical_offset, facts.topic)
         else:
-            self._opening.arrived(facts.deliver_ms)
+            self._feeding.arrived(facts.deliver_ms)
         self._arm()
 
     def _finish_sources(self, entries: Sequence[Dispatched]) -> None:
@@ -347,7 +347,7 @@ class Timers:
     def delivered_until_ms(self) -> int:
         """Time of the first slot in which something is pending, or the one in progress."""
         now_ms = self._clock.now_ms()
-        times = (now_ms, self._near.first_due_ms, self._leaving.first_due_ms, self._opening.next_due_ms)
+        times = (now_ms, self._soon.first_due_ms, self._leaving.first_due_ms, self._feeding.next_due_ms)
         if not self.index.is_complete:
             return 0
         return slot_time(min(time for time in times if time is not None), self._precision_ms)
@@ -359,11 +359,11 @@ class Timers:
 
     @property
     def next_due_ms(self) -> int | None:
-        """A time at or before the due time of everything that is pending; None when nothing is. Exact for what is near."""
+        """A time at or before the due time of everything that is pending; None when nothing is. Exact for what is due soon."""
         if not self._ledger.pending.count:
             return None
         unknown_ms = None if self.index.is_complete else self._clock.now_ms()
-        times = (self._near.first_due_ms, self._leaving.first_due_ms, self._opening.next_due_ms, unknown_ms)
+        times = (self._soon.first_due_ms, self._leaving.first_due_ms, self._feeding.next_due_ms, unknown_ms)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -445,7 +445,7 @@ class Timers:
         store.deadlines.define(WAKEUP, self.run)
         self.index.attach(store)
         if self._ledger.pending.count:
-            self._opening.arrived(0)
+            self._feeding.arrived(0)
         self._arm()
 
     def detach(self) -> None:
@@ -454,23 +454,23 @@ class Timers:
             return
         self._store.deadlines.disarm(WAKEUP)
         self._store = None
-        self._near.clear()
+        self._soon.clear()
         self._read_ahead.clear()
-        self._opening.begin()
-        self._opening.arrived(0)
+        self._feeding.begin()
+        self._feeding.arrived(0)
 
     def clock_moved(self) -> None:
         """The wall clock was set; without a word it would be noticed within `SLEEP_MAX_MS`."""
         self._arm()
 
     def run(self) -> None:
-        """One turn's share: open a slice of what is near, release a batch of what is due, read ahead."""
+        """One turn's share: take a slice of what is due soon into memory, release a batch of what is due, read ahead."""
         store = self._store
         if store is None:
             return
         now_ms = self._clock.now_ms()
         self._read_ahead.warm_from = store.warm_from
-        is_opening = self._opening.step(now_ms, store.warm_from)
+        is_feeding = self._feeding.step(now_ms, store.warm_from)
         released = 0
         if not self.paused and store.writes_accepted:
             until_ms = self._clock.due_ns() // NS_PER_MS
@@ -478,7 +478,7 @@ class Timers:
         self._read_ahead.look(store, now_ms)
         if not released:
             self._forget_cancels()
-            self._arm(soonest_ms=0 if store.writes_accepted or is_opening else RETRY_MS)
+            self._arm(soonest_ms=0 if store.writes_accepted or is_feeding else RETRY_MS)
 
     def _forget_cancels(self) -> None:
         """Those whose messages have left, where it is known what waits."""
@@ -494,7 +494,7 @@ class Timers:
         for physical_offset in positions:
             leaving = self._leaving.pop(physical_offset)
             if leaving is not None and leaving.unit is not None and self._store is not None:
-                self._near.give_back(leaving.unit)
+                self._soon.give_back(leaving.unit)
         self._arm(soonest_ms=RETRY_MS)
 
     def _arm(self, *, soonest_ms: int = 0) -> None:
@@ -503,9 +503,9 @@ class Timers:
         if store is None:
             return
         now_ns = self._clock.due_ns()
-        times = [self._opening.next_look_ms(now_ns // NS_PER_MS)]
+        times = [self._feeding.next_look_ms(now_ns // NS_PER_MS)]
         if not self.paused:
-            times.append(self._near.next_due_ms)
+            times.append(self._soon.next_due_ms)
         next_ms = min((time for time in times if time is not None), default=None)
         if next_ms is None and not self._ledger.pending.count:
             return

@@ -195,7 +195,7 @@ def test_what_is_far_ahead_is_read_from_the_files_in_time(little: LittleStore) -
     for second in range(0, 600, 7):
         little.send(body=b"%d" % second, after_ms=100_000 + second * 1_000 + second % 1_000)
     settle(little)
-    assert little.timers._near.count == 0
+    assert little.timers._soon.count == 0
     late = []
     start = little.clock.now_ms()
     while little.timers.pending_count:

@@ -25,7 +25,7 @@ from orbitmq.store.settings import FlushDiskType
 from orbitmq.timing.release import SLEEP_MAX_MS
 from orbitmq.timing.restoring import QUARANTINE_REASON
 from orbitmq.timing.timers import delivery
-from orbitmq.timing.timers.opening import LEAD_MS, SLICE_TIMERS
+from orbitmq.timing.timers.feeding import LEAD_MS, SLICE_TIMERS
 from orbitmq.timing.timers.timers import WAKEUP
 
 Reopen = Callable[..., LittleStore]
@@ -183,14 +183,14 @@ def test_t28_the_largest_leaves_alone(open_again: Reopen) -> None:
 def test_t06_a_crowd_is_read_in_slices_and_before_its_time(little: LittleStore) -> None:
     crowd(little, 5 * SLICE_TIMERS, after_ms=60_000)
     settle(little)
-    assert little.timers._near.count == 0
+    assert little.timers._soon.count == 0
     little.clock.advance(60_000 - LEAD_MS)
     largest = 0
     while little.store.deadlines.next_ns is not None and little.store.deadlines.next_ns <= little.clock.monotonic_ns():
-        before = little.timers._near.count
+        before = little.timers._soon.count
         little.turn()
-        largest = max(largest, little.timers._near.count - before)
-    assert little.timers._near.count == 5 * SLICE_TIMERS
+        largest = max(largest, little.timers._soon.count - before)
+    assert little.timers._soon.count == 5 * SLICE_TIMERS
     assert largest <= 2 * SLICE_TIMERS
     assert little.bodies() == []
 

@@ -1,7 +1,7 @@
 """Taking what is due soon from the runs into memory, in order, some time before it is due.
 
 The *horizon* is how far this has come, about thirty seconds from now: a due time and a queue offset. Everything that is pending and due
-before it is in memory (`near`), and a message that arrives and is due before it goes there directly. So nothing has to be found on the
+before it is in memory (`soon`), and a message that arrives and is due before it goes there directly. So nothing has to be found on the
 disk when it falls due. The far tier's horizon of three days is another one.
 
 Rules of this file
@@ -16,24 +16,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from orbitmq.limits.timers import TIMERS_SOON_MAX
 from orbitmq.timing.index.due import DueSlice
 from orbitmq.timing.index.gathering import Found
-from orbitmq.timing.timers.near import NearTimers
+from orbitmq.timing.timers.soon import SoonTimers
 
 SLICE_TIMERS: Final = 1_000
 """Messages taken in one turn of the loop: two milliseconds."""
 
 LEAD_MS: Final = 30_000
-"""How long before it is due a message is near: long enough to read a million of them beside everything else."""
+"""How long before it is due a message is taken into memory: long enough to read a million of them beside everything else."""
 
 LOOK_MS: Final = 1_000
 """The horizon moves by so much at a time when nothing is overdue."""
 
-NEAR_MAX: Final = 4_000_000
-"""Messages in memory, 32 MB. Beyond it none is taken before its time has come and others have left."""
-
 CROWDED_MS: Final = 100
-"""Until the next look when so many are near that no more may be."""
+"""Until the next look when so many are in memory that no more may be."""
 
 ReadDue = Callable[[Found, int, int], DueSlice]
 """See `TimerIndex.due`."""
@@ -42,38 +40,38 @@ Places = Callable[[Sequence[int]], "Sequence[int | None]"]
 """Log positions of the records at ascending queue offsets; None for one that is not pending, or not kept."""
 
 
-class Opening:
+class Feeding:
     """Moves the horizon of one store's timers, a slice at a time."""
 
-    def __init__(self, near: NearTimers, read_due: ReadDue, places: Places) -> None:
-        self._near = near
+    def __init__(self, soon: SoonTimers, read_due: ReadDue, places: Places) -> None:
+        self._soon = soon
         self._read_due = read_due
         self._places = places
         self.begin()
 
     def begin(self) -> None:
-        """Take everything again: nothing is near. `arrived` says when there is something."""
+        """Take everything again: nothing is in memory. `arrived` says when there is something."""
         self._horizon: Found = (0, -1)
         self._next_ms: int | None = None
         """Nothing beyond the horizon is due before; None when nothing is there."""
         self._look_ms = 0
 
     def holds(self, due_ms: int, queue_offset: int) -> bool:
-        """Whether a message that is due then has to be near."""
+        """Whether a message that is due then has to be in memory."""
         return (due_ms, queue_offset) <= self._horizon
 
     @property
     def horizon_ms(self) -> int:
-        """Everything that is known and due before is near."""
+        """Everything that is known and due before is in memory."""
         return self._horizon[0]
 
     @property
     def next_due_ms(self) -> int | None:
-        """A time at or before the due time of everything that is not near; None when that is nothing."""
+        """A time at or before the due time of everything that is not in memory yet; None when that is nothing."""
         return self._next_ms
 
     def arrived(self, due_ms: int) -> None:
-        """A message that need not be near yet came in."""
+        """A message came in that need not be in memory yet."""
         if self._next_ms is None or due_ms < self._next_ms:
             self._next_ms = due_ms
 
@@ -85,11 +83,11 @@ class Opening:
 
     def step(self, now_ms: int, warm_from: int) -> bool:
         """One slice of work; False when there is none at the moment. 2 us a message."""
-        near, next_ms = self._near, self._next_ms
+        soon, next_ms = self._soon, self._next_ms
         due_ms = self.next_look_ms(now_ms)
         if next_ms is None or due_ms is None or due_ms > now_ms:
             return False
-        if near.count >= NEAR_MAX and (next_ms > now_ms or near.next_due_ms is not None):
+        if soon.count >= TIMERS_SOON_MAX and (next_ms > now_ms or soon.next_due_ms is not None):
             self._look_ms = now_ms + CROWDED_MS
             return False
         found = self._read_due(self._horizon, now_ms + LEAD_MS + LOOK_MS, SLICE_TIMERS)
@@ -104,7 +102,7 @@ class Opening:
         positions: list[int | None] = [None] * len(entries)
         for at, place in zip(order, places, strict=True):
             positions[at] = place
-        self._near.feed(
+        self._soon.feed(
             [
                 (due_ms, position, topic)
                 for (due_ms, _, topic), position in zip(entries, positions, strict=True)

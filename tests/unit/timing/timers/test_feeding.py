@@ -14,9 +14,9 @@ from orbitmq.timing.index import due
 from orbitmq.timing.index.due import DueSlice
 from orbitmq.timing.index.gathering import Due, Found
 from orbitmq.timing.index.parts import IndexShape
-from orbitmq.timing.timers import opening
-from orbitmq.timing.timers.near import NearTimers
-from orbitmq.timing.timers.opening import CROWDED_MS, LEAD_MS, LOOK_MS, Opening
+from orbitmq.timing.timers import feeding
+from orbitmq.timing.timers.feeding import CROWDED_MS, LEAD_MS, LOOK_MS, Feeding
+from orbitmq.timing.timers.soon import SoonTimers
 
 NOW_MS = 1_700_000_000_000
 FAR = 1 << 40
@@ -24,15 +24,15 @@ FAR = 1 << 40
 
 
 class Waiting:
-    """What is pending as a sorted list, an opening that reads it, and what it has made near."""
+    """What is pending as a sorted list, a feeding that reads it, and what it has taken into memory."""
 
     def __init__(self, slice_timers: int = 1_000) -> None:
         self.entries: list[Due] = []
         self.gone: set[int] = set()
         """Queue offsets that are pending no longer."""
         self.reads: list[DueSlice] = []
-        self.near = NearTimers()
-        self.opening = Opening(self.near, self._due, self._places)
+        self.soon = SoonTimers()
+        self.feeding = Feeding(self.soon, self._due, self._places)
         self._slice_timers = slice_timers
         self._next_offset = 0
 
@@ -57,21 +57,21 @@ class Waiting:
         for due_ms in dues_ms:
             insort(self.entries, (due_ms, self._next_offset, topic))
             self._next_offset += 1
-        self.opening.arrived(0)
+        self.feeding.arrived(0)
 
     def send(self, due_ms: int, topic: str = "a") -> None:
         """One comes in, as the timers place it."""
-        if due_ms < self.opening.horizon_ms:
-            self.near.add(due_ms, self._next_offset * 100, topic)
+        if due_ms < self.feeding.horizon_ms:
+            self.soon.add(due_ms, self._next_offset * 100, topic)
         else:
-            self.opening.arrived(due_ms)
+            self.feeding.arrived(due_ms)
         insort(self.entries, (due_ms, self._next_offset, topic))
         self._next_offset += 1
 
     def open_all(self, now_ms: int) -> int:
         """Everything there is to do at a moment; the number of slices."""
         steps = 0
-        while self.opening.step(now_ms, FAR):
+        while self.feeding.step(now_ms, FAR):
             steps += 1
             assert steps < 10_000, "a horizon that does not move"
         return steps
@@ -79,44 +79,44 @@ class Waiting:
     def take(self, now_ms: int) -> list[int]:
         """Queue offsets of what leaves."""
         left = []
-        while batch := self.near.take(now_ms, 7, lambda at: True):
+        while batch := self.soon.take(now_ms, 7, lambda at: True):
             left += [timer.physical_offset // 100 for timer in batch]
         return left
 
 
 def test_nothing_is_looked_for_while_nothing_waits() -> None:
     waiting = Waiting()
-    assert waiting.opening.next_look_ms(NOW_MS) is None
-    assert not waiting.opening.step(NOW_MS, FAR)
+    assert waiting.feeding.next_look_ms(NOW_MS) is None
+    assert not waiting.feeding.step(NOW_MS, FAR)
     assert waiting.reads == []
 
 
-def test_what_is_due_within_the_lead_becomes_near_and_no_more() -> None:
+def test_what_is_due_within_the_lead_comes_into_memory_and_no_more() -> None:
     waiting = Waiting()
     waiting.known(NOW_MS - 5, NOW_MS + LEAD_MS, NOW_MS + LEAD_MS + LOOK_MS, NOW_MS + 10 * LEAD_MS)
     assert waiting.open_all(NOW_MS) == 1
-    assert waiting.near.count == 2
-    assert waiting.opening.next_due_ms == NOW_MS + LEAD_MS + LOOK_MS
-    assert waiting.opening.next_look_ms(NOW_MS) == NOW_MS + LOOK_MS
-    assert not waiting.opening.step(NOW_MS + LOOK_MS - 1, FAR)
+    assert waiting.soon.count == 2
+    assert waiting.feeding.next_due_ms == NOW_MS + LEAD_MS + LOOK_MS
+    assert waiting.feeding.next_look_ms(NOW_MS) == NOW_MS + LOOK_MS
+    assert not waiting.feeding.step(NOW_MS + LOOK_MS - 1, FAR)
     assert waiting.open_all(NOW_MS + LOOK_MS) == 1
-    assert waiting.near.count == 3
+    assert waiting.soon.count == 3
 
 
 def test_hours_without_messages_are_one_look() -> None:
     waiting = Waiting()
     waiting.known(NOW_MS + 3_600_000)
     assert waiting.open_all(NOW_MS) == 1
-    assert waiting.opening.next_look_ms(NOW_MS) == NOW_MS + 3_600_000 - LEAD_MS
+    assert waiting.feeding.next_look_ms(NOW_MS) == NOW_MS + 3_600_000 - LEAD_MS
     assert waiting.open_all(NOW_MS + 3_600_000 - LEAD_MS) == 1
-    assert waiting.near.count == 1
+    assert waiting.soon.count == 1
 
 
 def test_what_is_overdue_is_read_in_order_slice_by_slice() -> None:
     waiting = Waiting(slice_timers=10)
     waiting.known(*(NOW_MS - 1_000 + n * 7_919 % 1_000 for n in range(95)))
     left = []
-    while waiting.opening.step(NOW_MS, FAR):
+    while waiting.feeding.step(NOW_MS, FAR):
         assert len(waiting.reads[-1].entries) <= 10
         left += waiting.take(NOW_MS)
     assert left == [offset for _, offset, _ in waiting.entries]
@@ -133,7 +133,7 @@ def test_what_comes_between_two_slices_is_told_once_wherever_it_belongs() -> Non
     """One before the place that was reached, one at its time, one behind it."""
     waiting = Waiting(slice_timers=10)
     waiting.known(*[NOW_MS] * 15)
-    assert waiting.opening.step(NOW_MS, FAR)
+    assert waiting.feeding.step(NOW_MS, FAR)
     for due_ms in (NOW_MS - 1, NOW_MS, NOW_MS + 1):
         waiting.send(due_ms)
     waiting.open_all(NOW_MS)
@@ -143,30 +143,30 @@ def test_what_comes_between_two_slices_is_told_once_wherever_it_belongs() -> Non
     assert left[-1] == 17
 
 
-def test_what_arrives_before_the_horizon_is_near_at_once_and_behind_it_in_time() -> None:
+def test_what_arrives_before_the_horizon_is_in_memory_at_once_and_behind_it_in_time() -> None:
     waiting = Waiting()
     waiting.known(NOW_MS)
     waiting.open_all(NOW_MS)
     waiting.send(NOW_MS + LEAD_MS)
-    assert waiting.near.count == 2
+    assert waiting.soon.count == 2
     waiting.send(NOW_MS + LEAD_MS + LOOK_MS)
-    assert waiting.near.count == 2
-    assert waiting.opening.next_due_ms == NOW_MS + LEAD_MS + LOOK_MS
+    assert waiting.soon.count == 2
+    assert waiting.feeding.next_due_ms == NOW_MS + LEAD_MS + LOOK_MS
     waiting.open_all(NOW_MS + LOOK_MS)
-    assert waiting.near.count == 3
+    assert waiting.soon.count == 3
 
 
-def test_whether_one_that_is_found_again_has_to_be_near_is_known_exactly() -> None:
+def test_whether_one_that_is_found_again_has_to_be_in_memory_is_known_exactly() -> None:
     """The place that was reached decides, not its time alone."""
     waiting = Waiting(slice_timers=10)
     waiting.known(*[NOW_MS] * 15)
-    assert waiting.opening.step(NOW_MS, FAR)
-    assert [waiting.opening.holds(NOW_MS, offset) for offset in (9, 10)] == [True, False]
-    assert waiting.opening.holds(NOW_MS - 1, 99)
-    assert not waiting.opening.holds(NOW_MS + 1, 0)
+    assert waiting.feeding.step(NOW_MS, FAR)
+    assert [waiting.feeding.holds(NOW_MS, offset) for offset in (9, 10)] == [True, False]
+    assert waiting.feeding.holds(NOW_MS - 1, 99)
+    assert not waiting.feeding.holds(NOW_MS + 1, 0)
 
 
-def test_what_is_pending_no_longer_does_not_become_near() -> None:
+def test_what_is_pending_no_longer_does_not_come_into_memory() -> None:
     waiting = Waiting()
     waiting.known(NOW_MS, NOW_MS + 1, NOW_MS + 2)
     waiting.gone = {1}
@@ -182,9 +182,9 @@ def test_a_read_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(5, "the disk does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(waiting.opening, "_places", fails)
+        patch.setattr(waiting.feeding, "_places", fails)
         with pytest.raises(OSError, match="does not answer"):
-            waiting.opening.step(NOW_MS, FAR)
+            waiting.feeding.step(NOW_MS, FAR)
     waiting.open_all(NOW_MS)
     assert waiting.take(NOW_MS) == [0]
 
@@ -194,20 +194,20 @@ def test_a_read_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """No more than this may be near."""
-    monkeypatch.setattr(opening, "NEAR_MAX", 20)
+    """No more than this may be in memory."""
+    monkeypatch.setattr(feeding, "TIMERS_SOON_MAX", 20)
     return 20
 
 
-def test_a_crowd_becomes_near_as_it_leaves(few: int) -> None:
+def test_a_crowd_comes_into_memory_as_it_leaves(few: int) -> None:
     waiting = Waiting(slice_timers=10)
     waiting.known(*(NOW_MS + n // 4 for n in range(200)))
     now_ms, left, most = NOW_MS - 1_000, list[int](), 0
     while len(left) < 200:
-        look_ms = waiting.opening.next_look_ms(now_ms)
+        look_ms = waiting.feeding.next_look_ms(now_ms)
         now_ms += 1 if look_ms is None else max(min(look_ms - now_ms, 50), 1)
         waiting.open_all(now_ms)
-        most = max(most, waiting.near.count)
+        most = max(most, waiting.soon.count)
         left += waiting.take(now_ms)
         assert now_ms < NOW_MS + 5_000
     assert left == list(range(200))
@@ -218,19 +218,19 @@ def test_of_a_crowd_no_look_is_made_more_often_than_needed(few: int) -> None:
     waiting = Waiting(slice_timers=10)
     waiting.known(*(NOW_MS + 5_000 + n for n in range(50)))
     waiting.open_all(NOW_MS)
-    assert waiting.near.count == few
-    assert waiting.opening.next_look_ms(NOW_MS) == NOW_MS + CROWDED_MS
-    assert not waiting.opening.step(NOW_MS + CROWDED_MS - 1, FAR)
+    assert waiting.soon.count == few
+    assert waiting.feeding.next_look_ms(NOW_MS) == NOW_MS + CROWDED_MS
+    assert not waiting.feeding.step(NOW_MS + CROWDED_MS - 1, FAR)
 
 
-def test_what_is_overdue_is_read_though_many_are_near_and_not_due(few: int) -> None:
-    """Everything that is near waits for its record; nobody waits for what is behind it."""
+def test_what_is_overdue_is_read_though_many_are_in_memory_and_not_due(few: int) -> None:
+    """Everything in memory waits for its record; nobody waits for what is behind it."""
     waiting = Waiting(slice_timers=10)
     waiting.known(*[NOW_MS] * 50)
     waiting.open_all(NOW_MS)
-    assert waiting.near.take(NOW_MS, 10, lambda at: False) == []
-    assert waiting.near.next_due_ms is None
-    assert waiting.opening.step(NOW_MS + CROWDED_MS, FAR)
+    assert waiting.soon.take(NOW_MS, 10, lambda at: False) == []
+    assert waiting.soon.next_due_ms is None
+    assert waiting.feeding.step(NOW_MS + CROWDED_MS, FAR)
 
 
 # --- the clock --------------------------------------------------------------------------------------------------------
@@ -242,9 +242,9 @@ def test_a_clock_that_is_set_back_tells_nothing_twice(back_ms: int) -> None:
     waiting.known(*(NOW_MS + 10_000 + n * 10_000 for n in range(20)))
     waiting.open_all(NOW_MS)
     before_ms = NOW_MS - back_ms
-    horizon_ms, near = waiting.opening.horizon_ms, waiting.near.count
+    horizon_ms, soon = waiting.feeding.horizon_ms, waiting.soon.count
     waiting.open_all(before_ms)
-    assert (waiting.opening.horizon_ms, waiting.near.count) == (horizon_ms, near)
+    assert (waiting.feeding.horizon_ms, waiting.soon.count) == (horizon_ms, soon)
     waiting.send(before_ms + 5)
     assert waiting.take(before_ms + 4) == []
     assert waiting.take(before_ms + 5) == [20]
@@ -260,11 +260,11 @@ def test_a_look_that_was_put_off_does_not_outlast_a_clock_that_is_set_back(few: 
     waiting.known(*(NOW_MS + n for n in range(50)))
     waiting.open_all(NOW_MS - 10)
     waiting.take(NOW_MS + 100)
-    look_ms = waiting.opening.next_look_ms(NOW_MS - 20_000)
+    look_ms = waiting.feeding.next_look_ms(NOW_MS - 20_000)
     assert look_ms is not None
     assert look_ms <= NOW_MS - 20_000
     waiting.open_all(NOW_MS - 20_000)
-    assert waiting.near.count == few
+    assert waiting.soon.count == few
 
 
 def test_a_clock_that_is_set_forward_leaves_the_order_as_it_is() -> None:
@@ -274,17 +274,17 @@ def test_a_clock_that_is_set_forward_leaves_the_order_as_it_is() -> None:
     waiting.send(NOW_MS + 5)
     later_ms = NOW_MS + 10_000_000
     left = []
-    while waiting.opening.step(later_ms, FAR):
+    while waiting.feeding.step(later_ms, FAR):
         left += waiting.take(later_ms)
     assert left + waiting.take(later_ms) == [100, *range(99, -1, -1)]
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_each_message_becomes_near_once_and_before_its_time(
+def test_whatever_happens_each_message_comes_into_memory_once_and_before_its_time(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
-    monkeypatch.setattr(opening, "NEAR_MAX", draw.choice((30, 4_000_000)))
+    monkeypatch.setattr(feeding, "TIMERS_SOON_MAX", draw.choice((30, 4_000_000)))
     waiting = Waiting(slice_timers=draw.choice((1, 7, 1_000)))
     waiting.known(*(NOW_MS + draw.randrange(-60_000, 200_000) // 50 * 50 for _ in range(100)))
     now_ms, left = NOW_MS, list[int]()
@@ -297,12 +297,12 @@ def test_whatever_happens_each_message_becomes_near_once_and_before_its_time(
             case 2:
                 now_ms += draw.randrange(2_000)
             case 3:
-                waiting.opening.step(now_ms, FAR)
+                waiting.feeding.step(now_ms, FAR)
             case 4:
                 waiting.open_all(now_ms)
             case 5:
                 first_ms = min((due_ms for due_ms, offset, _ in waiting.entries if offset not in left), default=None)
-                told = [time for time in (waiting.near.first_due_ms, waiting.opening.next_due_ms) if time is not None]
+                told = [time for time in (waiting.soon.first_due_ms, waiting.feeding.next_due_ms) if time is not None]
                 assert first_ms is None or min(told) <= first_ms
                 left += waiting.take(now_ms)
     now_ms += 10_000_000
@@ -330,12 +330,12 @@ def test_runs_that_are_put_together_between_two_slices_tell_nothing_twice(
     for _ in range(10):
         little.advance(200)
     assert little.timers.pending_count == len(later)
-    monkeypatch.setattr(opening, "SLICE_TIMERS", 5)
+    monkeypatch.setattr(feeding, "SLICE_TIMERS", 5)
     monkeypatch.setattr(due, "SHARE_MIN", 1)
     little.clock.advance(28_000 + LOOK_MS)
     little.timers.run()
     little.timers.run()
-    assert 0 < little.timers._near.count < len(later)
+    assert 0 < little.timers._soon.count < len(later)
     little.timers.index.begin_sync()
     little.timers.index.work_off()
     assert len(little.timers.index.parts.runs) < 10, "what is left of them stands together"

@@ -62,7 +62,7 @@ class _Piece:
 
 
 class _Topic:
-    """What is near of one topic."""
+    """What is due soon of one topic."""
 
     __slots__ = ("added", "armed_ms", "in_turn", "name", "pieces", "waits")
 
@@ -117,7 +117,7 @@ class _Topic:
             self.pieces.popleft()
 
 
-class NearTimers:
+class SoonTimers:
     """The messages of one store that fall due soon."""
 
     def __init__(self) -> None:
