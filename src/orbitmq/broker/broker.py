@@ -23,7 +23,7 @@ from typing import Final
 from orbitmq.broker.core import BrokerCore, Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.room import RequestHandler, having
+from orbitmq.broker.room import NotAnsweredYet, RequestHandler, having
 from orbitmq.broker.rooms import BrokerRooms
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import Clock
@@ -85,6 +85,9 @@ class Broker:
             except RecordsNotInMemory as missing:
                 self.store.fetch(missing, lambda: self._handle_again(request, peer))
                 return None
+            except NotAnsweredYet as later:
+                later.wait(lambda: self._handle_again(request, peer))
+                return None
             except OrbitError as error:
                 answer = response(request, ResponseCode.SYSTEM_ERROR, str(error))
             except OSError as error:
@@ -106,7 +109,7 @@ class Broker:
         return None if request.flag & FLAG_ONEWAY else answer
 
     def _handle_again(self, request: Command, peer: Peer) -> None:
-        """Old records that a request asked for have been fetched. Nothing was changed by it before: it begins anew."""
+        """What a request waited for, old records for example, may be there. Nothing was changed by it before: it begins anew."""
         self.tally.requests[request.code] -= 1
         answer = self.handle(request, peer)
         if answer is not None:

@@ -21,6 +21,15 @@ RequestHandler = Callable[[Command, Peer], Command | None]
 """The answer to a request; None when it comes later through the peer, or never. What it raises becomes an answer (`Broker.handle`)."""
 
 
+class NotAnsweredYet(Exception):
+    """Raised by a handler that has changed nothing and wants to be asked again in a later turn."""
+
+    def __init__(self, wait: Callable[[Callable[[], None]], None]) -> None:
+        """`wait(again)` sees to it that `again` is called once, later; that asks the handler as if the request had just come."""
+        super().__init__("the request is asked again later")
+        self.wait = wait
+
+
 class Room:
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         """What answers which request. Two rooms never answer the same."""

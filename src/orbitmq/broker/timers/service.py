@@ -71,7 +71,7 @@ class TimerService(Room):
             RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
             RequestCode.COUNT_TIMERS: requests.count,
         }
-        waiting = WaitingQuestions(store, clock)
+        self._waiting = waiting = WaitingQuestions(store, clock)
         for code, handler in questions.items():
             self._handlers[code] = waiting.when_ready(handler, lambda: index.is_complete)
         for code, handler in counts.items():
@@ -82,3 +82,6 @@ class TimerService(Room):
 
     def facts(self) -> Mapping[str, object]:
         return self.figures.facts()
+
+    def close(self) -> None:
+        self._waiting.close()

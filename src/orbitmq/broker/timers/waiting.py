@@ -1,9 +1,10 @@
 """Requests that come while what is pending is still being read again from the log: they wait a little before they are refused.
 
 Rules of this file
-1. A request waits until what it needs is known, or two seconds. Then its handler runs, and refuses it with how much is left to read where
-   that is not known yet.
-2. Bounded: beyond `TIMER_QUESTIONS_WAITING_MAX` a request is handled at once.
+1. A request waits until what it needs is known, or two seconds, or until the broker stops. Then its handler runs, and refuses it with
+   how much is left to read where that is not known yet.
+2. The broker asks the handler as if the request had just come: it may have to fetch old records, or fail, alone.
+3. Bounded: beyond `TIMER_QUESTIONS_WAITING_MAX` a request is handled at once.
 """
 
 from __future__ import annotations
@@ -11,13 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.room import RequestHandler
-from orbitmq.broker.timers.answering import code_of
+from orbitmq.broker.room import NotAnsweredYet, RequestHandler
 from orbitmq.clock import Clock
-from orbitmq.errors import OrbitError
 from orbitmq.limits.timers import TIMER_QUESTION_LOOK_MS, TIMER_QUESTION_WAITS_MS, TIMER_QUESTIONS_WAITING_MAX
-from orbitmq.protocol.remoting.frame import Command, response
+from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
 from orbitmq.units import NS_PER_MS
@@ -28,8 +26,7 @@ WAKEUP: Final = "timer-questions"
 class _Waiting(NamedTuple):
     until_ns: int
     command: Command
-    peer: Peer
-    handler: RequestHandler
+    again: Callable[[], None]
     is_ready: Callable[[], bool]
 
 
@@ -40,39 +37,47 @@ class WaitingQuestions:
         self._store = store
         self._clock = clock
         self._waiting: list[_Waiting] = []
+        self._ended: Command | None = None
+        """The request that has waited and is handled anew."""
         store.deadlines.define(WAKEUP, self._look)
 
     def when_ready(self, handler: RequestHandler, is_ready: Callable[[], bool]) -> RequestHandler:
         """A handler that runs `handler` when `is_ready()`, and after `TIMER_QUESTION_WAITS_MS` at the latest."""
 
         def ask(command: Command, peer: Peer) -> Command | None:
-            if is_ready() or command.is_oneway or len(self._waiting) >= TIMER_QUESTIONS_WAITING_MAX:
+            has_waited = command is self._ended
+            if is_ready() or has_waited or command.is_oneway or len(self._waiting) >= TIMER_QUESTIONS_WAITING_MAX:
                 return handler(command, peer)
-            until_ns = self._clock.monotonic_ns() + TIMER_QUESTION_WAITS_MS * NS_PER_MS
-            self._waiting.append(_Waiting(until_ns, command, peer, handler, is_ready))
-            self._arm()
-            return None
+            raise NotAnsweredYet(lambda again: self._wait(command, again, is_ready))
 
         return ask
+
+    def _wait(self, command: Command, again: Callable[[], None], is_ready: Callable[[], bool]) -> None:
+        until_ns = self._clock.monotonic_ns() + TIMER_QUESTION_WAITS_MS * NS_PER_MS
+        self._waiting.append(_Waiting(until_ns, command, again, is_ready))
+        self._arm()
 
     def _arm(self) -> None:
         self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + TIMER_QUESTION_LOOK_MS * NS_PER_MS)
 
     def _look(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        ended = [one for one in self._waiting if one.until_ns <= now_ns or one.is_ready()]
-        self._waiting = [one for one in self._waiting if one not in ended]
-        for one in ended:
-            answer = _answered(one)
-            if answer is not None:
-                one.peer.send(answer)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one.until_ns <= now_ns or one.is_ready():
+                self._end(one)
+            else:
+                self._waiting.append(one)
         if self._waiting:
             self._arm()
 
+    def _end(self, one: _Waiting) -> None:
+        self._ended = one.command
+        one.again()
+        self._ended = None
 
-def _answered(one: _Waiting) -> Command | None:
-    try:
-        return one.handler(one.command, one.peer)
-    except OrbitError as error:
-        remark = error.remark if isinstance(error, Refusal) else str(error)
-        return response(one.command, code_of(error), remark)
+    def close(self) -> None:
+        """Handle everything that waits."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            self._end(one)
