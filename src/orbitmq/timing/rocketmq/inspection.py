@@ -76,7 +76,7 @@ class StoredTimers:
     @property
     def is_there(self) -> bool:
         """Whether the store has ever known a timer message."""
-        return bool(self.log.end or self.log.first_position or self.queue.max_offset())
+        return bool(self.is_fenced or self.log.end or self.log.first_position or self.queue.max_offset())
 
     def _open_log(self) -> TimerLog:
         try:

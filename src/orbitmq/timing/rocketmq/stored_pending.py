@@ -4,15 +4,15 @@ Where orbitmq wrote last, this is exact however it ended: what was delivered, re
 its source in the log. Where RocketMQ wrote last nobody says so, and its checkpoint and units decide.
 
 Rules of this file
-1. A journal counts up to the last position whose record stands in the log. Without one, or of a store RocketMQ wrote last, the
-   answer is None.
+1. A journal counts up to the last position whose record stands in the log. Behind the fence the log alone says the same, only later;
+   without both, or where RocketMQ wrote last, the answer is None.
 """
 
 from __future__ import annotations
 
 from array import array
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
@@ -22,8 +22,12 @@ from orbitmq.store.checkpoint import Checkpoint, read_checkpoint
 from orbitmq.store.files import Files
 from orbitmq.store.inspection import LogItemKind, LogReader, Sequence, StoredQueue, walk_log
 from orbitmq.store.mark import Mark, MarkFile
+from orbitmq.timing.rocketmq.fence import is_fenced
 from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE, JournalPosition, load
+
+TIMERS: Final = "timers"
+"""Name of the timers in the recovery mark."""
 
 Place = tuple[int, int]
 """Log position and size of a record."""
@@ -39,23 +43,17 @@ class StoredPending(NamedTuple):
 
 def stored_pending(files: Files, root: Path, log: Sequence, queue: StoredQueue) -> StoredPending | None:
     """Reads the log from the file in which the journal ends: 20 us a record; and 2 us for each that is pending."""
-    path, mark = root / JOURNAL_FILE, _mark_of_ours(files, root)
-    if mark is None or not files.exists(path):
+    mark = _mark_of_ours(files, root)
+    start = None if mark is None else _start(files, root, log, queue, mark)
+    if mark is None or start is None:
         return None
-    reader = LogReader(files, log)
-    try:
-        loaded = load(files.read_bytes(path), lambda at: _stands(at, reader, log))
-    finally:
-        reader.close()
-    if loaded.at is None:
-        return None
-    pending, position = loaded.pending, loaded.at.position
+    pending, position = start
     places: dict[int, Place] = {}
     later = log._replace(files=[file for file in log.files if file.end > position])
     for item in walk_log(files, later, confirm=lambda _: False, crc=False):
         if item.kind is LogItemKind.RECORD and item.record is not None and item.physical_offset >= position:
             _apply(pending, item.record, queue, places)
-    found = StoredPending(array("q"), array("i"), _cancelled(mark.states.get("timers")))
+    found = StoredPending(array("q"), array("i"), _cancelled(mark.states.get(TIMERS)))
     for queue_offset in pending.offsets():
         unit = queue.unit(queue_offset)
         place = places.get(queue_offset) if unit is None else (unit.physical_offset, unit.size)
@@ -63,6 +61,29 @@ def stored_pending(files: Files, root: Path, log: Sequence, queue: StoredQueue) 
             found.positions.append(place[0])
             found.sizes.append(place[1])
     return found
+
+
+def _start(files: Files, root: Path, log: Sequence, queue: StoredQueue, mark: Mark) -> tuple[PendingTimers, int] | None:
+    """What was pending at a position of the log, by the journal, or nothing at the first record that may be pending; None where neither
+    says what RocketMQ may have delivered since."""
+    path = root / JOURNAL_FILE
+    if files.exists(path):
+        reader = LogReader(files, log)
+        try:
+            loaded = load(files.read_bytes(path), lambda at: _stands(at, reader, log))
+        finally:
+            reader.close()
+        if loaded.at is not None:
+            return loaded.pending, loaded.at.position
+    if not is_fenced(files, root):
+        return None
+    pending = PendingTimers()
+    pending.next_offset = first = queue.min_offset(log.start)
+    unit = queue.unit(first)
+    if unit is not None:
+        return pending, unit.physical_offset
+    # A broker that was killed before it saved its first timer leaves neither journal nor queue.
+    return pending, log.start if mark.states.get(TIMERS) else mark.positions.get(TIMERS, log.start)
 
 
 def _mark_of_ours(files: Files, root: Path) -> Mark | None:

@@ -61,20 +61,35 @@ def left_to_rocketmq(little: LittleStore) -> None:
     little.close()
 
 
-@pytest.mark.parametrize("ending", ["killed", "closed"])
+@pytest.mark.parametrize("ending", ["killed", "closed", "killed, and its journal lost", "killed, and its journal damaged"])
 def test_figures_are_those_of_the_broker(little: LittleStore, tmp_path: Path, ending: str) -> None:
     count = lived(little)
     expected = [little.timers.read(offset).physical_offset for offset in little.timers.pending.offsets()]  # type: ignore[union-attr]
-    if ending == "killed":
-        little.kill()
-    else:
+    if ending == "closed":
         left_to_rocketmq(little)
+    else:
+        little.kill()
+    if ending.endswith("lost"):
+        (tmp_path / "orbitmq.timers").unlink()
+    elif ending.endswith("damaged"):
+        (tmp_path / "orbitmq.timers").write_bytes(b"ORBTIME2" + bytes(100))
     assert pending_of(tmp_path) == expected
     stat = stat_timers(tmp_path, FILES, little.clock.now_ms())
     assert stat is not None
     assert stat.pending_count == count
     assert stat.cancelled_count == 0
     assert findings(tmp_path) == []
+
+
+def test_figures_of_a_broker_that_was_killed_before_its_first_save(little: LittleStore, tmp_path: Path) -> None:
+    little.send(body=b"plain")
+    for number in range(3):
+        little.send(body=b"%d" % number, after_ms=60_000)
+    little.kill()
+    assert not (tmp_path / "orbitmq.timers").exists()
+    stat = stat_timers(tmp_path, FILES, little.clock.now_ms())
+    assert stat is not None
+    assert (stat.pending_count, stat.overdue_count) == (3, 0)
 
 
 def test_a_store_that_rocketmq_wrote_last_is_judged_by_its_units(little: LittleStore, tmp_path: Path) -> None:
