@@ -3,6 +3,7 @@
 Rules of this file
 1. A delivery is known by unique key, topic and queue, a hop by unique key and slot time, and only where these are unique: a repeat
    is better than a loss.
+2. Only a record that says in which slot it waited is either: a copy that its sender stored again, too late to wait, says none.
 
 Source: RocketMQ timer store, delivered record, roll.
 """
@@ -34,19 +35,19 @@ def delivered_by_rocketmq(log: CommitLog, sources: Mapping[int, bool], later: It
         key, topic = properties.get(Property.UNIQ_KEY), properties.get(Property.REAL_TOPIC)
         queue_id = properties.get(Property.REAL_QID)
         if key and topic and queue_id:
-            slot = properties.get(Property.TIMER_OUT_MS, "")
-            addresses.setdefault((key, TIMER_TOPIC, slot) if is_roll else (key, topic, queue_id), []).append(physical)
+            place = (key, TIMER_TOPIC, properties.get(Property.TIMER_OUT_MS, "")) if is_roll else (key, topic, queue_id)
+            addresses.setdefault(place, []).append(physical)
+    keys = {key for key, _, _ in addresses}
     found: list[int] = []
     for entry in later:
-        if entry.unique_key is None or entry.prepared_transaction_offset:
+        if entry.unique_key not in keys or entry.prepared_transaction_offset:
             continue
-        place = str(entry.queue_id)
-        if entry.topic == TIMER_TOPIC:
-            properties = decode_properties(entry.properties)
-            if Property.TIMER_DEL_UNIQKEY in properties:  # it carries the key of the message it cancels
-                continue
-            place = properties.get(Property.TIMER_OUT_MS, "")
-        known = addresses.get((entry.unique_key, entry.topic, place))
+        properties = decode_properties(entry.properties)
+        slot = properties.get(Property.TIMER_OUT_MS, "")
+        if not slot or Property.TIMER_DEL_UNIQKEY in properties:  # a cancel record carries the key of the message it cancels
+            continue
+        place = slot if entry.topic == TIMER_TOPIC else str(entry.queue_id)
+        known = addresses.get((entry.unique_key or "", entry.topic, place))
         if known is not None and len(known) == 1 and known[0] < entry.physical_offset:
             found.append(known[0])
             known.append(-1)

@@ -48,6 +48,13 @@ def test_a_delivery_is_known_by_key_topic_and_queue(store: ForeignStore) -> None
     assert found(store, timer, is_roll=False)
 
 
+def test_a_copy_that_was_sent_again_too_late_to_wait_is_no_delivery(store: ForeignStore) -> None:
+    timer = sent(store, "key")
+    values = decode_properties(timer.properties)
+    put(store, "Topic", 0, {name: values[name] for name in (Property.UNIQ_KEY, Property.TIMER_DELIVER_MS)})
+    assert not found(store, timer, is_roll=False)
+
+
 def test_a_hop_is_known_by_key_and_slot_and_is_no_cancellation(store: ForeignStore) -> None:
     timer = sent(store, "key", 1_000_000)
     values = decode_properties(timer.properties)
