@@ -4,12 +4,14 @@ Rules of this file
 1. Two kinds of reasons. A *stop* forbids every append: the disk is full, a sync failed, the store is closed. A
    *withholding* forbids new messages only: what was taken in before, such as delayed messages that are due, is still
    appended, because delivering it is what lets its files go.
-2. Each reason has a name and is lifted under it. The first occurrence of a reason is reported, repetitions are not.
+2. Each reason has a name and is lifted under it. The first occurrence of a reason is reported, repetitions are not, nor is anything once
+   the store is closed: whoever closed it has the last word.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 logger = logging.getLogger("orbitmq.store")
 
@@ -39,14 +41,16 @@ class Writability:
         return "; ".join([*self.stops.values(), *self.withheld.values()])
 
     def stop(self, name: str, reason: str) -> None:
-        if name not in self.stops:
-            logger.error("no messages are accepted: %s", reason)
+        self._report(self.stops, name, reason)
         self.stops[name] = reason
 
     def withhold(self, name: str, reason: str) -> None:
-        if name not in self.withheld:
-            logger.error("no messages are accepted: %s", reason)
+        self._report(self.withheld, name, reason)
         self.withheld[name] = reason
+
+    def _report(self, known: Mapping[str, str], name: str, reason: str) -> None:
+        if name not in known and CLOSED not in self.stops:
+            logger.error("no messages are accepted: %s", reason)
 
     def allow(self, name: str) -> None:
         """Lift the reason of that name, of either kind; nothing happens when there is none."""
