@@ -39,8 +39,8 @@ class DamagedPartError(Exception):
 
 
 def due_slice(parts: Sequence[Source], after: Found, until_ms: int, limit: int) -> DueSlice:
-    """About `limit` entries behind `after` that are due before `until_ms`. 0.5 us an entry, 4 us a part. Raises DamagedPartError."""
-    share = max(limit // max(len(parts), 1) * 2, SHARE_MIN)
+    """At most `limit` entries behind `after` that are due before `until_ms`. 0.5 us an entry, 4 us a part. Raises DamagedPartError."""
+    share = min(max(limit // max(len(parts), 1) * 2, SHARE_MIN), limit)
     found: list[Due] = []
     end, next_ms = (until_ms, -1), None
     for part in parts:
@@ -57,6 +57,8 @@ def due_slice(parts: Sequence[Source], after: Found, until_ms: int, limit: int) 
                 end = min(end, entries[-1][:2])
     if len(parts) > 1:
         found.sort()
+    if len(found) > limit:
+        end = min(end, found[limit - 1][:2])
     if end[0] < until_ms:
         found = [entry for entry in found if entry[:2] <= end]
         next_ms = end[0]

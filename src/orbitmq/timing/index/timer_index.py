@@ -234,7 +234,7 @@ class TimerIndex:
         return search.page(sources, self._is_pending, query)
 
     def due(self, after: Found, until_ms: int, limit: int) -> DueSlice:
-        """About `limit` timers that are known, behind `after` and due before `until_ms`; see `due_slice`."""
+        """At most `limit` timers that are known, behind `after` and due before `until_ms`; see `due_slice`."""
         while True:
             try:
                 return due_slice(self.parts.sources(), after, until_ms, limit)

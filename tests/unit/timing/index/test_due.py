@@ -73,7 +73,7 @@ def test_slices_together_are_the_sorted_list(
         found: list[Due] = []
         for one in slices(parts, until_ms, limit):
             found += one.entries
-            assert len(one.entries) <= 2 * limit + len(parts) * SHARE_MIN
+            assert len(one.entries) <= limit
             behind = ordered[len(found)][0] if len(found) < len(ordered) else None
             assert (one.next_ms is None) is (behind is None)
             assert one.next_ms is None or (behind is not None and one.next_ms <= behind)
@@ -82,14 +82,15 @@ def test_slices_together_are_the_sorted_list(
 
 def test_a_share_that_cuts_a_part_ends_the_slice_there() -> None:
     """Of a crowded part as much is told as of the others at the same time; the rest comes with the next slice."""
+    limit = SHARE_MIN + 2
     crowded = gathered([(BASE_MS + n, n, "a") for n in range(100)])
     other = gathered([(BASE_MS + 5, 1_000, "b"), (BASE_MS + 50, 1_001, "b")])
-    found = due_slice([crowded, other], BEGINNING, END_MS, 1)
-    assert found.end == (BASE_MS + SHARE_MIN - 1, SHARE_MIN - 1)
-    assert found.next_ms == BASE_MS + SHARE_MIN - 1
+    found = due_slice([crowded, other], BEGINNING, END_MS, limit)
+    assert found.end == (BASE_MS + limit - 2, limit - 2)
+    assert found.next_ms == BASE_MS + limit - 2
     assert (BASE_MS + 5, 1_000, "b") in found.entries
     assert (BASE_MS + 50, 1_001, "b") not in found.entries
-    rest = [entry for one in slices([crowded, other], END_MS, 1, found.end) for entry in one.entries]
+    rest = [entry for one in slices([crowded, other], END_MS, limit, found.end) for entry in one.entries]
     assert len(found.entries) + len(rest) == 102
     assert (BASE_MS + 50, 1_001, "b") in rest
 
