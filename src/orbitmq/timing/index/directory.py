@@ -53,6 +53,10 @@ class Manifest(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+FIRST_NUMBER: Final = 1
+"""Of a journal: a gathering has one before there is a run of it. Where it is still there, nothing was saved yet and the journals hold
+what the runs do."""
+
 VERSION: Final = 2
 """Of the manifests that are written. Runs of the first one do not say to which topic each entry belongs."""
 
@@ -74,7 +78,7 @@ class IndexDirectory:
         self._files = files
         self._made = False
         self.path = root / INDEX_DIRECTORY
-        self.next_number = 1
+        self.next_number = FIRST_NUMBER
 
     @property
     def exists(self) -> bool:
@@ -105,7 +109,8 @@ class IndexDirectory:
         if manifest is not None and manifest.version < VERSION:
             logger.warning("%s is of an earlier version: what waits is collected from the log once", self.path)
             return Manifest(journals_from=self.next_number), []
-        if manifest is None and (MANIFEST in names or any(name.endswith(_RUN) for name in names)):
+        has_runs = any(name.endswith(_RUN) for name in names)
+        if manifest is None and (MANIFEST in names or (has_runs and FIRST_NUMBER not in journals)):
             logger.error(
                 "%s is damaged or gone; what the runs held is collected from the log again", self.path / MANIFEST
             )

@@ -6,7 +6,7 @@ there is one way to put it right: read the records of what is pending in the ran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 Range = tuple[int, int]
 """(first queue offset, end)"""
@@ -45,6 +45,10 @@ class Missing:
 
     def overlaps(self, begin: int, end: int) -> bool:
         return any(low < end and begin < high for low, high in self.ranges)
+
+    def keep(self, is_wanted: Callable[[int, int], bool]) -> None:
+        """Only those ranges are missing of which somebody wants to know something."""
+        self.ranges = [one for one in self.ranges if is_wanted(*one)]
 
     def known_below(self, queue_offset: int) -> None:
         """Everything below is known now."""

@@ -423,6 +423,8 @@ class TimerIndex:
         assert self._queues is not None
         queue = self._queues.get(TIMER_TOPIC, 0)
         self.parts.believe(self._is_there, self._witness_at(queue.max_offset) if queue is not None else NOTHING)
+        pending = self._timers.pending
+        self.parts.missing.keep(lambda begin, end: pending.count_below(end) > pending.count_below(begin))
         self._recovering = False
 
     def _witness_at(self, end_offset: int) -> Witness:

@@ -119,6 +119,41 @@ def test_whatever_is_lost_every_message_comes_in_its_time(
     again.close()
 
 
+def test_runs_of_a_broker_that_was_killed_before_its_first_save_are_no_damage(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journals hold what they hold."""
+    little = LittleStore(tmp_path, clock=clock, index=SHAPE)
+    for number in range(COUNT):
+        little.append(body=b"%d" % number, after_ms=due_after_ms(number))
+    little.store.commit()
+    little.timers.index.work_off()
+    little.kill()
+    assert list((tmp_path / INDEX_DIRECTORY).glob("*.run"))
+    assert not (tmp_path / INDEX_DIRECTORY / MANIFEST).exists()
+    again = LittleStore(tmp_path, clock=clock, index=SHAPE)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    play(again, 50, 500)
+    again.close()
+
+
+def test_nothing_is_collected_where_nothing_is_pending(
+    tmp_path: Path, slow: SlowClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Cancel records of clients wait for nothing themselves."""
+    little = LittleStore(tmp_path, clock=slow, index=SHAPE)
+    for number in range(COUNT):
+        little.append(after_ms=60_000, UNIQ_KEY=f"u{number}", TIMER_DEL_UNIQKEY=f"Topic+u{number}")
+    little.store.commit()
+    little.close()
+    with caplog.at_level(logging.INFO):
+        again = LittleStore(tmp_path, clock=slow, index=SHAPE)
+    assert again.timers.next_offset == COUNT
+    assert again.timers.index.is_complete
+    assert TOLD not in caplog.text
+    again.close()
+
+
 @pytest.mark.parametrize("lose", LOSSES)
 @pytest.mark.parametrize("down_ms", [0, 200_000])
 def test_while_it_is_found_again_what_falls_due_leaves(
