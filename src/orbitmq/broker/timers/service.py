@@ -73,7 +73,7 @@ class TimerService(Room):
         }
         self._waiting = waiting = WaitingQuestions(store, clock)
         for code, handler in questions.items():
-            self._handlers[code] = waiting.when_ready(handler, lambda: index.is_complete)
+            self._handlers[code] = waiting.when_ready(handler, lambda: index.is_ready)
         for code, handler in counts.items():
             self._handlers[code] = waiting.when_ready(handler, lambda: index.is_counted)
 

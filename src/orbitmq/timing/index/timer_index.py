@@ -7,8 +7,8 @@ several that what is left of them fits into one.
 Rules of this file
 1. The index is a hint: `is_pending` decides, and everything here can be made again from the log. Nothing that goes wrong with it
    stops the store.
-2. It may answer too much, never too little: while something is missing it refuses to answer and says so. What is known falls due
-   meanwhile, and what is found anew goes to `found`.
+2. It may answer too much, never too little: while something is missing, or was not compared with its sums since the start, it refuses
+   to answer and says so. What is known falls due meanwhile, and what is found anew goes to `found`.
 3. All work is done in steps of about a millisecond, a quarter of the time at most while others have something to do; half of it
    while questions are refused.
 """
@@ -111,6 +111,9 @@ class TimerIndex:
         """Told of every record that was missing and is called pending."""
         self._look = False
         """Whether runs may be past, or small by now."""
+        self._unchecked: list[Run] = []
+        """Loaded, and not compared with their sums yet."""
+        self._is_checking = False
 
     # --- what the timers say ------------------------------------------------------------------------------------------
 
@@ -198,22 +201,27 @@ class TimerIndex:
         return not self.parts.missing
 
     @property
+    def is_ready(self) -> bool:
+        """Whether questions are answered: everything that is pending can be found, and by nothing that may be damaged."""
+        return not self.parts.missing and not self._unchecked
+
+    @property
     def is_counted(self) -> bool:
-        """Whether everything that is pending has been counted."""
-        return self._counting.is_done
+        """Whether everything that is pending has been counted, by nothing that may be damaged."""
+        return self._counting.is_done and not self._unchecked
 
     def find_id(self, topic: str, message_id: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
         """Pending timers of a topic whose message id may be this, earliest due first. Compare the record.
 
         Some microseconds, and one for each million pending. Raises TimerIndexIncompleteError.
         """
-        self._need(self.is_complete)
+        self._need(self.is_ready)
         wanted = id_hash(topic_seed(topic), message_id)
         return search.find_id(self.parts.having_id(wanted), self._timers.pending.is_pending, wanted, limit)
 
     def find_key(self, topic: str, key: str, limit: int = TIMER_MATCHES_READ_MAX) -> list[Candidate]:
         """As `find_id`, of those one of whose keys may be this."""
-        self._need(self.is_complete)
+        self._need(self.is_ready)
         wanted = key_bytes(key)
         sources = self.parts.having_key(key_hash(topic_seed(topic), wanted))
         return search.find_key(sources, self._timers.pending.is_pending, topic, wanted, limit)
@@ -223,7 +231,7 @@ class TimerIndex:
 
         Raises ValueError for a query or cursor that makes no sense, TimerIndexIncompleteError.
         """
-        self._need(self.is_complete)
+        self._need(self.is_ready)
         for one in self.parts.gathered():
             one.gathering.skip_gone(self._is_pending, SKIPPED_MAX)
         parts = self.parts
@@ -255,7 +263,7 @@ class TimerIndex:
     ) -> Counted:
         """How many are pending, exactly; see `PendingCounts.count`. Raises TimerIndexIncompleteError shortly after a start."""
         counts = self._counting.counts
-        self._need(counts is not None)
+        self._need(counts is not None and not self._unchecked)
         assert counts is not None
         return counts.count(topic, from_ms, until_ms, bucket_ms)
 
@@ -263,7 +271,11 @@ class TimerIndex:
         if not ready:
             pending = self._timers.pending
             left = sum(pending.count_below(end) - pending.count_below(begin) for begin, end in self.parts.missing)
-            what = f"{left} of {pending.count} are still to be read from the log" if left else "they are being counted"
+            what = "they are being counted"
+            if left:
+                what = f"{left} of {pending.count} are still to be read from the log"
+            elif self._unchecked:
+                what = f"{len(self._unchecked)} of {len(self.parts.runs)} files are still to be checked"
             raise TimerIndexIncompleteError(
                 f"the index of pending timers is being made ready: {what}", remedy="ask again in a moment"
             )
@@ -275,10 +287,11 @@ class TimerIndex:
         if self._store is not None:
             return
         self._store = store
+        self._unchecked = list(self.parts.runs)
         store.deadlines.define(WAKEUP, self._work)
         self._work_for(START_NS)
         self._arm(0)
-        self._check_next(list(self.parts.runs))
+        self._check_next()
 
     def _arm(self, pause_ns: int) -> None:
         if self._store is not None and self._has_work():
@@ -301,6 +314,7 @@ class TimerIndex:
 
     def work_off(self) -> None:
         """Do everything there is to do at once: for tools and tests."""
+        self.check_now()
         while self._step():
             pass
 
@@ -356,20 +370,35 @@ class TimerIndex:
             return tidy(parts, self._files, self._timers.pending)
         return None
 
-    def _check_next(self, runs: list[Run]) -> None:
-        """Compare the columns of one run after the other with their sums."""
-        while runs and runs[-1] not in self.parts.runs:
-            runs.pop()
-        if not runs or self._store is None:
+    def _check_next(self) -> None:
+        """Compare the columns of one run after the other with their sums. Where no job can be had the next durable save tries again."""
+        unchecked, store = self._unchecked, self._store
+        while unchecked and unchecked[-1] not in self.parts.runs:
+            unchecked.pop()
+        if not unchecked or store is None or self._is_checking:
             return
-        run = runs.pop()
+        self._is_checking = True
+        run = unchecked[-1]
 
         def done(result: str | BaseException | None) -> None:
+            self._is_checking = False
+            if isinstance(result, BaseException):
+                logger.warning("%s could not be checked, it is tried again: %s", run.path, result)
+                return
+            if run in unchecked:
+                unchecked.remove(run)
             if result is not None and run in self.parts.runs:
-                self._forget(run, str(result))
-            self._check_next(runs)
+                self._forget(run, result)
+            self._check_next()
 
-        self._store.run_blocking(run.check, done)
+        store.run_blocking(run.check, done)
+
+    def check_now(self) -> None:
+        """Compare with their sums at once all runs that were not compared: 3 ms each."""
+        unchecked, self._unchecked[:] = list(self._unchecked), []
+        for run in unchecked:
+            if run in self.parts.runs and (problem := run.check()) is not None:
+                self._forget(run, problem)
 
     def _forget(self, run: Run, problem: str) -> None:
         self.parts.forget_run(run, problem)
@@ -406,6 +435,7 @@ class TimerIndex:
 
     def begin_sync(self) -> None:
         self._look = not self._recovering and bool(self.parts.runs)
+        self._check_next()
         self._arm(PAUSE_NS)
         self.parts.begin_sync()
 

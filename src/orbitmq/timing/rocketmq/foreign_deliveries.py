@@ -35,8 +35,10 @@ def delivered_by_rocketmq(log: CommitLog, sources: Mapping[int, bool], later: It
         key, topic = properties.get(Property.UNIQ_KEY), properties.get(Property.REAL_TOPIC)
         queue_id = properties.get(Property.REAL_QID)
         if key and topic and queue_id:
-            place = (key, TIMER_TOPIC, properties.get(Property.TIMER_OUT_MS, "")) if is_roll else (key, topic, queue_id)
-            addresses.setdefault(place, []).append(physical)
+            address = (
+                (key, TIMER_TOPIC, properties.get(Property.TIMER_OUT_MS, "")) if is_roll else (key, topic, queue_id)
+            )
+            addresses.setdefault(address, []).append(physical)
     keys = {key for key, _, _ in addresses}
     found: list[int] = []
     for entry in later:
@@ -44,7 +46,7 @@ def delivered_by_rocketmq(log: CommitLog, sources: Mapping[int, bool], later: It
             continue
         properties = decode_properties(entry.properties)
         slot = properties.get(Property.TIMER_OUT_MS, "")
-        if not slot or Property.TIMER_DEL_UNIQKEY in properties:  # a cancel record carries the key of the message it cancels
+        if not slot or Property.TIMER_DEL_UNIQKEY in properties:  # a cancel record has the key of what it cancels
             continue
         place = slot if entry.topic == TIMER_TOPIC else str(entry.queue_id)
         known = addresses.get((entry.unique_key or "", entry.topic, place))

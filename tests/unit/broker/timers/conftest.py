@@ -174,7 +174,7 @@ class ListedTimers:
 class ListedIndex:
     """The index of that list. It names too much: whatever begins with the same letter may be meant."""
 
-    is_complete = is_counted = True
+    is_ready = is_counted = True
 
     def __init__(self, timers: ListedTimers) -> None:
         self._timers = timers

@@ -27,16 +27,16 @@ def ready(rig, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     rig.clock.advance(2_000)
     rig.deliver()
     index = rig.broker.rooms.timers.index
-    index.is_complete = False
+    index.is_ready = False
     find = index.find_id
 
     def refuse(*arguments: Any) -> Any:
-        if not index.is_complete:
+        if not index.is_ready:
             raise TimerIndexIncompleteError("the index is being made ready")
         return find(*arguments)
 
     monkeypatch.setattr(index, "find_id", refuse)
-    return lambda: setattr(index, "is_complete", True)
+    return lambda: setattr(index, "is_ready", True)
 
 
 def ask(rig, message_id: str) -> Any:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.worlds.faults import Call, Killed, RecordingFiles
-from tests.worlds.little_store import LittleStore
+from tests.worlds.little_store import LITTLE_WHEEL, LittleStore
 
 from orbitmq.clock import ManualClock
-from orbitmq.errors import TimerIndexIncompleteError
+from orbitmq.errors import JobRefusedError, TimerIndexIncompleteError
+from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.index import directory, timer_index, upkeep
 from orbitmq.timing.index.directory import INDEX_DIRECTORY, MANIFEST, Manifest
@@ -21,6 +22,8 @@ from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.run_format import COLUMNS
 from orbitmq.timing.index.search import IndexQuery
+from orbitmq.timing.rocketmq.check import check_timers
+from orbitmq.timing.rocketmq.wheel import SLOT_COUNT
 
 SHAPE = IndexShape(capacity=64, carried=0, small=8)
 COUNT = 300
@@ -114,6 +117,7 @@ def test_whatever_is_lost_every_message_comes_in_its_time(
     with caplog.at_level(logging.INFO):
         again = LittleStore(tmp_path, clock=clock, index=SHAPE)
     assert TOLD in caplog.text
+    again.worker.close()
     assert [one.queue_offset for one in again.timers.index.find_id("Topic", "u7")] == [7]
     play(again, 50, 500)
     again.close()
@@ -263,6 +267,62 @@ def test_a_run_with_a_damaged_column_is_found_again(
     again.close()
 
 
+@pytest.mark.parametrize("column", COLUMNS)
+def test_nothing_is_answered_by_a_run_that_was_not_checked(tmp_path: Path, clock: ManualClock, column: str) -> None:
+    filled(tmp_path, clock).close()
+    damaged(tmp_path, column)
+    again = LittleStore(tmp_path, clock=clock, index=SHAPE)
+    index = again.timers.index
+    with pytest.raises(TimerIndexIncompleteError, match="4 of 4 files are still to be checked"):
+        index.page(IndexQuery(limit=COUNT))
+    with pytest.raises(TimerIndexIncompleteError):
+        index.find_id("Topic", "u7")
+    with pytest.raises(TimerIndexIncompleteError):
+        index.counts()
+    again.settle()
+    assert len(index.page(IndexQuery(limit=COUNT)).candidates) == index.counts().pending == COUNT
+    again.close()
+
+
+def test_a_check_that_cannot_be_run_calls_nothing_damaged(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path, clock).close()
+    again = LittleStore(tmp_path, clock=clock, index=SHAPE)
+    again.worker.is_full = True
+    again.worker.jobs[:] = [(_refused, done) for _, done in again.worker.jobs]
+    again.settle()
+    assert "could not be checked" in caplog.text
+    assert not again.timers.index.is_ready
+    again.worker.is_full = False
+    again.advance(6_000)
+    again.settle()
+    assert again.timers.index.is_ready
+    assert again.timers.index.parts.trouble_count == 0
+    again.close()
+
+
+def _refused() -> None:
+    raise JobRefusedError("no place for the job")
+
+
+@pytest.mark.parametrize("column", ["due", "offset"])
+def test_nothing_is_left_to_rocketmq_by_a_run_that_was_not_checked(
+    tmp_path: Path, clock: ManualClock, column: str
+) -> None:
+    wheel = {**LITTLE_WHEEL, "slot_count": SLOT_COUNT}  # as the tools expect it
+    filled(tmp_path, clock, wheel=wheel).close()
+    damaged(tmp_path, column, last=True)
+    stopped_at_once = LittleStore(tmp_path, clock=clock, index=SHAPE, wheel=wheel)
+    stopped_at_once.close()
+    assert stopped_at_once.exchange.is_fenced
+    handed_over = LittleStore(tmp_path, clock=clock, index=SHAPE, wheel=wheel)
+    handed_over.timers.find_all()
+    handed_over.close()
+    assert not handed_over.exchange.is_fenced
+    assert [str(finding) for finding in check_store(tmp_path, OsFiles(), timers=check_timers).findings] == []
+
+
 def test_a_run_that_is_found_damaged_while_it_is_left_to_rocketmq_keeps_the_store_ours(
     tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -353,6 +413,7 @@ def test_after_a_durable_save_a_power_failure_takes_nothing_of_the_index(
     with caplog.at_level(logging.INFO):
         again = LittleStore(left, files=RecordingFiles(OsFiles(), left, boot="another"), clock=clock, index=SHAPE)
     assert TOLD not in caplog.text
+    again.worker.close()
     assert again.timers.index.counts().pending == COUNT
     play(again, 50, 500)
     again.close()
@@ -394,6 +455,7 @@ def test_a_power_failure_at_any_call_of_a_save_leaves_nothing_that_has_to_be_dis
         left = tmp_path / f"{step}-left"
         files.power_cut(left, random.Random(step), keep=keep)
         again = LittleStore(left, files=RecordingFiles(OsFiles(), left, boot="another"), index=SHAPE)
+        again.worker.close()
         assert again.timers.index.parts.trouble_count == 0
         assert again.timers.index.counts().pending == again.timers.pending_count
         again.kill()

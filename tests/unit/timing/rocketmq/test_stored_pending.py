@@ -61,7 +61,9 @@ def left_to_rocketmq(little: LittleStore) -> None:
     little.close()
 
 
-@pytest.mark.parametrize("ending", ["killed", "closed", "killed, and its journal lost", "killed, and its journal damaged"])
+@pytest.mark.parametrize(
+    "ending", ["killed", "closed", "killed, and its journal lost", "killed, and its journal damaged"]
+)
 def test_figures_are_those_of_the_broker(little: LittleStore, tmp_path: Path, ending: str) -> None:
     count = lived(little)
     expected = [little.timers.read(offset).physical_offset for offset in little.timers.pending.offsets()]  # type: ignore[union-attr]
