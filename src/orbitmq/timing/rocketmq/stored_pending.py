@@ -49,9 +49,13 @@ def stored_pending(files: Files, root: Path, log: Sequence, queue: StoredQueue) 
         return None
     pending, position = start
     places: dict[int, Place] = {}
-    later = log._replace(files=[file for file in log.files if file.end > position])
+    begin = min(position, _units_end(queue, mark)) if queue.max_offset() < pending.next_offset else position
+    later = log._replace(files=[file for file in log.files if file.end > begin])
     for item in walk_log(files, later, confirm=lambda _: False, crc=False):
-        if item.kind is LogItemKind.RECORD and item.record is not None and item.physical_offset >= position:
+        if item.kind is not LogItemKind.RECORD or item.record is None or item.physical_offset < begin:
+            continue
+        _note_place(item.record, places)
+        if item.physical_offset >= position:
             _apply(pending, item.record, queue, places)
     found = StoredPending(array("q"), array("i"), _cancelled(mark.states.get(TIMERS)))
     for queue_offset in pending.offsets():
@@ -104,11 +108,21 @@ def _stands(at: JournalPosition, reader: LogReader, log: Sequence) -> bool:
     return record is not None and record.store_timestamp == at.witness_ms
 
 
-def _apply(pending: PendingTimers, record: Record, queue: StoredQueue, places: dict[int, Place]) -> None:
-    """What a running broker makes of a record. `places`: of timer records, by queue offset; the queue of a killed broker does not name
-    its last ones."""
+def _units_end(queue: StoredQueue, mark: Mark) -> int:
+    """Log position up to which the queue names timer records; that of a killed broker does not name its last ones."""
+    last = queue.unit(queue.max_offset() - 1) if queue.max_offset() else None
+    return mark.lowest_position() if last is None else last.physical_offset + last.size
+
+
+def _note_place(record: Record, places: dict[int, Place]) -> None:
+    """Where a timer record lies, by its queue offset."""
     if record.topic == TIMER_TOPIC and record.queue_id == 0:
         places[record.queue_offset] = record.physical_offset, record.total_size
+
+
+def _apply(pending: PendingTimers, record: Record, queue: StoredQueue, places: dict[int, Place]) -> None:
+    """What a running broker makes of a record."""
+    if record.topic == TIMER_TOPIC and record.queue_id == 0:
         if Property.TIMER_DEL_UNIQKEY in decode_properties(record.properties):
             pending.skip(record.queue_offset)
         else:

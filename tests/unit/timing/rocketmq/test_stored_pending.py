@@ -94,6 +94,19 @@ def test_figures_of_a_broker_that_was_killed_before_its_first_save(little: Littl
     assert (stat.pending_count, stat.overdue_count) == (3, 0)
 
 
+def test_figures_of_a_broker_that_was_killed_between_journal_and_queue(little: LittleStore, tmp_path: Path) -> None:
+    little.send(body=b"plain")
+    for number in range(3):
+        little.send(body=b"%d" % number, after_ms=60_000)
+    little.timers.write()
+    little.kill()
+    assert (tmp_path / "orbitmq.timers").exists()
+    assert not (tmp_path / "consumequeue" / TIMER_TOPIC).exists()
+    stat = stat_timers(tmp_path, FILES, little.clock.now_ms())
+    assert stat is not None
+    assert (stat.pending_count, stat.overdue_count) == (3, 0)
+
+
 def test_a_store_that_rocketmq_wrote_last_is_judged_by_its_units(little: LittleStore, tmp_path: Path) -> None:
     lived(little)
     left_to_rocketmq(little)
