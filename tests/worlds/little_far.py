@@ -26,11 +26,12 @@ from orbitmq.store.files import Files, OsFiles
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import StoreSettings
-from orbitmq.timing.far.changes import far_message, near_message, recall_message
+from orbitmq.timing.far.changes import noted_message, recall_message
 from orbitmq.timing.far.far_timers import FarStatus, FarTimers
 from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.far.queries import FarPage, FarRecord
 from orbitmq.timing.far.tier import FarQuery, FarTierError, Tier
+from orbitmq.timing.timers.changes import reschedule
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -101,11 +102,10 @@ class LittleFar:
 
     def reschedule(self, found: FarRecord, deliver_ms: int) -> PutStatus | None:
         """`found` needs its body."""
-        is_far = self.far.accepts(deliver_ms, self.clock.now_ms())
-        record = found.record
-        return self._change(
-            found, far_message(record, deliver_ms) if is_far else near_message(record, deliver_ms, 1_000)
-        )
+        record, now_ms = found.record, self.clock.now_ms()
+        topic = FAR_TIMER_TOPIC if self.far.accepts(deliver_ms, now_ms) else TIMER_TOPIC
+        messages = reschedule(record, deliver_ms, now_ms, 1_000, topic=topic, fresh_key="F" * 32)
+        return self._change(found, noted_message(messages[0], record))
 
     def _change(self, found: FarRecord, message: NewMessage) -> PutStatus | None:
         if self.far.status(found.source) is not FarStatus.PENDING:

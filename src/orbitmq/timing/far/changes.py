@@ -21,7 +21,7 @@ import msgspec
 
 from orbitmq.errors import RecordError
 from orbitmq.protocol.filters import tags_code
-from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_CHANGES_TOPIC, TIMER_TOPIC
+from orbitmq.protocol.names import TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import (
     Property,
     append_property,
@@ -231,30 +231,21 @@ def deliver_ms_of(record: Record) -> int:
     return facts_of(record).deliver_ms
 
 
-def _again(record: Record, topic: str, properties: bytes) -> NewMessage:
+def near_message(record: Record, precision_ms: int) -> NewMessage:
+    """The timer record that takes the place of a far one which came near. Raises RecordError where its record lacks a due time."""
+    deliver_ms = deliver_ms_of(record)
+    slot = str(slot_time(deliver_ms, precision_ms))
+    properties = append_property(without_property(record.properties, _SLOT), Property.TIMER_OUT_MS, slot)
+    properties = _noted(properties, source_of_far(record), deliver_ms, Why.PROMOTED)
     return message_again(
         record,
-        topic,
+        TIMER_TOPIC,
         0,
-        properties,
+        _due_at(properties, deliver_ms),
         tags_code(find_property(properties, Property.TAGS.encode())),
         find_property(properties, Property.UNIQ_KEY.encode()),
         find_property(properties, Property.KEYS.encode()),
     )
-
-
-def near_message(record: Record, deliver_ms: int, precision_ms: int, why: Why = Why.RESCHEDULED) -> NewMessage:
-    """A timer record, due at `deliver_ms`, that takes the place of a far one."""
-    slot = str(slot_time(deliver_ms, precision_ms))
-    properties = append_property(without_property(record.properties, _SLOT), Property.TIMER_OUT_MS, slot)
-    properties = _noted(properties, source_of_far(record), deliver_ms_of(record), why)
-    return _again(record, TIMER_TOPIC, _due_at(properties, deliver_ms))
-
-
-def far_message(record: Record, deliver_ms: int) -> NewMessage:
-    """A far record, due at `deliver_ms`, that takes the place of another."""
-    properties = _noted(record.properties, source_of_far(record), deliver_ms_of(record), Why.RESCHEDULED)
-    return _again(record, FAR_TIMER_TOPIC, _due_at(properties, deliver_ms))
 
 
 def _due_at(properties: bytes, deliver_ms: int) -> bytes:
@@ -294,7 +285,7 @@ def leaving_message(
     problem = "its record is damaged or gone"
     if record is not None:
         try:
-            return near_message(record, deliver_ms_of(record), precision_ms, Why.PROMOTED), ""
+            return near_message(record, precision_ms), ""
         except RecordError as error:
             problem = str(error)
     if due is None:

@@ -112,7 +112,7 @@ class FarTimers:
         for entry in entries:
             if entry.physical_offset < known:
                 if entry.topic == FAR_TIMER_TOPIC:
-                    self._load_again(entry)
+                    self._take_in_again(entry)
                 continue
             is_finish = False
             if entry.prepared_transaction_offset > 0:
@@ -137,27 +137,22 @@ class FarTimers:
         if touched and self._store is not None and self.keeper is not None:
             self.keeper.applied(held.position, finished)
 
-    def _take_in(self, entry: Dispatched) -> None:
-        facts = far_facts(entry.properties)
+    def _take_in(self, entry: Dispatched, *, is_counted: bool = False) -> None:
+        offset, position, facts = entry.queue_offset, entry.physical_offset, far_facts(entry.properties)
         if facts is None:
-            logger.error("the record at %d in %s is no timer message", entry.physical_offset, FAR_TIMER_TOPIC)
-            self.held.ignored(entry.queue_offset, entry.physical_offset)
-            return
-        self.held.stored(entry.queue_offset, entry.physical_offset, entry.size, facts, entry.store_timestamp)
+            logger.error("the record at %d in %s is no timer message", position, FAR_TIMER_TOPIC)
+            self.held.ignored(offset, position)
+        else:
+            self.held.stored(offset, position, entry.size, facts, entry.store_timestamp, is_counted=is_counted)
 
-    def _load_again(self, entry: Dispatched) -> None:
+    def _take_in_again(self, entry: Dispatched) -> None:
         """A far record that the saved state contains. Where the process ended between saving that and the topic's queue, the
         queue did not lead to it when the others were loaded."""
-        held, offset = self.held, entry.queue_offset
-        if offset < held.buffered.next_offset:
-            return
-        facts = far_facts(entry.properties)
-        if facts is None:
-            held.ignored(offset, entry.physical_offset)
-            return
-        held.stored(offset, entry.physical_offset, entry.size, facts, entry.store_timestamp, is_counted=True)
-        if offset in self._done_at_start:
-            held.buffered.finish(offset, self._done_at_start[offset])
+        buffered, offset = self.held.buffered, entry.queue_offset
+        if offset >= buffered.next_offset:
+            self._take_in(entry, is_counted=True)
+            if offset in self._done_at_start:
+                buffered.finish(offset, self._done_at_start[offset])
 
     def _change(self, position: int) -> None:
         assert self._log is not None
@@ -417,7 +412,7 @@ class FarTimers:
 
     def change(self, record: Record, messages: Sequence[NewMessage], *, wait: bool, on_done: OnDone) -> None:
         """Append `messages` as one change of a far message; the first one finishes it (`changes.recall_message`,
-        `near_message`, `far_message`, `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
+        `noted_message`). From now on it is LEAVING; when the append fails it is pending again.
         `on_done` hears of it when it is as durable as `wait` asks.
 
         ValueError when the message is not PENDING; see `status`.

@@ -14,9 +14,6 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.store.message import NewMessage
 from orbitmq.timing.due_time import TIMER_DELIVER_MS_MAX
 from orbitmq.timing.far.changes import (
-    Why,
-    deliver_ms_of,
-    far_message,
     near_message,
     noted_message,
     quarantined_message,
@@ -89,8 +86,8 @@ def test_what_waits_in_the_far_tier(rig, key: str) -> None:
     rig.sent_ok(TOPIC, b"x", fullest(rig, {"UNIQ_KEY": key, "TIMER_DELAY_SEC": "5"}))
     record = last(rig, FAR_TIMER_TOPIC)
     record = like(record, NewMessage(FAR_TIMER_TOPIC, 0, b"", record.properties))
-    promoted = near_message(record, deliver_ms_of(record), 1_000, Why.PROMOTED)
-    fits(promoted, recall_message(record), far_message(record, LATER_MS), near_message(record, LATER_MS, 1_000))
+    promoted = near_message(record, 1_000)
+    fits(promoted, recall_message(record))
     fits(noted_message(reschedule(record, LATER_MS, NOW, 1_000, fresh_key=LONGEST_ID)[0], record))
     near = like(record, promoted)
     fits(rewritten_message(near, 0), *recall(near, NOW))
