@@ -18,8 +18,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.timing.recurrence.cron_times import CronTimes
-from orbitmq.timing.recurrence.zones import Zone
+from orbitmq.timing.recurrence.cron_times import CronTimes, Zone
 
 MINUTE_S = 60
 DAY_S = 86_400

@@ -16,10 +16,10 @@ from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.store.opening import Recoverable
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.due_work import DueWork
 from orbitmq.timing.far.far_timers import FarTimers
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.recurrence.runner import Recurrences
+from orbitmq.timing.release import DueWork
 from orbitmq.timing.rewriting import PendingOwner
 from orbitmq.timing.timers.timers import Timers
 

@@ -119,7 +119,7 @@ def put(
 
     An instant is 2026-03-29T02:30 (local time of the zone), or with an offset or Z, or milliseconds, or 10m (from now).
     """
-    from orbitmq.timing.recurrence.zones import Zone
+    from orbitmq.timing.recurrence.cron_times import Zone
 
     if (cron is None) is (every is None):
         raise typer.BadParameter("give one of --cron and --every")
@@ -334,9 +334,9 @@ def preview(
 
     An instant is 2026-03-29T02:30 (local time of the zone), or with an offset or Z, or milliseconds.
     """
+    from orbitmq.timing.recurrence.cron_times import Zone
     from orbitmq.timing.recurrence.rule import Rule
     from orbitmq.timing.recurrence.schedule import Schedule
-    from orbitmq.timing.recurrence.zones import Zone
 
     info = Zone(zone).info
     now_ms = SystemClock().now_ms()
@@ -357,7 +357,7 @@ def preview(
 
 
 def _rows(schedule: Schedule, zone: str, after_ms: int, count: int) -> list[dict[str, Any]]:
-    from orbitmq.timing.recurrence.zones import Zone
+    from orbitmq.timing.recurrence.cron_times import Zone
 
     info = Zone(zone).info
     planned = [run.planned_ms for run in islice(schedule.upcoming(after_ms), count + 1)]

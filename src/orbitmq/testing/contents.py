@@ -22,7 +22,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.sysflag import compression_of
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.clock import as_datetime
-from orbitmq.timing.due_work import DueWork
+from orbitmq.timing.release import DueWork
 
 
 class PendingMessage(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Appending what has fallen due, for everything that delivers at a time: delay levels and timers.
+"""Appending what has fallen due, for everything that delivers at a time: delay levels and timers; and what each of these tells of itself.
 
 A *taken* record is restored to the message it becomes, appended, and written by the end of the loop turn. What becomes of it
 is one of three: it is in the log; it can never be appended and went to the quarantine topic with its reason; or the
@@ -13,9 +13,9 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.limits.timers import RELEASE_BATCH_BYTES_MAX
@@ -201,3 +201,26 @@ def may_be_of_level(entry: Dispatched) -> bool:
 def may_be_of_timer(entry: Dispatched) -> bool:
     """As `may_be_of_level`, for timer messages."""
     return entry.properties.rfind(_LEVEL_NAME) < 0 or entry.properties.rfind(_TIMER_NAME) >= 0
+
+
+class DueWork(Protocol):
+    """Messages that wait for a time."""
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Wall time at which the next message is due; None when none is pending."""
+        ...
+
+    @property
+    def is_releasing(self) -> bool:
+        """Whether something that was due is on its way and not visible yet."""
+        ...
+
+    def pending_units(self) -> Iterator[tuple[int | None, int, int]]:
+        """(delay level or None, log position of the record, due time) of every pending message. For tests and tools: one look
+        at an index each."""
+        ...
+
+    def clock_moved(self) -> None:
+        """The wall clock was set: what is due by it is released with the next turns."""
+        ...

@@ -21,8 +21,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.limits import recurrence as limits
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
-from orbitmq.timing.recurrence.cron_times import CronTimes
-from orbitmq.timing.recurrence.zones import Zone
+from orbitmq.timing.recurrence.cron_times import CronTimes, Zone
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

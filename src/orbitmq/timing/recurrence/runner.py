@@ -32,7 +32,6 @@ from orbitmq.store.durability import OnDone, PutStatus
 from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.recurrence.agenda import Agenda, runs_after
 from orbitmq.timing.recurrence.book import RecurrenceBook
 from orbitmq.timing.recurrence.reading import BookReading
 from orbitmq.timing.recurrence.records import Record, defined, deleted, encode, progressed
@@ -50,11 +49,13 @@ from orbitmq.timing.recurrence.state import (
     resume,
 )
 from orbitmq.timing.recurrence.turns import (
+    Agenda,
     LeftOut,
     LeftOutReason,
     Previous,
     RecurrenceTurn,
     previous_of,
+    runs_after,
     settled,
     take_turn,
 )

@@ -1,9 +1,9 @@
-"""Which runs of a recurring message happen now, and which are left out.
+"""Which recurring message has its next run when, and which of its runs happen then.
 
-The runner sleeps until `next_due`, takes the turn, and stores its runs as messages (a run's id is the unique key) together with the
-state that `settled` gives, in one write. A crash that tears that write may leave some of the runs without the state: they are found
-when the log is recovered, and count as progress, so each run is stored once. Where much time has passed since the crash, the
-next turn may leave out what this one would have stored; what is stored stays stored.
+The runner sleeps until the next run of the agenda, takes the turn of its message, and stores its runs as messages (a run's id is the
+unique key) together with the state that `settled` gives, in one write. A crash that tears that write may leave some of the runs without
+the state: they are found when the log is recovered, and count as progress, so each run is stored once. Where much time has passed since
+the crash, the next turn may leave out what this one would have stored; what is stored stays stored.
 
 What the broker can know about the message before, for `Overlap.SKIP`: the offset that a consumer group has committed for its
 queue. That offset passes a message when it was acknowledged, and likewise when it was sent back for a retry or to the dead letters:
@@ -12,17 +12,21 @@ it has been *taken*, not necessarily finished. Broadcasting groups commit nothin
 Rules of this file
 1. A turn is worked out, not carried out: taking it twice gives the same ids.
 2. Every run is stored or named as left out, with the reason.
+3. The agenda works a state out once, when it changes: afterwards looking at it costs nothing, however many messages there are.
+4. No clock is read.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from orbitmq.limits import recurrence as limits
+from orbitmq.limits.recurrence import RECURRENCE_INSTANT_MS_MAX
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap
 from orbitmq.timing.recurrence.schedule import Occurrence, Schedule
 from orbitmq.timing.recurrence.state import RecurringState, RunPlace, RunProgress, is_used_up
@@ -139,3 +143,71 @@ def settled(recurring: RecurringState, turn: RecurrenceTurn, last: RunPlace | No
             last=last if turn.runs else progress.last,
         ),
     )
+
+
+_SLACK: Final = 64
+"""Outdated entries below which the heap is not made anew."""
+
+
+class Agenda:
+    """The next runs of all recurring messages, earliest first."""
+
+    def __init__(self) -> None:
+        self._schedules: dict[str, tuple[int, Schedule]] = {}
+        self._due: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        """What `_due` says, and entries that are outdated."""
+
+    def put(self, state: RecurringState) -> None:
+        """The message is in this state now. ConfigurationError when its rule is not usable; then it has no runs.
+
+        Cost: that of one or two instants of the rule, and for a rule that is new that of reading its expression.
+        """
+        self._due.pop(state.name, None)
+        due_ms = next_due(state, self.schedule(state))
+        if due_ms is not None:
+            self._due[state.name] = due_ms
+            heappush(self._heap, (due_ms, state.name))
+        if len(self._heap) > 2 * len(self._due) + _SLACK:
+            self._heap = [(at_ms, name) for name, at_ms in self._due.items()]
+            heapify(self._heap)
+
+    def drop(self, name: str) -> None:
+        self._due.pop(name, None)
+        self._schedules.pop(name, None)
+
+    def schedule(self, state: RecurringState) -> Schedule:
+        """The runs of this state's generation, kept for the next time. ConfigurationError when its rule is not usable."""
+        known = self._schedules.get(state.name)
+        if known is None or known[0] != state.generation:
+            self._schedules.pop(state.name, None)
+            known = self._schedules[state.name] = (state.generation, state.schedule())
+        return known[1]
+
+    def due_ms(self, name: str) -> int | None:
+        """When the next run of a message happens; None when it has none."""
+        return self._due.get(name)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next run of all happens; may be in the past."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def take_due(self, now_ms: int, limit: int) -> list[str]:
+        """At most `limit` messages that have a run at `now_ms` or before, earliest first. Each has to be `put` again."""
+        taken: list[str] = []
+        while len(taken) < limit and (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            _, name = heappop(self._heap)
+            del self._due[name]
+            taken.append(name)
+        return taken
+
+
+def runs_after(schedule: Schedule, state: RecurringState, after_ms: int, count: int) -> list[Occurrence]:
+    """The runs of a state planned for later than `after_ms`, at most `count`; those that a paused one would have."""
+    if state.rule.count_max is not None:
+        count = min(count, state.rule.count_max - state.progress.stored_count)
+    return schedule.occurrences(after_ms, RECURRENCE_INSTANT_MS_MAX, max(count, 0))

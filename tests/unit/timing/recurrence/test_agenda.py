@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.timing.recurrence.agenda import Agenda, runs_after
 from orbitmq.timing.recurrence.rule import Rule
 from orbitmq.timing.recurrence.state import RecurringState, RunMessage, RunProgress, define, pause
+from orbitmq.timing.recurrence.turns import Agenda, runs_after
 
 NOW = 1_767_225_600_000
 

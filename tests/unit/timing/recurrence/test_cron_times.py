@@ -10,8 +10,7 @@ from cronsim import CronSim
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits import recurrence as limits
-from orbitmq.timing.recurrence.cron_times import CronTimes
-from orbitmq.timing.recurrence.zones import Zone
+from orbitmq.timing.recurrence.cron_times import CronTimes, Zone
 
 DAY_S = 86_400
 

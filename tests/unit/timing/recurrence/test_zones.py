@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.timing.recurrence.zones import Zone
+from orbitmq.timing.recurrence.cron_times import Zone
 
 
 def utc(text: str) -> int:
