@@ -317,10 +317,11 @@ class Life:
     def turn(self, *, with_workers: bool = False) -> None:
         """One turn of the loop, and some of what the workers have to do, or all of it."""
         store, timers = self.little.store, self.timers
-        is_calm = self.is_calm and self.index.is_complete and not timers.is_releasing and not self.is_full
-        known_below = store.confirm_offset if is_calm else None
+        is_calm = self.is_calm and self.index.is_complete and not timers.is_releasing
+        known_below = store.confirm_offset if is_calm and store.writes_accepted and not self.is_full else None
         try:
             self.little.turn()
+            self.follow(known_below)  # before a worker removes what retention may take by now
             jobs = len(self.little.worker.jobs) if with_workers else self.rng.choice((0, 0, 1, 1, 5))
             for _ in range(jobs):
                 self.little.worker.step()
@@ -363,8 +364,9 @@ class Life:
         self.is_full = False
         self.timers.paused = False
         if not self.little.store.writes_accepted:
-            self.little.advance(1_000)
-            self.follow(None)
+            self.clock.advance(1_000)
+            for _ in range(6):
+                self.turn(with_workers=True)
             if not self.little.store.writes_accepted:
                 self.kill()
         self.timers.clock_moved()
