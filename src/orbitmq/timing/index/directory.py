@@ -103,9 +103,11 @@ class IndexDirectory:
         """The manifest, or None when there is none that can be read, and the numbers of the journals, ascending."""
         names = self._files.list_dir(self.path)
         numbers = [int(name.partition(".")[0]) for name in names if name.partition(".")[0].isdigit()]
-        self.next_number = max(numbers, default=0) + 1
         journals = [int(name.removesuffix(_JOURNAL)) for name in names if _is_numbered(name, _JOURNAL)]
         manifest = _decode(self._files.read_bytes(self.path / MANIFEST)) if MANIFEST in names else None
+        if manifest is not None:  # a file that is gone leaves its number to no other while a manifest lists it
+            numbers += [manifest.journals_from - 1, *(run.number for run in manifest.runs)]
+        self.next_number = max(numbers, default=0) + 1
         if manifest is not None and manifest.version < VERSION:
             logger.warning("%s is of an earlier version: what waits is collected from the log once", self.path)
             return Manifest(journals_from=self.next_number), []

@@ -54,6 +54,8 @@ def due_slice(parts: Sequence[Source], after: Found, until_ms: int, limit: int) 
         if part_next_ms is not None:
             next_ms = part_next_ms if next_ms is None else min(next_ms, part_next_ms)
             if part_next_ms < until_ms:  # there is more of it in the range
+                if not entries:
+                    raise DamagedPartError(_run(part), "its due times are not in order")
                 end = min(end, entries[-1][:2])
     if len(parts) > 1:
         found.sort()

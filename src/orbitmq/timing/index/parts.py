@@ -386,7 +386,8 @@ class Parts:
             self.open = Gathered(self.closed[-1].witness) if is_full else self.closed.pop()
 
     def believe(self, is_there: Callable[[Witness], bool], end: Witness) -> None:
-        """The log was recovered up to a record. Drop what it does not hold, and what is left over on the disk."""
+        """The log was recovered up to a record. Drop what it does not hold, and what is left over on the disk. Files that the manifest
+        lists stay until it is replaced."""
         loaded = [self.gathered()[0].begin, *(witness for one in self.gathered() for witness in one.ends)]
         good = next((one for one in reversed(loaded) if one.end_offset <= end.end_offset and is_there(one)), NOTHING)
         if good != loaded[-1]:
@@ -398,8 +399,7 @@ class Parts:
             self._miss(end)
         if self.directory.exists:
             journals = [one.journal.path for one in self.gathered() if one.journal is not None]
-            self.directory.remove_others([*(run.path for run in self.runs), *journals])
-            self._dropped = []
+            self.directory.remove_others([*(run.path for run in self.runs), *journals, *self._dropped])
 
     def _take_back(self, good: Witness) -> None:
         """Forget everything from a witness on."""

@@ -143,6 +143,18 @@ def test_a_run_that_names_topics_that_it_does_not_have_is_reported_by_name(tmp_p
     assert raised.value.part is damaged
 
 
+def test_a_run_that_has_more_before_a_time_and_names_nobody_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "1.run"
+    begin, size = column_of(run_of([(BASE_MS + 3 * n, n, "a") for n in range(40)], path), "due")
+    content = bytearray(path.read_bytes())
+    content[begin + size // 2 : begin + size // 2 + 4] = bytes([0xFF] * 4)
+    path.write_bytes(content)
+    damaged = Run(OsFiles(), path)
+    damaged.skip_gone(lambda queue_offset: queue_offset >= 30, 40)
+    with pytest.raises(DamagedPartError, match="not in order"):
+        due_slice([damaged], BEGINNING, BASE_MS + 100, 10)
+
+
 @pytest.mark.parametrize("name", ["due", "offset", "topic_of", "due_fence"])
 def test_reading_damaged_columns_comes_to_an_end(tmp_path: Path, name: str) -> None:
     """What such a run says is found again later; until then nobody may read it for ever, or go back."""

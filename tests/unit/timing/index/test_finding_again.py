@@ -396,6 +396,43 @@ def test_a_start_of_an_earlier_version_that_is_cut_short_begins_anew(tmp_path: P
     third.close()
 
 
+def test_no_new_run_takes_the_number_of_one_that_is_lost(tmp_path: Path, clock: ManualClock) -> None:
+    """A start that is cut short before it has saved leaves a manifest that lists the lost one."""
+    filled(tmp_path, clock).close()
+    max((tmp_path / INDEX_DIRECTORY).glob("*.run")).unlink()
+    lose_a_run(tmp_path)
+    lose_the_journal(tmp_path)
+    again = LittleStore(tmp_path, clock=clock, index=SHAPE)
+    again.timers.index.work_off()
+    again.kill()
+    third = LittleStore(tmp_path, clock=clock, index=SHAPE)
+    play(third, 50, 500)
+    third.close()
+
+
+def test_what_is_not_believed_stays_until_a_save_lists_it_no_more(tmp_path: Path, clock: ManualClock) -> None:
+    """The index knows of more than the log holds; a start that finds it out is cut short before it has saved."""
+    root, early = tmp_path / "store", tmp_path / "early"
+    filled(root, clock).kill()
+    shutil.copytree(root, early)
+    little = LittleStore(root, clock=clock, index=SHAPE)
+    for number in range(COUNT, COUNT + 100):
+        little.append(body=b"%d" % number, after_ms=60_000)
+    little.store.commit()
+    little.timers.index.work_off()
+    little.advance(6_000)
+    little.close()
+    lose_all(early)
+    shutil.copytree(root / INDEX_DIRECTORY, early / INDEX_DIRECTORY)
+    for _ in range(2):
+        again = LittleStore(early, clock=clock, index=SHAPE)
+        assert again.timers.index.parts.trouble_count == 0
+        again.kill()
+    again = LittleStore(early, clock=clock, index=SHAPE)
+    play(again, 50, 500)
+    again.close()
+
+
 # --- power failures ---------------------------------------------------------------------------------------------------
 
 
