@@ -8,8 +8,8 @@ Rules of this file
 1. What cannot be believed is reported and not used. Nothing is thrown away before what replaces it can be made again after
    another crash.
 2. A journal is believed up to the last position block that the recovered log is known to contain: one up to the recovery mark,
-   one written while the machine has been up, one that was synced; when RocketMQ may have run, one whose last record still stands in its
-   place.
+   one written while the machine has been up, one that was synced; and whose last record stands in its place: otherwise it is the journal
+   of another store.
 3. RocketMQ cannot have run while its fence is up: then the journal is good, whatever else is missing.
 """
 
@@ -57,6 +57,8 @@ class TimerRecovery:
         if isinstance(state, dict):
             ledger.cancels.restore(state.get("cancels"))
         loaded = ledger.journal.load(lambda at: self._is_believed(at, log, position))
+        if loaded is not None and loaded.at is not None and not _stands(loaded.at, log):
+            loaded = loaded._replace(at=None)
         if loaded is not None:
             self._report_torn(loaded)
             self._is_new = loaded.is_old
@@ -85,15 +87,7 @@ class TimerRecovery:
             is_known = at.synced or at.position <= position or at.boot == self._ledger.boot
             # What finished its timers may have stood in files that retention has removed since.
             return is_known and at.position >= log.start
-        if at.position <= log.start:
-            return True
-        record = log.record(at.witness) if at.witness >= 0 else None
-        return (
-            record is not None
-            and is_sound(record, at.witness)
-            and store_timestamp_of(record) == at.witness_ms
-            and at.witness + len(record) == at.position
-        )
+        return at.position <= log.start or (at.witness >= 0 and _stands(at, log))
 
     def _report_torn(self, loaded: JournalContent) -> None:
         size = self._ledger.journal.file_bytes
@@ -172,3 +166,16 @@ class TimerRecovery:
         pending = self._ledger.pending
         if pending.first_pending is not None and pending.first_pending < first_kept:
             self._ledger.finish_many(list(takewhile(lambda offset: offset < first_kept, pending.offsets())))
+
+
+def _stands(at: JournalPosition, log: CommitLog) -> bool:
+    """Whether the last record that a journal knew is in the log; one that is gone for its age, or was never known, is taken to be."""
+    if at.witness < log.start:
+        return True
+    record = log.record(at.witness)
+    return (
+        record is not None
+        and is_sound(record, at.witness)
+        and store_timestamp_of(record) == at.witness_ms
+        and at.witness + len(record) == at.position
+    )
