@@ -25,12 +25,12 @@ from orbitmq.clock import Clock
 from orbitmq.errors import TimerIndexIncompleteError
 from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX
 from orbitmq.protocol.names import OWN_TOPIC_PREFIX, TIMER_TOPIC
-from orbitmq.protocol.records import decode_record
+from orbitmq.protocol.records import sound_record
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import dispatched_from_record
+from orbitmq.store.dispatch import Dispatched, dispatched_from_record
 from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import is_sound, store_timestamp_of
+from orbitmq.store.reading import store_timestamp_of
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.index import search
 from orbitmq.timing.index.counting import Counting
@@ -43,7 +43,7 @@ from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
-from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, timer_facts, unstated_facts
+from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, timer_facts, unstated_facts
 from orbitmq.timing.timers.pending import PendingTimers
 
 logger = logging.getLogger("orbitmq.timing")
@@ -73,6 +73,10 @@ DUE_SLICE: Final = 1_000
 
 SKIPPED_MAX: Final = 4_096
 """Entries of each gathering looked at before a page, because they may be over: a millisecond."""
+
+
+READ_BYTES_MAX: Final = 1 << 20
+"""Of records read at a time while the index is made ready; one that is longer is read alone."""
 
 
 class PendingView(Protocol):
@@ -107,8 +111,8 @@ class TimerIndex:
         self.parts = Parts(files, root, shape or IndexShape())
         self._counting = Counting(self.parts, self._is_pending)
         self._job: Steps | None = None
-        self.found: Callable[[TimerFacts], None] = _nobody
-        """Told of every record that was missing and is called pending."""
+        self.found: Callable[[Sequence[TimerFacts]], None] = _nobody
+        """Told of all records that were missing and are called pending."""
         self._look = False
         """Whether runs may be past, or small by now."""
         self._unchecked: list[Run] = []
@@ -409,23 +413,35 @@ class TimerIndex:
 
     # --- the record of a timer ----------------------------------------------------------------------------------------
 
-    def _facts_at(self, queue_offset: int) -> TimerFacts | None:
-        """By the queue of the timer topic; of what says nothing, where it stands. None where nothing is left of it."""
-        queue = self._queues.get(TIMER_TOPIC, 0) if self._queues is not None else None
-        unit = queue.kept_unit(queue_offset) if queue is not None else None
-        if unit is None:
-            return None
-        facts = self._facts_of(unit[0], queue_offset)
-        return facts or unstated_facts(queue_offset, unit[0], unit[1], self._clock.now_ms())
+    def _facts_at(self, queue_offsets: Sequence[int]) -> list[TimerFacts | None]:
+        """Of each by the queue of the timer topic; of a record that says nothing, where it stands. None where nothing is left of it.
+        10 us each where they lie together."""
+        queue, log = self._queues.get(TIMER_TOPIC, 0) if self._queues is not None else None, self._log
+        if queue is None or log is None:
+            return [None] * len(queue_offsets)
+        units = [queue.kept_unit(queue_offset) for queue_offset in queue_offsets]
+        positions = [unit[0] for unit in units if unit is not None]
+        records: list[bytes | None] = []
+        while len(records) < len(positions):
+            records += log.records(positions[len(records) :], READ_BYTES_MAX)
+        data = iter(records)
+        entries = [
+            None if unit is None else _entry(next(data), unit[0], queue_offset)
+            for queue_offset, unit in zip(queue_offsets, units, strict=True)
+        ]
+        known = iter(all_facts([entry for entry in entries if entry is not None], self._precision_ms))
+        found: list[TimerFacts | None] = []
+        for queue_offset, unit, entry in zip(queue_offsets, units, entries, strict=True):
+            facts = None if entry is None else next(known)
+            if facts is None and unit is not None:
+                facts = unstated_facts(queue_offset, unit[0], unit[1], self._clock.now_ms())
+            found.append(facts)
+        return found
 
     def _facts_of(self, physical_offset: int, queue_offset: int) -> TimerFacts | None:
         record = self._log.record(physical_offset) if self._log is not None else None
-        if record is None or not is_sound(record, physical_offset):
-            return None
-        entry = dispatched_from_record(decode_record(record, body=False), physical_offset, _no_level)
-        if entry.topic != TIMER_TOPIC or entry.queue_offset != queue_offset:
-            return None
-        return timer_facts(entry, self._precision_ms)
+        entry = _entry(record, physical_offset, queue_offset)
+        return None if entry is None else timer_facts(entry, self._precision_ms)
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -485,8 +501,16 @@ class TimerIndex:
         self.parts.close_files()
 
 
-def _nobody(facts: TimerFacts) -> None:
+def _nobody(facts: Sequence[TimerFacts]) -> None:
     """Until somebody wants to hear of it."""
+
+
+def _entry(data: bytes | None, physical_offset: int, queue_offset: int) -> Dispatched | None:
+    """Of the timer record in `data`; None where that is another one, or not sound."""
+    record = None if data is None else sound_record(data, physical_offset)
+    if record is None or record.topic != TIMER_TOPIC or record.queue_offset != queue_offset:
+        return None
+    return dispatched_from_record(record, physical_offset, _no_level)
 
 
 def _no_level(properties: dict[str, str], store_timestamp: int) -> int:

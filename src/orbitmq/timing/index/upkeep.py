@@ -8,7 +8,8 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -107,14 +108,18 @@ def _put_together(parts: Parts, files: Files, runs: Sequence[Run], pending: Pend
         parts.drop_file(path)
 
 
+FactsAt = Callable[[Sequence[int]], "Sequence[TimerFacts | None]"]
+"""What the records at ascending queue offsets say; None for one of which nothing is left."""
+
+
 def fill(
     parts: Parts,
     files: Files,
     pending: PendingTimers,
-    facts_at: Callable[[int], TimerFacts | None],
-    found: Callable[[TimerFacts], None],
+    facts_at: FactsAt,
+    found: Callable[[Sequence[TimerFacts]], None],
 ) -> Steps:
-    """Collect what is missing from the records of what is pending; `found` hears of each. 15 us a timer."""
+    """Collect what is missing from the records of what is pending; `found` hears of all. 15 us a timer."""
     try:
         yield from _fill(parts, files, pending, facts_at, found)
     finally:
@@ -125,38 +130,32 @@ def _fill(
     parts: Parts,
     files: Files,
     pending: PendingTimers,
-    facts_at: Callable[[int], TimerFacts | None],
-    found: Callable[[TimerFacts], None],
+    facts_at: FactsAt,
+    found: Callable[[Sequence[TimerFacts]], None],
 ) -> Steps:
     missing = parts.missing
     ranges, added_count = list(missing), missing.added_count
     logger.info("the timer index collects timers %d to %d from the log", ranges[0][0], ranges[-1][1] - 1)
     gathering = parts.filling = Gathering()
-    looked_at = unreadable_count = 0
+    unreadable_count = 0
     for begin, end in ranges:
-        for queue_offset in pending.offsets(begin):
-            if queue_offset >= end:
-                break
-            looked_at += 1
-            if not looked_at % RECORDS_PER_STEP:
-                yield
-                if missing.added_count != added_count:
-                    return
-            if parts.is_gathered(queue_offset) or not pending.is_pending(queue_offset):
-                continue
-            facts = facts_at(queue_offset)
-            if facts is None:
-                unreadable_count += 1
-                continue
-            if not facts.is_cancel:
-                gathering.take([facts])
-            found(facts)
+        offsets = pending.offsets(begin)
+        while piece := _before(end, islice(offsets, min(RECORDS_PER_STEP, parts.shape.capacity - len(gathering)))):
+            facts = facts_at([one for one in piece if pending.is_pending(one) and not parts.is_gathered(one)])
+            known = [one for one in facts if one is not None]
+            unreadable_count += len(facts) - len(known)
+            gathering.take([one for one in known if not one.is_cancel])
+            found(known)
+            path = None
             if parts.is_full(gathering):
                 path = yield from _write(parts, files, gathering)
-                if missing.added_count != added_count:
+            yield
+            if missing.added_count != added_count:
+                if path is not None:
                     parts.drop_file(path)
-                    return
-                parts.filled(path, queue_offset + 1)
+                return
+            if path is not None:
+                parts.filled(path, piece[-1] + 1)
                 parts.spent.append(gathering)
                 gathering = parts.filling = Gathering()
     rest = (yield from _write(parts, files, gathering)) if len(gathering) else None
@@ -169,3 +168,7 @@ def _fill(
         logger.error(
             "%d pending timers have no record that can be read; they are not in the timer index", unreadable_count
         )
+
+
+def _before(end: int, queue_offsets: Iterable[int]) -> list[int]:
+    return [queue_offset for queue_offset in queue_offsets if queue_offset < end]

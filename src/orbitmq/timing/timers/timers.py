@@ -189,16 +189,17 @@ class Timers:
                 if facts.deliver_ms < horizon_ms:
                     add(facts.deliver_ms, facts.physical_offset, facts.topic)
 
-    def _found(self, facts: TimerFacts) -> None:
-        """The index has found a record that it lacked."""
+    def _found(self, batch: Sequence[TimerFacts]) -> None:
+        """The index has found records that it lacked."""
         self._slot_counts.went(None)
-        if facts.is_cancel:
-            self._ledger.cancels.add(facts)
-            self._ledger.finish(facts.queue_offset)
-        elif self._feeding.holds(facts.deliver_ms, facts.queue_offset):
-            self._soon.add(facts.deliver_ms, facts.physical_offset, facts.topic)
-        else:
-            self._feeding.arrived(facts.deliver_ms)
+        for facts in batch:
+            if facts.is_cancel:
+                self._ledger.cancels.add(facts)
+                self._ledger.finish(facts.queue_offset)
+            elif self._feeding.holds(facts.deliver_ms, facts.queue_offset):
+                self._soon.add(facts.deliver_ms, facts.physical_offset, facts.topic)
+            else:
+                self._feeding.arrived(facts.deliver_ms)
         self._arm()
 
     def _finish_sources(self, entries: Sequence[Dispatched]) -> None:
