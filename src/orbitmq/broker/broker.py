@@ -17,7 +17,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from orbitmq.broker.core import BrokerCore, Facilities
@@ -31,6 +31,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode, absent_field
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, Command, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
 
@@ -59,10 +60,12 @@ class Broker:
         self._handlers = merged(room.handlers() for room in rooms.all)
         self._excess_handlers = merged(room.excess_handlers() for room in rooms.all)
         self._saving = core.saving
+        self._arrived = [room.arrived for room in having(rooms.all, "arrived")]
         self._turn_ended = [room.turn_ended for room in having(rooms.all, "turn_ended")]
         self._arm = [room.arm for room in having(rooms.all, "arm")]
         self._peer_closed = [room.peer_closed for room in having(rooms.all, "peer_closed")]
         self.tally.serve(self._handlers)
+        self.store.arrival = self._arrival
 
     # --- the front end's side ---------------------------------------------------------------------------------------
 
@@ -136,6 +139,10 @@ class Broker:
         """The connection is gone: its held pulls are forgotten, its clients leave their groups."""
         for closed in self._peer_closed:
             closed(peer)
+
+    def _arrival(self, entries: Sequence[Dispatched]) -> None:
+        for arrived in self._arrived:
+            arrived(entries)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

@@ -96,6 +96,14 @@ class BrokerCore:
             memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return memory_bytes * self.store.settings.access_message_in_memory_max_ratio // 100
 
+    def begins_at_zero(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue still has its first message, and that counts as lying in memory."""
+        if self.store.min_offset(topic, queue_id) > 0:
+            return False
+        queue = self.store.queues.get(topic, queue_id)
+        first = None if queue is None else queue.unit(0)
+        return first is None or self.store.log.written_end - first[0] <= self.young_bytes
+
     def unwritable(self) -> Refusal:
         """The refusal of a send while the store takes none: why, and how full the disks are."""
         disks = ", ".join(f"{path} {share:.0%} full" for path, share in self.facilities.disk_use().items())

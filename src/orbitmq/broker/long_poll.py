@@ -43,9 +43,10 @@ class HeldPull(msgspec.Struct, Generic[Request], eq=False):
 class LongPolls(Generic[Request]):
     """The held pulls of a broker."""
 
-    def __init__(self, release: Callable[[Request], None]) -> None:
+    def __init__(self, release: Callable[[Request], None], *, per_queue_max: int = HELD_PULLS_PER_QUEUE_MAX) -> None:
         """`release` runs the pull a last time and answers it; it is called from `arrived`, `check` and `release_all`."""
         self._release = release
+        self._per_queue_max = per_queue_max
         self._by_queue: dict[QueueKey, list[HeldPull[Request]]] = {}
         self.queues: Final[Container[QueueKey]] = self._by_queue
         """Those that a pull waits for."""
@@ -69,7 +70,7 @@ class LongPolls(Generic[Request]):
         """
         key = (topic, queue_id)
         waiting = self._by_queue.get(key)
-        if self._held_count >= HELD_PULLS_MAX or (waiting is not None and len(waiting) >= HELD_PULLS_PER_QUEUE_MAX):
+        if self._held_count >= HELD_PULLS_MAX or (waiting is not None and len(waiting) >= self._per_queue_max):
             self.refused_count += 1
             return False
         number = next(self._order)
@@ -104,6 +105,15 @@ class LongPolls(Generic[Request]):
         ]  # fmt: skip
         if ready:
             self._let_go(ready)
+
+    def wake_one(self, topic: str, queue_id: int, tags_code: int | None) -> bool:
+        """Release the request that has waited longest of those which want a message with this code; False when none does.
+        With None any of them."""
+        for held in self._by_queue.get((topic, queue_id), ()):
+            if tags_code is None or held.accepts is None or held.accepts(tags_code):
+                self._let_go([held])
+                return True
+        return False
 
     def check(self, now_ns: int, max_offset: Callable[[str, int], int]) -> None:
         """Release what has timed out and, at the safety check, what the queue has overtaken unnoticed."""

@@ -14,7 +14,7 @@ Source: RocketMQ broker, offsets; remoting, offsets and offset administration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -37,10 +37,10 @@ NO_OFFSET = -1
 
 
 class OffsetProcessor(Room):
-    def __init__(self, core: BrokerCore, *, wake_reset: Callable[[str, str, int], None]) -> None:
+    def __init__(self, core: BrokerCore, *, wake_reset: Sequence[Callable[[str, str, int], None]]) -> None:
         """A queue is young while its first message lies at most `core.young_bytes` from the end of the log.
 
-        `wake_reset` (group, topic, queue id) is called after each reset, for pulls of that group that are waiting.
+        Each of `wake_reset` (group, topic, queue id) is called after each reset, for pulls and pops of that group that wait.
         """
         self._settings = core.settings
         self._topics = core.topics
@@ -49,7 +49,7 @@ class OffsetProcessor(Room):
         self._store = core.store
         self._deadlines = core.deadlines
         self._worker = core.facilities.worker
-        self._young_bytes = core.young_bytes
+        self._begins_at_zero = core.begins_at_zero
         self._wake_reset = wake_reset
         self._noted: set[str] = set()
         self._saving = False
@@ -184,7 +184,8 @@ class OffsetProcessor(Room):
             targets = {queue: self._by_time(topic, queue, timestamp) for queue in queues}
         for queue, target in targets.items():
             self._offsets.reset(group, topic, queue, target)
-            self._wake_reset(group, topic, queue)
+            for wake in self._wake_reset:
+                wake(group, topic, queue)
         name = self._settings.broker_name
         body = ResetOffsetBody(
             offset_table={
@@ -221,16 +222,6 @@ class OffsetProcessor(Room):
         if timestamp < 0:
             return self._store.max_offset(topic, queue_id)
         return self._store.offset_by_time(topic, queue_id, timestamp)
-
-    def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        store = self._store
-        if store.min_offset(topic, queue_id) > 0:
-            return False
-        queue = store.queues.get(topic, queue_id)
-        if queue is None:
-            return True
-        first = queue.unit(0)
-        return first is None or store.log.written_end - first[0] <= self._young_bytes
 
 
 def _offset(command: Command, offset: int) -> Command:

@@ -87,7 +87,6 @@ class Pull(msgspec.Struct, gc=False):
 
 class PullProcessor(Room):
     def __init__(self, core: BrokerCore) -> None:
-        """Takes over the store's arrivals."""
         store, settings = core.store, core.settings
         self.held: LongPolls[Pull] = LongPolls(self._run_again)
         self.cold: ColdPulls[Pull] = ColdPulls(self._run_again)
@@ -106,7 +105,6 @@ class PullProcessor(Room):
         self._bytes_max = store.settings.max_transfer_bytes_on_message_in_memory
         self._wait_limit_ns = settings.wait_time_ms_in_pull_queue * 1_000_000
         core.deadlines.define(HELD, self._check_held)
-        store.arrival = self._arrived
 
     # --- as a room of the broker --------------------------------------------------------------------------------------
 
@@ -129,7 +127,7 @@ class PullProcessor(Room):
     def _check_held(self) -> None:
         self.held.check(self._clock.monotonic_ns(), self._store.max_offset)
 
-    def _arrived(self, entries: Sequence[Dispatched]) -> None:
+    def arrived(self, entries: Sequence[Dispatched]) -> None:
         if not len(self.held):
             return
         waited_for = self.held.queues

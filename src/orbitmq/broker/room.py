@@ -11,11 +11,12 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.dispatch import Dispatched
 
 RequestHandler = Callable[[Command, Peer], Command | None]
 """The answer to a request; None when it comes later through the peer, or never. What it raises becomes an answer (`Broker.handle`)."""
@@ -38,6 +39,9 @@ class Room:
     def excess_handlers(self) -> Mapping[RequestCode, RequestHandler]:
         """What answers requests that find too many waiting, where that is not what answers the others."""
         return {}
+
+    def arrived(self, entries: Sequence[Dispatched]) -> None:
+        """These messages became visible, in the order of the log."""
 
     def turn_ended(self) -> None:
         """The log of this turn is written."""

@@ -39,6 +39,17 @@ def test_every_pull_of_the_queue_is_released(polls, released):
     assert len(polls) == 1
 
 
+def test_one_is_woken_the_one_that_wants_the_message_and_waits_longest(polls, released):
+    hold(polls, "even", accepts=lambda code: code % 2 == 0)
+    hold(polls, "all")
+    hold(polls, "later")
+    assert polls.wake_one("T", 0, 1)
+    assert polls.wake_one("T", 0, None)
+    assert polls.wake_one("T", 0, 1)
+    assert not polls.wake_one("T", 0, 1)
+    assert released == ["all", "even", "later"]
+
+
 def test_what_is_withdrawn_is_not_released(polls, released):
     for name in ("mine", "other", "mine too"):
         hold(polls, name)
@@ -69,8 +80,8 @@ def test_bound_of_all_pulls(polls, monkeypatch):
     assert polls.refused_count == 1
 
 
-def test_bound_of_one_queue(polls, monkeypatch):
-    monkeypatch.setattr(long_poll, "HELD_PULLS_PER_QUEUE_MAX", 1)
+def test_bound_of_one_queue(released):
+    polls = LongPolls(released.append, per_queue_max=1)
     assert [hold(polls, "a"), hold(polls, "b"), hold(polls, "c", queue_id=1)] == [True, False, True]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import msgspec
 import pytest
 
 from orbitmq.broker import offsets
@@ -88,7 +89,8 @@ class TestFirstOffset:
 
     def test_old_queue_does_not(self, used):
         used.sent_ok("T")
-        used.broker._handlers[RequestCode.QUERY_CONSUMER_OFFSET].__self__._young_bytes = 0
+        core = used.broker.core
+        core.facilities = msgspec.structs.replace(core.facilities, memory_bytes=0)
         assert query(used) is ResponseCode.QUERY_NOT_FOUND
 
 
