@@ -50,6 +50,9 @@ Java client writes at least 100 bytes for each message, so its batches of 4 MiB 
 RECALL_HANDLE_CHARS_MAX: Final = 8_192
 """Characters of a recall handle: a topic, a broker name and a unique key of everyday length fit many times."""
 
+POP_RECEIPT_CHARS_MAX: Final = 2_048
+"""Characters of a receipt of a pop: eight numbers and a broker name."""
+
 # --- records, properties, hashes -----------------------------------------------------------------------------------
 KEY_PREFIX_HASHES_MAX: Final = 4_096
 """Cached hashes of `topic#` and of `topic#` with a client's part of its unique keys: one line per topic and sending client."""

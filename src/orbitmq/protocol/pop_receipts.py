@@ -1,0 +1,101 @@
+"""Receipts of popped messages (POP_CK), and how the answer to a pop says where its messages lie.
+
+A receipt is eight words between blanks: start offset of the pop in its queue, pop time, invisible time, revive queue, which topic the
+message lies in, broker name, queue id, queue offset. Proxies add a ninth, the position in the commit log. The client makes the receipt
+of the answer's header fields `startOffsetInfo` and `msgOffsetInfo`, unless the message carries it, and sends it back with whatever
+becomes of the message.
+
+Rules of this file
+1. A receipt says which pop an acknowledgement is about. Nothing in it is believed without being compared with what is in flight.
+
+Source: RocketMQ remoting, POP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from orbitmq.errors import ProtocolError
+from orbitmq.limits.wire import POP_RECEIPT_CHARS_MAX
+from orbitmq.protocol.names import retry_topic
+
+ORDER_REVIVE_QUEUE: Final = 999
+"""Revive queue in the receipts of ordered pops."""
+
+_WORDS: Final = 8
+
+
+class PopSource(StrEnum):
+    """Which topic a popped message lies in."""
+
+    NORMAL = "0"
+    RETRY_V1 = "1"
+    """`%RETRY%<group>_<topic>`"""
+    RETRY_V2 = "2"
+    """`%RETRY%<group>+<topic>`"""
+
+
+class PopReceipt(NamedTuple):
+    start_offset: int
+    """Where the pop began in its queue."""
+    popped_ms: int
+    invisible_ms: int
+    revive_queue: int
+    source: PopSource
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    def encode(self) -> str:
+        return (
+            f"{self.start_offset} {self.popped_ms} {self.invisible_ms} {self.revive_queue} {self.source} "
+            f"{self.broker_name} {self.queue_id} {self.queue_offset}"
+        )
+
+
+def decode_receipt(text: str) -> PopReceipt:
+    """What a receipt says. Raises ProtocolError for anything that is none."""
+    if len(text) > POP_RECEIPT_CHARS_MAX:
+        raise ProtocolError(f"a receipt has at most {POP_RECEIPT_CHARS_MAX} characters, not {len(text)}")
+    words = text.split(" ")
+    if len(words) < _WORDS:
+        raise ProtocolError(f"{text[:64]!r} is no receipt of a pop: it has {len(words)} words, not {_WORDS}")
+    start, popped, invisible, revive, source, broker_name, queue_id, offset = words[:_WORDS]
+    try:
+        known = PopSource(source)
+    except ValueError as error:
+        raise ProtocolError(f"the receipt names the topic {source[:16]!r}, which is none of 0, 1 and 2") from error
+    numbers = (start, popped, invisible, revive, queue_id, offset)
+    if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
+        raise ProtocolError(f"{text[:64]!r} is no receipt of a pop: not all of its numbers are numbers")
+    return PopReceipt(
+        int(start), int(popped), int(invisible), int(revive), known, broker_name, int(queue_id), int(offset)
+    )
+
+
+def pop_retry_topic(group: str, topic: str, source: PopSource) -> str:
+    """Where messages of `topic` wait for another attempt by `group`; the topic itself for `NORMAL`."""
+    if source is PopSource.NORMAL:
+        return topic
+    return retry_topic(f"{group}{'_' if source is PopSource.RETRY_V1 else '+'}{topic}")
+
+
+class PoppedQueue(NamedTuple):
+    """What a pop took of one queue: the offset where it began, and those of its messages, rising."""
+
+    source: PopSource
+    queue_id: int
+    start_offset: int
+    offsets: Sequence[int]
+
+
+def start_offset_info(queues: Sequence[PoppedQueue]) -> str:
+    """Header field `startOffsetInfo`: `source queue start`, one for each queue, between semicolons."""
+    return ";".join(f"{queue.source} {queue.queue_id} {queue.start_offset}" for queue in queues)
+
+
+def message_offset_info(queues: Sequence[PoppedQueue]) -> str:
+    """Header field `msgOffsetInfo`: `source queue offset,offset,...`, one for each queue, between semicolons."""
+    return ";".join(f"{queue.source} {queue.queue_id} {','.join(map(str, queue.offsets))}" for queue in queues)
