@@ -70,8 +70,8 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "clock", "store", "broker", "timers", "far", "recurrence", "transactions", "nameserver", "server", "client", "cli",
-    "columns", "spark", "testing",
+    "wire", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver", "server",
+    "client", "cli", "columns", "spark", "testing",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from orbitmq.broker.idempotence.repeats import Repeats
 from orbitmq.broker.idempotence.requests import IdempotenceRequests
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
+from orbitmq.broker.pop.requests import PopRequests
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.recurring.requests import RecurringProcessor
 from orbitmq.broker.recurring.run_sending import BrokerRuns
@@ -40,13 +41,15 @@ class BrokerRooms:
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
         self.pulls: Final = PullProcessor(core)
+        pops = PopRequests(core, self.admission)
         self.administration: Final = Administration(core, self.sends, self.pulls)
         self.all: Final[list[Room]] = [
             self.sends,
             SendBackProcessor(core, self.admission),
             ReplyProcessor(core, self.admission),
             self.pulls,
-            OffsetProcessor(core, wake_reset=self.pulls.wake_reset),
+            pops,
+            OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, pops.wake_reset]),
             MembershipProcessor(core),
             QueryProcessor(core),
             self.administration,

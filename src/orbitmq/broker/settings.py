@@ -157,6 +157,19 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_query_max_num: int = 32
     """Most messages that one look-up by unique key returns."""
 
+    # --- popping ---
+    pop_from_retry_probability: int = 20
+    """Of 100 pops so many take of the retry topic first; the others when the topic did not give enough."""
+
+    enable_retry_topic_v2: bool = False
+    """Store messages that were not acknowledged in `%RETRY%<group>+<topic>` instead of `%RETRY%<group>_<topic>`."""
+
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    """With `enable_retry_topic_v2`, take messages of the old retry topic too."""
+
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    """A group that begins at the end of a queue begins with its first message while that is young and still there."""
+
     # --- groups, offsets ---
     notify_consumer_ids_changed_enable: bool = True
     """Tell the members of a group when one joins or leaves."""

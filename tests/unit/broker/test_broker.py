@@ -10,7 +10,7 @@ from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
 
 
-@pytest.mark.parametrize("code", [99999, -1, 200050, RequestCode.END_TRANSACTION, RequestCode.SET_COMMITLOG_READ_MODE])
+@pytest.mark.parametrize("code", [99999, -1, 200056, RequestCode.END_TRANSACTION, RequestCode.SET_COMMITLOG_READ_MODE])
 def test_what_is_not_served_is_said_so(rig, code):
     answer = rig.call(code, {})
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -87,7 +87,7 @@ def test_runtime_information_has_what_tools_parse(rig):
 
 
 def test_what_was_refused_or_lowered_can_be_read(rig):
-    rig.call(RequestCode.POP_MESSAGE)
+    rig.call(RequestCode.POP_ROLLBACK)
     rig.sent_ok("T", b"x", {"DELAY": "99"})
     busy = rig.peer()
     busy.waited_ms = 201

@@ -23,7 +23,7 @@ import pytest
 
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import decode_properties
-from orbitmq.protocol.remoting.bodies import CheckClientBody, SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.bodies import BatchAckBody, CheckClientBody, SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.codes import OWN_CODES_FROM, UNUSED_CODES
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.fastjson import loads
@@ -36,6 +36,7 @@ DIFFERENT = {
     "SQL92": "property filters are off, so the broker says that before it looks at the expression",
     "reset without the consumer": "offsets are reset by the broker; it need not ask clients that may be offline",
     "reset of an unknown group": "recorded with server-side reset off; with it on, RocketMQ answers 26 as we do",
+    "ordered pop": "ordered pops are not built",
     "timer": "timer messages are refused until timers exist",
 }
 
@@ -92,13 +93,17 @@ def put_group(rig: Any, group: str, **more: Any) -> None:
         rig.broker.groups.put(SubscriptionGroupConfig(group_name=group, **more))
 
 
+ILLEGAL_QUEUE = frozenset({ResponseCode.INVALID_PARAMETER, ResponseCode.MESSAGE_ILLEGAL})
+"""Answers to requests that name a queue beyond those of the topic."""
+
+
 def prepare_common(rig: Any, exchange: Exchange) -> None:
     """The topic and the group that the request names, unless their absence is the answer."""
     code = exchange.answer.code
     topic, group = field(exchange, "topic", "b", "originTopic"), field(exchange, "consumerGroup", "group", "srcGroup")
     queue_id = exchange.request.int32("queueId", exchange.request.int32("e"))
     if code != ResponseCode.TOPIC_NOT_EXIST and topic_name_problem(topic) is None:
-        put_topic(rig, topic, 4 if code == ResponseCode.INVALID_PARAMETER else max(4, queue_id + 1))
+        put_topic(rig, topic, 4 if code in ILLEGAL_QUEUE else max(4, queue_id + 1))
     if code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
         put_group(rig, group, consume_enable=exchange.answer.text("forbiddenType") != "2")
 
@@ -188,6 +193,47 @@ def prepare_requester(rig: Any, exchange: Exchange) -> None:
         rig.heartbeat(rig.answering_peer(exchange.answer), client, producer="askers")
 
 
+def prepare_pop(rig: Any, exchange: Exchange) -> None:
+    """The group stands where the recorded pop began, and as many messages follow as were taken, or are said to be left."""
+    fields, answer = exchange.request.fields, exchange.answer
+    born = exchange.request.integer("bornTime")
+    if born:
+        rig.clock.set_wall(born)
+    group, topic, queue_id, start = fields["consumerGroup"], fields["topic"], exchange.request.int32("queueId"), 0
+    if info := answer.fields.get("startOffsetInfo"):
+        _, queue_id, start = map(int, info.split(" "))
+    for number in range(4):
+        rig.broker.offsets.commit(group, topic, number, start if number == queue_id else 0)
+    for _ in range(start + max(answer.integer("restNum"), answer.code == ResponseCode.SUCCESS and start > 0)):
+        rig.sent_ok(topic, b"x", {"TAGS": "A"}, queue_id=queue_id)
+    if exchange.request.code == RequestCode.NOTIFICATION and answer.boolean("hasMsg"):
+        rig.sent_ok(topic, b"x")
+
+
+def prepare_popped(rig: Any, exchange: Exchange) -> None:
+    """The message is in flight since the pop that the receipt names."""
+    request, fields = exchange.request, exchange.request.fields
+    if exchange.answer.code != ResponseCode.SUCCESS:
+        return
+    if request.code == RequestCode.BATCH_ACK_MESSAGE:
+        entry = BatchAckBody.decode(bytes(request.body)).acks[0]
+        group, topic, queue_id, popped, start = (
+            entry.consumer_group, entry.topic, entry.queue_id, entry.pop_time, entry.start_offset,
+        )  # fmt: skip
+        end = start + 2
+        put_topic(rig, topic)
+    else:
+        group, topic, queue_id, end = fields["consumerGroup"], fields["topic"], request.int32("queueId"), 1
+        start, popped = map(int, fields["extraInfo"].split(" ")[:2])
+        end = request.integer("offset") + 1
+    rig.clock.set_wall(popped)
+    for _ in range(end):
+        rig.sent_ok(topic, b"x", queue_id=queue_id)
+    rig.broker.offsets.commit(group, topic, queue_id, start)
+    pop = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "maxMsgNums": 32, "invisibleTime": 60_000}
+    assert rig.call(RequestCode.POP_MESSAGE, pop).code == ResponseCode.SUCCESS
+
+
 def prepare_retention(rig: Any, exchange: Exchange) -> None:
     rig.broker.rooms.administration.upkeep.request_retention = lambda: None
 
@@ -220,10 +266,17 @@ PREPARE: dict[int, Callable[[Any, Exchange], None]] = {
     RequestCode.SEND_REPLY_MESSAGE: prepare_requester,
     RequestCode.SEND_REPLY_MESSAGE_V2: prepare_requester,
     RequestCode.DELETE_EXPIRED_COMMITLOG: prepare_retention,
+    RequestCode.POP_MESSAGE: prepare_pop,
+    RequestCode.PEEK_MESSAGE: prepare_pop,
+    RequestCode.NOTIFICATION: prepare_pop,
+    RequestCode.ACK_MESSAGE: prepare_popped,
+    RequestCode.BATCH_ACK_MESSAGE: prepare_popped,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: prepare_popped,
 }
 
 PLACE = "where a message lies follows from what the recorded log held before"
 MOMENT = "the moment of the recording"
+REVIVE = "which of RocketMQ's revive queues was next; there is one place for what is in flight here"
 HELD = "what the recorded broker held besides; which members a body has is compared"
 
 VALUES_NOT_COMPARED: dict[int, dict[str, str]] = {
@@ -240,6 +293,8 @@ VALUES_NOT_COMPARED: dict[int, dict[str, str]] = {
     RequestCode.GET_BROKER_CONFIG: {"version": MOMENT},
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: {"offset": PLACE},
     RequestCode.GET_EARLIEST_MSG_STORETIME: {"timestamp": MOMENT},
+    RequestCode.POP_MESSAGE: {"popTime": MOMENT, "reviveQid": REVIVE},
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: {"popTime": MOMENT, "reviveQid": REVIVE},
 }
 """Values of header fields that are not compared, and why. All others are."""
 
@@ -248,6 +303,8 @@ BODIES_NOT_COMPARED: dict[int, str] = {
     RequestCode.LITE_PULL_MESSAGE: "records",
     RequestCode.VIEW_MESSAGE_BY_ID: "a record",
     RequestCode.QUERY_MESSAGE: "records",
+    RequestCode.POP_MESSAGE: "records",
+    RequestCode.PEEK_MESSAGE: "records",
     RequestCode.GET_BROKER_CONFIG: "lines of settings; docs/configuration.md says what becomes of each key",
     RequestCode.GET_BROKER_RUNTIME_INFO: "figures of one implementation: a program shows whatever is there",
 }
@@ -333,6 +390,8 @@ def difference(exchange: Exchange) -> str | None:
         return "reset without the consumer"
     if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET and answer == ResponseCode.SYSTEM_ERROR:
         return "reset of an unknown group"
+    if exchange.request.boolean("order"):
+        return "ordered pop"
     if "recallHandle" in exchange.answer.fields:
         return "timer"
     return None
@@ -353,7 +412,7 @@ def replay(make_rig: Any, exchange: Exchange) -> Command:
     answer = rig.broker.handle(exchange.request, peer)
     rig.broker.end_turn()
     if answer is None and not peer.sent:
-        rig.advance(exchange.request.integer("suspendTimeoutMillis"))
+        rig.advance(exchange.request.integer("suspendTimeoutMillis", exchange.request.integer("pollTime")))
     return answer or next(sent for sent in peer.sent if sent.is_response)
 
 
@@ -361,7 +420,7 @@ SERVED = frozenset(
     {
         10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 45, 46, 200, 201, 202,
         203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 324, 325, 328,
-        329, 343, 345, 351, 352, 353, 361, 907,
+        329, 343, 345, 351, 352, 353, 361, 907, 200050, 200051, 200052, 200053, 200054, 200055, 200151,
     }
 )  # fmt: skip
 """The codes this broker answers; compared with its own table below."""
@@ -372,7 +431,7 @@ REFUSED = [exchange for exchange in exchanges() if exchange.request.code not in 
 
 def test_the_list_of_served_codes_is_that_of_the_broker(rig):
     served = {
-        code for code in rig.broker._handlers if code < OWN_CODES_FROM
+        code for code in rig.broker._handlers if not OWN_CODES_FROM <= code < RequestCode.POP_MESSAGE
     }  # our own compare with nothing of RocketMQ's
     assert served == SERVED
 

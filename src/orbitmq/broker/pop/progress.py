@@ -1,0 +1,96 @@
+"""Where the pops of each group stand in each queue: the committed offset, and what is in flight beyond it.
+
+Rules of this file
+1. The committed offset only follows what is in flight: it is never moved past an unsettled message, and never back.
+2. A group without an offset on a queue gets one with its first pop. Where its offset went with the topic or the group, what was in
+   flight is forgotten.
+3. A reset forgets what is in flight; receipts from before it settle nothing.
+
+Source: RocketMQ broker, POP: reading.
+"""
+
+from __future__ import annotations
+
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
+from orbitmq.protocol.names import RETRY_PREFIX
+
+
+class PopProgress:
+    def __init__(self, core: BrokerCore, in_flight: InFlight) -> None:
+        self.in_flight = in_flight
+        self._core = core
+        self._offsets = core.offsets
+        self._store = core.store
+        self._reset_ms = 0
+
+    def pop_time_ms(self) -> int:
+        """The pop time of a pop that begins now: later than any from before the last reset."""
+        return max(self._core.clock.now_ms(), self._reset_ms + 1)
+
+    def begin(self, key: PopQueue, *, from_end: bool) -> QueueInFlight | None:
+        """The queue with its place for the next pop; None when no offset can be kept for it. `finish` is called afterwards.
+
+        from_end: a group without an offset begins with the last message.
+        """
+        topic, group, queue_id = key
+        if self._offsets.take_reset(group, topic, queue_id) is not None:
+            self.forget(key)
+        committed = self._offsets.query(group, topic, queue_id)
+        if committed is None:
+            self.in_flight.drop(key)
+            committed = self._first_offset(key, from_end)
+            if not self._offsets.commit(group, topic, queue_id, committed):
+                return None
+        queue = self.in_flight.open(key, committed)
+        queue.next_offset = max(queue.next_offset, committed)
+        return queue
+
+    def forget(self, key: PopQueue) -> None:
+        """The offset of a queue was reset: what is in flight of it will be popped anew, or never."""
+        self.in_flight.drop(key)
+        self._reset_ms = self._core.clock.now_ms()
+
+    def find(self, key: PopQueue) -> QueueInFlight | None:
+        """What is in flight of a queue whose topic and group are still there."""
+        if self._offsets.query(key.group, key.topic, key.queue_id) is None:
+            self.in_flight.drop(key)
+        return self.in_flight.queues.get(key)
+
+    def finish(self, key: PopQueue) -> None:
+        """Commit what has become settled."""
+        topic, group, queue_id = key
+        queue, committed = self.find(key), self._offsets.query(group, topic, queue_id)
+        if queue is None or committed is None:
+            return
+        if queue.committable > committed:
+            self._offsets.commit(group, topic, queue_id, queue.committable)
+        self.in_flight.close_if_empty(key)
+
+    def begin_anew(self, key: PopQueue, offset: int) -> QueueInFlight:
+        """The queue ends before what was popped of it: everything of that is forgotten, and pops go on at `offset`."""
+        self.in_flight.drop(key)
+        self._offsets.commit(key.group, key.topic, key.queue_id, offset)
+        return self.in_flight.open(key, offset)
+
+    def next_offset(self, key: PopQueue, *, from_end: bool = False) -> int:
+        """Where the next pop would begin; changes nothing."""
+        committed = self._offsets.query(key.group, key.topic, key.queue_id)
+        queue = self.in_flight.queues.get(key)
+        if committed is None:
+            return self._first_offset(key, from_end)
+        return committed if queue is None else max(committed, queue.next_offset)
+
+    def backlog(self, key: PopQueue) -> int:
+        """Messages of the queue that no pop has reached."""
+        return max(0, self._store.max_offset(key.topic, key.queue_id) - self.next_offset(key))
+
+    def _first_offset(self, key: PopQueue, from_end: bool) -> int:
+        low = self._store.min_offset(key.topic, key.queue_id)
+        if not from_end or key.topic.startswith(RETRY_PREFIX):
+            return low
+        if self._core.settings.init_pop_offset_by_check_msg_in_mem and self._core.begins_at_zero(
+            key.topic, key.queue_id
+        ):
+            return 0
+        return max(self._store.max_offset(key.topic, key.queue_id) - 1, 0)

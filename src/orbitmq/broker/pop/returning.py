@@ -1,0 +1,158 @@
+"""Messages whose invisible time has passed: each is stored again, in the retry topic of its group, and then settled.
+
+Rules of this file
+1. The copy is stored before the original settles. Until then the original holds the offset that may be committed, so a crash in between
+   delivers the message twice and never loses it.
+2. A copy names its source as everything does that is put again: position + 1, in `preparedTransactionOffset`.
+3. A message that is acknowledged while its copy is being made is not copied, unless the copy is in the log already.
+4. What cannot be stored now is tried again. What the store has no more is settled, and counted.
+
+Source: RocketMQ broker, POP: revive.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from orbitmq.broker.admission import Admission
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.idempotence.identity import without_identity
+from orbitmq.broker.message_properties import TIMERS, facts_of
+from orbitmq.broker.pop.in_flight import PopQueue
+from orbitmq.broker.pop.progress import PopProgress
+from orbitmq.broker.pop.taking import single_records
+from orbitmq.broker.refusal import Refusal
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits.pop import POP_RETRY_MS, POP_RETURNED_AT_ONCE_MAX, POP_SLEEP_MS_MAX
+from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.pop_receipts import PopSource, pop_retry_topic
+from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.records import Record, decode_record
+from orbitmq.protocol.sysflag import TRANSACTION_MASK, with_hosts
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.message import NewMessage
+from orbitmq.store.reading import GetResult, GetStatus
+from orbitmq.store.reads import ReadProblem
+from orbitmq.units import NS_PER_MS
+
+logger = logging.getLogger("orbitmq.broker")
+
+RETURNS = "popped messages"
+"""Name of the wake-up at which messages reappear."""
+
+
+class PopReturns:
+    def __init__(self, core: BrokerCore, admission: Admission, progress: PopProgress) -> None:
+        self._core = core
+        self._store = core.store
+        self._clock = core.clock
+        self._admission = admission
+        self._progress = progress
+        self._in_flight = progress.in_flight
+        self.returned_count = 0
+        """Messages that were stored again."""
+        self.gone_count = 0
+        """Messages that retention took while they were in flight."""
+        core.deadlines.define(RETURNS, self.run_due)
+
+    def arm(self) -> None:
+        """Wake at the next due time, or before it so that a step of the wall clock is noticed."""
+        due_ms = self._in_flight.next_due_ms
+        if due_ms is None:
+            self._core.deadlines.disarm(RETURNS)
+            return
+        wait_ns = min(max(due_ms * NS_PER_MS - self._clock.due_ns(), 0), POP_SLEEP_MS_MAX * NS_PER_MS)
+        self._core.deadlines.move(RETURNS, self._clock.monotonic_ns() + wait_ns)
+
+    def run_due(self) -> None:
+        """Begin to store again what is due."""
+        now_ms = self._clock.due_ns() // NS_PER_MS
+        for key, offset, popped_ms in self._in_flight.take_due(now_ms, POP_RETURNED_AT_ONCE_MAX):
+            self._return(key, offset, popped_ms)
+
+    def _return(self, key: PopQueue, offset: int, popped_ms: int) -> None:
+        if self._progress.find(key) is None:
+            return
+        try:
+            result = self._store.get(key.topic, key.queue_id, offset, 1, 1)
+        except OSError as error:
+            self._try_later(key, offset, popped_ms, error)
+            return
+        if result.cold is None:
+            self._was_read(key, offset, popped_ms, result)
+        else:
+            self._store.read_cold(result, partial(self._was_read, key, offset, popped_ms))
+
+    def _was_read(self, key: PopQueue, offset: int, popped_ms: int, read: GetResult | ReadProblem) -> None:
+        queue = self._progress.find(key)
+        if queue is None or not queue.has(offset, popped_ms):
+            return
+        if not isinstance(read, GetResult):
+            self._try_later(key, offset, popped_ms, read)
+            return
+        records = [decode_record(data) for data in single_records(read.records)]
+        if read.status is not GetStatus.FOUND or records[0].queue_offset != offset:
+            self.gone_count += 1
+            self._settle(key, offset, popped_ms)
+            return
+        try:
+            message = self._copy(key, records[0], popped_ms)
+            appended = self._store.append(message)
+        except (Refusal, RecordError, StoreUnwritableError) as error:
+            self._try_later(key, offset, popped_ms, error)
+            return
+        self._core.statistics.stored(message.topic, 1, appended.size)
+        self._store.wait_durable(appended.end_offset, True, partial(self._stored, key, offset, popped_ms))
+
+    def _copy(self, key: PopQueue, record: Record, popped_ms: int) -> NewMessage:
+        """The message for another attempt. Raises Refusal."""
+        admission = self._admission
+        values = decode_properties(record.properties)
+        values.setdefault(Property.FIRST_POP_TIME, str(popped_ms))
+        for name in (*TIMERS, Property.DELAY):  # its time has come once
+            values.pop(name, None)
+        message = admission.place(
+            self._retry_topic(key),
+            0,
+            bytes(record.body),
+            facts_of(without_identity(values)),
+            None,
+            self._clock.now_ms(),
+            record.flag,
+            with_hosts(record.sys_flag & ~TRANSACTION_MASK, record.born_host, admission.store_host),
+            record.born_timestamp,
+            record.born_host,
+            record.reconsume_times + 1,
+        )
+        message.prepared_transaction_offset = record.physical_offset + 1
+        return message
+
+    def _retry_topic(self, key: PopQueue) -> str:
+        """Where messages of this queue go for another attempt; the topic is made when it is not there."""
+        if key.topic.startswith(RETRY_PREFIX):
+            return key.topic
+        source = PopSource.RETRY_V2 if self._core.settings.enable_retry_topic_v2 else PopSource.RETRY_V1
+        name = pop_retry_topic(key.group, key.topic, source)
+        return self._core.topics.ensure_retry(name.removeprefix(RETRY_PREFIX), 1).topic_name
+
+    def _stored(self, key: PopQueue, offset: int, popped_ms: int, status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            self.returned_count += 1
+            self._settle(key, offset, popped_ms)
+        else:
+            self._try_later(key, offset, popped_ms, status.name)
+
+    def _settle(self, key: PopQueue, offset: int, popped_ms: int) -> None:
+        queue = self._progress.find(key)
+        if queue is not None and queue.settle(offset, popped_ms):
+            self._progress.finish(key)
+
+    def _try_later(self, key: PopQueue, offset: int, popped_ms: int, reason: object) -> None:
+        logger.warning(
+            "message %d of %s/%d, popped by group %s and not acknowledged, cannot be stored again now: %s",
+            offset, key.topic, key.queue_id, key.group, reason,
+        )  # fmt: skip
+        queue = self._progress.find(key)
+        if queue is not None:
+            queue.renew(offset, popped_ms, popped_ms, self._clock.now_ms() + POP_RETRY_MS)

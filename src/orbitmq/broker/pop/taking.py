@@ -1,0 +1,286 @@
+"""Taking messages for one pop: of one queue or of all, and of the retry topics.
+
+Rules of this file
+1. What is taken is in flight before the answer leaves. Messages that the group does not want are passed over for good.
+2. While a queue is read from the disk no other pop takes of it; its messages count as rest.
+3. Messages of a retry topic leave under their first topic's name and carry their receipt; others leave as they are stored.
+4. What was taken is delivered, whatever becomes of the other queues.
+
+Source: RocketMQ broker, POP: reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from orbitmq.broker.cold_pulls import ColdPulls
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
+from orbitmq.broker.pop.progress import PopProgress
+from orbitmq.errors import JobRefusedError
+from orbitmq.limits.pop import POP_READS_MAX
+from orbitmq.protocol.pop_receipts import PoppedQueue, PopReceipt, PopSource, pop_retry_topic
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.records import QUEUE_OFFSET_AT, decode_record, encode_record
+from orbitmq.protocol.remoting.frame import Buffer
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.store.reading import GetResult, GetStatus
+from orbitmq.store.reads import ReadProblem
+
+ALL_QUEUES: Final = -1
+"""Queue id of a pop that takes of every queue."""
+
+REVIVE_QUEUE: Final = 0
+"""What receipts name as revive queue: there is one place for what is in flight."""
+
+PERCENT: Final = 100
+
+PASSED: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL})
+"""Nothing was found for the group up to where the read ended."""
+
+BEYOND: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE_IN_QUEUE})
+"""The read began beyond the end of the queue, or at the beginning of an empty one."""
+
+
+class Pop(msgspec.Struct, eq=False):
+    """One pop, or one look without taking, with what its checks found out. `accepts` is the tag test, None for everything."""
+
+    peer: Peer
+    opaque: int
+    group: str
+    topic: str
+    queue_id: int
+    max_count: int
+    invisible_ms: int = 0
+    from_end: bool = False
+    accepts: Callable[[int], bool] | None = None
+    deadline_ns: int = 0
+    """Until when it may wait for a message."""
+    hides: bool = True
+    """False: it only looks."""
+
+
+class PopTaken(msgspec.Struct):
+    """What a pop has got."""
+
+    popped_ms: int
+    queues: list[PoppedQueue] = []
+    records: list[Buffer] = []
+    count: int = 0
+    size: int = 0
+    rest_count: int = 0
+    """Messages of the queues that it looked at, and did not take."""
+    has_passed: bool = False
+    """Messages were passed over that the group does not want: there may be others behind them."""
+    lacks_place: bool = False
+    """Nothing could be read from the disk for this connection now."""
+    problem: ReadProblem | None = None
+
+
+Done = Callable[[Pop, PopTaken], None]
+
+
+class PopTaker:
+    """Takes for all pops of a broker."""
+
+    def __init__(self, core: BrokerCore, progress: PopProgress, run_again: Callable[[Pop], None]) -> None:
+        """`run_again` begins a pop anew that waited for its turn to read from the disk."""
+        self.store = core.store
+        self.progress = progress
+        self.cold: ColdPulls[Pop] = ColdPulls(run_again)
+        self.reading: set[PopQueue] = set()
+        """Queues that are being read from the disk."""
+        self.bytes_max = core.store.settings.max_transfer_bytes_on_message_in_memory
+        self.broker_name = core.settings.broker_name
+        self._topics = core.topics
+        self._settings = core.settings
+        self._random_below = core.facilities.random_below
+
+    def take(self, pop: Pop, done: Done) -> None:
+        """Take what there is, and call `done` with it: at once, or when the worker has read it."""
+        _PopRun(self, pop, done, [*self.queues_of(pop)]).go_on()
+
+    def queues_of(self, pop: Pop) -> Iterator[tuple[PopSource, PopQueue]]:
+        """The queues that a pop takes of, in its order: the retry topics' first or last, by chance."""
+        settings = self._settings
+        normal = [(PopSource.NORMAL, PopQueue(pop.topic, pop.group, queue_id)) for queue_id in self._queue_ids(pop)]
+        sources = [PopSource.RETRY_V2 if settings.enable_retry_topic_v2 else PopSource.RETRY_V1]
+        if settings.enable_retry_topic_v2 and settings.retrieve_message_from_pop_retry_topic_v1:
+            sources.append(PopSource.RETRY_V1)
+        retried = []
+        for source in sources:
+            topic = pop_retry_topic(pop.group, pop.topic, source)
+            config = self._topics.get(topic)
+            if config is not None:
+                retried += [(source, PopQueue(topic, pop.group, number)) for number in range(config.read_queue_nums)]
+        if self._random_below(PERCENT) < settings.pop_from_retry_probability:
+            return iter(retried + normal)
+        return iter(normal + retried)
+
+    def _queue_ids(self, pop: Pop) -> Sequence[int]:
+        if pop.queue_id != ALL_QUEUES:
+            return [pop.queue_id]
+        config = self._topics.get(pop.topic)
+        count = 0 if config is None else config.read_queue_nums
+        first = self._random_below(count) if count else 0
+        return [*range(first, count), *range(first)]
+
+
+class _PopRun:
+    """One pop on its way through its queues."""
+
+    def __init__(self, taker: PopTaker, pop: Pop, done: Done, queues: list[tuple[PopSource, PopQueue]]) -> None:
+        self._taker = taker
+        self._progress = taker.progress
+        self._pop = pop
+        self._done = done
+        self._left = queues
+        self._taken = PopTaken(taker.progress.pop_time_ms())
+
+    def go_on(self) -> None:
+        """Take of one queue after the other, until there is enough or the disk has to be asked."""
+        taken, pop = self._taken, self._pop
+        while self._left and taken.count < pop.max_count and taken.size < self._taker.bytes_max and not taken.problem:
+            source, key = self._left.pop(0)
+            if key not in self._taker.reading and self._is_read_later(source, key):
+                return
+            taken.rest_count += self._progress.backlog(key)
+        taken.rest_count += sum(self._progress.backlog(key) for _, key in self._left)
+        self._done(pop, taken)
+
+    def _is_read_later(self, source: PopSource, key: PopQueue) -> bool:
+        """Take of one queue; True when the worker reads it first, and goes on then."""
+        for _ in range(POP_READS_MAX):
+            try:
+                result = self._read(key)
+            except OSError as error:
+                self._taken.problem = error
+                return False
+            if result is None:
+                return False
+            if result.cold is not None:
+                if not self._taker.cold.begin(self._pop.peer):
+                    self._taken.lacks_place = True
+                    return False
+                start = self._start(key)
+                self._taker.reading.add(key)
+                self._taker.store.read_cold(result, partial(self._was_read, source, key, start))
+                return True
+            if not self._took(source, key, self._start(key), result):
+                return False
+        return False
+
+    def _start(self, key: PopQueue) -> int:
+        return self._progress.next_offset(key, from_end=self._pop.from_end)
+
+    def _read(self, key: PopQueue) -> GetResult | None:
+        """The next messages of a queue; None when none may be taken. Raises OSError."""
+        pop, taken = self._pop, self._taken
+        wanted = pop.max_count - taken.count
+        if pop.hides:
+            queue = self._progress.begin(key, from_end=pop.from_end)
+            wanted = 0 if queue is None else min(wanted, queue.room)
+            self._progress.finish(key)
+        if wanted <= 0:
+            return None
+        left = max(self._taker.bytes_max - taken.size, 1)
+        return self._taker.store.get(key.topic, key.queue_id, self._start(key), wanted, left, pop.accepts)
+
+    def _was_read(self, source: PopSource, key: PopQueue, start: int, read: GetResult | ReadProblem) -> None:
+        taker = self._taker
+        taker.reading.discard(key)
+        try:
+            if isinstance(read, OSError | JobRefusedError):
+                self._taken.problem = read
+            elif self._start(key) == start:  # else the group was reset meanwhile
+                self._took(source, key, start, read)
+            self._taken.rest_count += self._progress.backlog(key)
+            self.go_on()
+        finally:
+            taker.cold.end(self._pop.peer)
+
+    def _took(self, source: PopSource, key: PopQueue, start: int, result: GetResult) -> bool:
+        """Take what a read from `start` on has found; True when another read may find more."""
+        if result.status is GetStatus.FOUND:
+            offsets = [*queue_offsets(result.records)]
+            if self._pop.hides:
+                self._hide(key, offsets, result.next_offset)
+            self._collect(source, key, start, offsets, result)
+            return False
+        if not self._pop.hides:
+            return False
+        if result.status in PASSED and result.next_offset > start:
+            self._hide(key, [], result.next_offset)
+            self._taken.has_passed = True
+            return True
+        if result.status is GetStatus.OFFSET_TOO_SMALL:
+            self._queue(key).settle_before(result.next_offset)
+            self._progress.finish(key)
+            return True
+        if result.status in BEYOND and result.next_offset < start:
+            self._progress.begin_anew(key, result.next_offset)
+            return True
+        return False
+
+    def _queue(self, key: PopQueue) -> QueueInFlight:
+        queue = self._progress.begin(key, from_end=self._pop.from_end)
+        assert queue is not None, "it was begun before it was read"
+        return queue
+
+    def _hide(self, key: PopQueue, offsets: Sequence[int], end: int) -> None:
+        popped_ms = self._taken.popped_ms
+        self._queue(key).take(offsets, end, popped_ms, popped_ms + self._pop.invisible_ms)
+        self._progress.finish(key)
+
+    def _collect(self, source: PopSource, key: PopQueue, start: int, offsets: list[int], result: GetResult) -> None:
+        taken = self._taken
+        taken.queues.append(PoppedQueue(source, key.queue_id, start, offsets))
+        taken.count += len(offsets)
+        taken.size += result.bytes_total
+        if source is PopSource.NORMAL:
+            taken.records += result.records
+            return
+        receipt = PopReceipt(
+            start,
+            taken.popped_ms,
+            self._pop.invisible_ms,
+            REVIVE_QUEUE,
+            source,
+            self._taker.broker_name,
+            key.queue_id,
+            0,
+        )
+        for record in single_records(result.records):
+            taken.records.append(_under_first_name(record, self._pop.topic, receipt))
+
+
+def single_records(parts: Sequence[Buffer]) -> Iterator[memoryview]:
+    """The records in parts of the log, each by itself."""
+    for part in parts:
+        view, at = memoryview(part), 0
+        while at < len(view):
+            size = int.from_bytes(view[at : at + 4])
+            yield view[at : at + size]
+            at += size
+
+
+def queue_offsets(parts: Sequence[Buffer]) -> Iterator[int]:
+    """The queue offsets of the records in parts of the log."""
+    for record in single_records(parts):
+        yield int.from_bytes(record[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8])
+
+
+def _under_first_name(data: memoryview, topic: str, receipt: PopReceipt) -> bytes:
+    """A record of a retry topic as its consumer sees it: of its first topic, with its receipt."""
+    record = decode_record(data)
+    text = receipt._replace(queue_offset=record.queue_offset).encode()
+    properties = record.properties
+    if properties and properties[-1] != 2:
+        properties += b"\x02"
+    record.properties = properties + f"{Property.POP_CK}\x01{text}\x02".encode()
+    record.topic = topic
+    return encode_record(record)

@@ -1,0 +1,43 @@
+"""Bounds of POP consumption: what is in flight, who waits, how long a message is hidden."""
+
+from __future__ import annotations
+
+from typing import Final
+
+POP_MESSAGES_MAX: Final = 32
+"""Messages of one pop, as in RocketMQ; a request for more is answered INVALID_PARAMETER."""
+
+POP_IN_FLIGHT_PER_QUEUE_MAX: Final = 200_000
+"""Messages of one queue and group that are popped and not settled; beyond it a pop gets nothing of that queue. A group whose consumers
+never acknowledge leaves room for others."""
+
+POP_IN_FLIGHT_MAX: Final = 1_000_000
+"""The same of all queues and groups: about 20 bytes each where neighbours are in flight."""
+
+POP_CHUNKS_MAX: Final = 150_000
+"""Pieces of 64 offsets with a message in flight, 1.3 KB each whether one of its messages is in flight or all: 200 MB. Beyond it a pop
+gets nothing."""
+
+POP_INVISIBLE_MS_MAX: Final = 259_200_000
+"""Longest invisible time: three days, as far as RocketMQ's timers take a checkpoint. More is answered INVALID_PARAMETER."""
+
+POP_WAITING_PER_QUEUE_MAX: Final = 1_024
+"""Pops of one group that wait for messages of one queue; RocketMQ's bound. Beyond it the answer is POLLING_FULL."""
+
+POP_READS_MAX: Final = 8
+"""Reads of one queue in one pop that find only messages which the group does not want; then another queue has its turn."""
+
+POP_ACK_BITS_BYTES_MAX: Final = 8_192
+"""Bytes of one bit set of acknowledgements: 65,536 offsets from the start of a pop on."""
+
+POP_RETURNED_AT_ONCE_MAX: Final = 200
+"""Messages whose time has come that are stored again in one step: about 5 ms."""
+
+POP_RETRY_MS: Final = 5_000
+"""When a message could not be stored again, it is tried again after this."""
+
+POP_SLEEP_MS_MAX: Final = 1_000
+"""Longest sleep while messages are in flight, so that a step of the wall clock is noticed."""
+
+POP_LATE_REQUEST_MS: Final = 500
+"""A pop that arrives so long after its poll time is over is not served: its client has given up. RocketMQ's value."""

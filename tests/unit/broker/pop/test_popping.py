@@ -1,0 +1,433 @@
+"""Popping at a broker: what is handed out, hidden, acknowledged, and comes back."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+import pytest
+
+from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.records import iter_records
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+
+
+def give(rig, *bodies, topic="T", queue_id=0, **properties):
+    for body in bodies:
+        rig.sent_ok(topic, body, properties, queue_id=queue_id)
+
+
+def test_a_popped_message_is_hidden_from_the_group_and_from_no_other(rig, popper):
+    give(rig, b"a", b"b")
+    assert popper.bodies() == [b"a", b"b"]
+    assert popper.bodies() == []
+    assert popper.bodies(group="other") == [b"a", b"b"]
+
+
+def test_the_committed_offset_stays_before_what_is_not_acknowledged(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    first, second, third = popper.pop()
+    assert popper.committed() == 0
+    assert popper.ack(second) == popper.ack(third) == ResponseCode.SUCCESS
+    assert popper.committed() == 0
+    popper.ack(first)
+    assert popper.committed() == 3
+    assert not rig.broker.rooms.all[4].in_flight.queues
+
+
+def test_an_unacknowledged_message_reappears_at_its_millisecond_in_the_retry_topic(rig, popper):
+    give(rig, b"a", b"b", KEYS="k", TAGS="t")
+    popped_ms = rig.clock.now_ms()
+    first, second = popper.pop(invisibleTime=5_000)
+    popper.ack(second)
+    rig.advance(4_999)
+    assert (popper.bodies(), rig.records("%RETRY%g_T"), popper.committed()) == ([], [], 0)
+    rig.advance(1)
+    (copy,) = rig.records("%RETRY%g_T")
+    assert (copy.reconsume_times, copy.body) == (1, b"a")
+    assert copy.prepared_transaction_offset == first[0].physical_offset + 1
+    assert copy.store_timestamp == popped_ms + 5_000
+    assert popper.committed() == 2
+    ((again, topic, receipt),) = popper.pop()
+    assert (again.topic, again.body, again.reconsume_times) == ("T", b"a", 1)
+    values = decode_properties(again.properties)
+    assert (values["1ST_POP_TIME"], values["KEYS"], values["TAGS"]) == (str(popped_ms), "k", "t")
+    assert (topic, receipt.split(" ")[4]) == ("%RETRY%g_T", "1")
+    config = rig.broker.topics.get("%RETRY%g_T")
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
+
+
+def test_each_attempt_counts_and_the_first_pop_is_remembered(rig, popper):
+    give(rig, b"a")
+    began = rig.clock.now_ms()
+    popper.pop(invisibleTime=1_000)
+    for attempt in range(1, 4):
+        rig.advance(1_000)
+        ((record, _, _),) = popper.pop(invisibleTime=1_000)
+        assert record.reconsume_times == attempt
+        assert decode_properties(record.properties)["1ST_POP_TIME"] == str(began)
+    assert rig.broker.topics.get("%RETRY%g_%RETRY%g_T") is None
+
+
+def test_a_delayed_message_does_not_wait_again(rig, popper):
+    give(rig, b"a")
+    queue = popper.pop(invisibleTime=10)
+    assert queue
+    rig.advance(10)
+    (copy,) = rig.records("%RETRY%g_T")
+    assert not {"DELAY", "TIMER_DELIVER_MS"} & decode_properties(copy.properties).keys()
+
+
+def test_a_late_acknowledgement_settles_nothing_of_the_new_attempt(rig, popper):
+    give(rig, b"a")
+    (late,) = popper.pop(invisibleTime=1_000)
+    rig.advance(1_000)
+    (again,) = popper.pop(invisibleTime=1_000)
+    assert popper.ack(late) == ResponseCode.SUCCESS
+    assert popper.committed("%RETRY%g_T") == 0
+    popper.ack(again)
+    assert popper.committed("%RETRY%g_T") == 1
+
+
+def test_a_changed_invisible_time_counts_from_now_and_has_a_receipt_of_its_own(rig, popper):
+    give(rig, b"a")
+    (popped,) = popper.pop(invisibleTime=5_000)
+    rig.advance(2_000)
+    answer = popper.change(popped, 10_000)
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.fields["popTime"] == str(rig.clock.now_ms())
+    assert popper.ack(popped) == ResponseCode.SUCCESS, "the old receipt"
+    assert popper.committed() == 0
+    rig.advance(9_999)
+    assert popper.bodies() == []
+    rig.advance(1)
+    assert popper.bodies() == [b"a"]
+    assert popper.change(popped, 10_000).code == ResponseCode.NO_MESSAGE
+
+
+def test_a_renewed_message_is_acknowledged_with_its_new_receipt(rig, popper):
+    give(rig, b"a")
+    (popped,) = popper.pop()
+    fields = popper.change(popped, 10_000).fields
+    words = popped[2].split(" ")
+    words[1:4] = fields["popTime"], fields["invisibleTime"], fields["reviveQid"]
+    popper.ack((popped[0], popped[1], " ".join(words)))
+    assert popper.committed() == 1
+
+
+def test_batches_of_acknowledgements_are_bits_from_the_start_offset_on(rig, popper):
+    give(rig, *(str(number).encode() for number in range(12)))
+    popped = popper.pop()
+    words = popped[0][2].split(" ")
+    entry = {
+        "c": "g", "t": "T", "r": "0", "so": int(words[0]), "q": 0, "rq": 0,
+        "pt": int(words[1]), "it": 60_000, "b": base64.b64encode(bytes([0b11111111, 0b1011])).decode(),
+    }  # fmt: skip
+
+    def acked(**changes):
+        body = msgspec.json.encode({"brokerName": "broker-a", "acks": [entry | changes]})
+        return rig.call(RequestCode.BATCH_ACK_MESSAGE, None, body).code
+
+    assert acked(t="unknown") == acked(q=77) == acked(r="5") == acked(pt=1) == ResponseCode.SUCCESS
+    assert popper.committed() == 0
+    assert acked() == ResponseCode.SUCCESS
+    assert popper.committed() == 10
+    empty = msgspec.json.encode({"brokerName": "broker-a", "acks": []})
+    assert rig.call(RequestCode.BATCH_ACK_MESSAGE, None, empty).code == ResponseCode.NO_MESSAGE
+
+
+def test_tags_that_the_group_does_not_want_are_passed_for_good(rig, popper):
+    for number in range(100):
+        rig.sent_ok("T", str(number).encode(), {"TAGS": "yes" if number == 90 else "no"})
+    (popped,) = popper.pop(exp="yes")
+    assert popped[0].body == b"90"
+    popper.ack(popped)
+    assert popper.committed() >= 91
+    assert popper.ask(exp="yes", pollTime=15_000) is None, "it waits"
+    assert popper.committed() == 100
+
+
+def test_all_queues_give_until_there_is_enough(rig, popper):
+    for queue_id in range(4):
+        give(rig, b"a", b"b", b"c", queue_id=queue_id)
+    answer = popper.ask(queueId=-1, maxMsgNums=8)
+    assert len(popper.read(answer)) == 8
+    assert answer.fields["restNum"] == "4"
+    assert len(answer.fields["startOffsetInfo"].split(";")) == 3
+    assert len(popper.pop(queueId=-1)) == 4
+
+
+def test_a_share_of_the_pops_takes_retried_messages_first(rig, popper):
+    give(rig, b"old")
+    popper.pop(invisibleTime=10)
+    rig.advance(10)
+    give(rig, b"new")
+    rig.chosen_queue = 0
+    assert popper.bodies(maxMsgNums=1) == [b"old"]
+    rig.chosen_queue = 20
+    assert popper.bodies(maxMsgNums=1) == [b"new"]
+
+
+def test_retry_topics_of_the_second_form(make_rig, make_popper):
+    rig = make_rig(enable_retry_topic_v2=True)
+    popper = make_popper(rig)
+    give(rig, b"a")
+    popper.pop(invisibleTime=10)
+    rig.advance(10)
+    ((record, topic, receipt),) = popper.pop()
+    assert (record.topic, topic, receipt.split(" ")[4]) == ("T", "%RETRY%g+T", "2")
+    assert popper.ack((record, topic, receipt)) == ResponseCode.SUCCESS
+    assert popper.committed("%RETRY%g+T") == 1
+
+
+def test_a_group_that_begins_at_the_end_gets_the_last_message_of_an_old_queue(make_rig, make_popper):
+    rig = make_rig(init_pop_offset_by_check_msg_in_mem=False)
+    popper = make_popper(rig)
+    give(rig, b"a", b"b", b"c")
+    assert popper.bodies(initMode=1) == [b"c"]
+    assert popper.bodies(group="young", initMode=0) == [b"a", b"b", b"c"]
+
+
+def test_a_group_that_begins_at_the_end_gets_all_of_a_young_queue(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    assert popper.bodies(initMode=1) == [b"a", b"b", b"c"]
+
+
+def test_a_reset_forgets_what_is_in_flight(rig, popper):
+    give(rig, b"a", b"b")
+    before = popper.pop()
+    fields = {"group": "g", "topic": "T", "queueId": 0, "offset": 0, "timestamp": 0, "isForce": True}
+    assert rig.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == ResponseCode.SUCCESS
+    again = popper.pop()
+    assert [record.body for record, _, _ in again] == [b"a", b"b"]
+    for popped in before:
+        popper.ack(popped)
+    assert popper.committed() == 0, "receipts from before the reset settle nothing"
+    for popped in again:
+        popper.ack(popped)
+    assert popper.committed() == 2
+
+
+def test_what_was_in_flight_goes_with_its_topic(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    (first, *_) = popper.pop(invisibleTime=1_000)
+    rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    give(rig, b"new")
+    rig.advance(1_000)
+    assert popper.committed() is None
+    assert popper.bodies() == [b"new"]
+    popper.ack(first)
+    assert popper.committed() == 0
+
+
+def test_a_full_store_delays_the_return_and_loses_nothing(rig, popper):
+    give(rig, b"a")
+    popper.pop(invisibleTime=1_000)
+    rig.store.refuse("test", "no room")
+    rig.advance(1_000)
+    assert (rig.records("%RETRY%g_T"), popper.committed()) == ([], 0)
+    rig.store.allow("test")
+    rig.advance(5_000)
+    assert popper.bodies() == [b"a"]
+
+
+# --- waiting --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pop_waits_for_a_message_of_its_tags(rig, popper):
+    give(rig, b"x")
+    popper.pop()
+    assert popper.ask(pollTime=15_000, exp="a") is None
+    give(rig, b"b", TAGS="b")
+    assert popper.answers() == []
+    give(rig, b"a", TAGS="a")
+    (answer,) = popper.answers()
+    assert [record.body for record, _, _ in popper.read(answer)] == [b"a"]
+
+
+def test_one_message_wakes_one_pop(rig, popper):
+    give(rig, b"x")
+    popper.pop()
+    for _ in range(3):
+        assert popper.ask(pollTime=15_000, queueId=-1) is None
+    info = {"consumerGroup": "g", "topic": "T", "queueId": -1}
+    assert rig.call(RequestCode.POLLING_INFO, info).fields["pollingNum"] == "3"
+    give(rig, b"a", queue_id=2)
+    assert len(popper.answers()) == 1
+    assert rig.call(RequestCode.POLLING_INFO, info).fields["pollingNum"] == "2"
+    rig.advance(15_000)
+    assert [answer.code for answer in popper.answers()] == [ResponseCode.POLLING_TIMEOUT] * 2
+
+
+def test_a_message_that_reappears_wakes_a_pop(rig, popper):
+    give(rig, b"a")
+    popper.pop(invisibleTime=3_000)
+    assert popper.ask(pollTime=15_000) is None
+    rig.advance(3_000)
+    (answer,) = popper.answers()
+    assert [record.body for record, _, _ in popper.read(answer)] == [b"a"]
+
+
+def test_too_many_waiting_pops_are_told(rig, popper):
+    give(rig, b"x")
+    popper.pop()
+    for _ in range(1_024):
+        assert popper.ask(pollTime=15_000) is None
+    answer = popper.ask(pollTime=15_000)
+    assert answer.code == ResponseCode.POLLING_FULL
+    assert answer.fields["restNum"] == "0"
+
+
+def test_a_closed_connection_takes_nothing(rig, popper):
+    give(rig, b"x")
+    popper.pop()
+    popper.ask(pollTime=15_000)
+    rig.broker.peer_closed(popper.peer)
+    give(rig, b"a")
+    assert popper.answers() == []
+    popper.peer = rig.peer()
+    assert popper.bodies() == [b"a"]
+
+
+def test_a_reset_wakes_a_pop_that_waits(rig, popper):
+    give(rig, b"a")
+    popper.pop()
+    assert popper.ask(pollTime=15_000) is None
+    fields = {"group": "g", "topic": "T", "queueId": 0, "offset": 0, "timestamp": 0, "isForce": True}
+    rig.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    (answer,) = popper.answers()
+    assert [record.body for record, _, _ in popper.read(answer)] == [b"a"]
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_takes_nothing(rig, popper):
+    give(rig, b"a", b"b")
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": 0, "maxMsgNums": 1}
+    answer = rig.call(RequestCode.PEEK_MESSAGE, fields)
+    assert [record.body for record in iter_records(bytes(answer.body))] == [b"a"]
+    assert answer.fields["restNum"] == "2"
+    assert popper.committed() is None
+    assert popper.bodies() == [b"a", b"b"]
+    assert rig.call(RequestCode.PEEK_MESSAGE, fields).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_notification_comes_with_the_first_message(rig, popper):
+    give(rig, b"x")
+    popper.pop()
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 500, "bornTime": rig.clock.now_ms()}
+    assert rig.try_call(RequestCode.NOTIFICATION, fields, peer=popper.peer) is None
+    give(rig, b"a")
+    (told,) = popper.answers()
+    assert (told.code, told.fields) == (ResponseCode.SUCCESS, {"hasMsg": "true", "pollingFull": "false"})
+    assert rig.call(RequestCode.NOTIFICATION, fields).fields["hasMsg"] == "true"
+    popper.pop()
+    assert rig.try_call(RequestCode.NOTIFICATION, fields, peer=popper.peer) is None
+    rig.advance(500)
+    (told,) = popper.answers()
+    assert told.fields["hasMsg"] == "false"
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"maxMsgNums": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": 4}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": -2}, ResponseCode.INVALID_PARAMETER),
+        ({"invisibleTime": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"invisibleTime": 259_200_001}, ResponseCode.INVALID_PARAMETER),
+        ({"order": True}, ResponseCode.SYSTEM_ERROR),
+        ({"exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"group": "g" * 250}, ResponseCode.INVALID_PARAMETER),
+        ({"pollTime": 1_000, "bornTime": 1_699_999_998_499}, ResponseCode.POLLING_TIMEOUT),
+    ],
+)
+def test_pops_that_cannot_be_served(rig, popper, changes, code):
+    give(rig, b"a")
+    answer = popper.ask(**changes)
+    assert answer.code == code, answer.remark
+
+
+def test_a_topic_that_may_not_be_read_is_refused(rig, popper):
+    give(rig, b"a")
+    config = rig.broker.topics.get("T")
+    rig.broker.topics.put(msgspec.structs.replace(config, perm=2), {})
+    assert popper.ask().code == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": 77}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"offset": 5}, ResponseCode.NO_MESSAGE),
+        ({"offset": 1}, ResponseCode.SUCCESS),
+        ({"extraInfo": "0 1 2"}, ResponseCode.SYSTEM_ERROR),
+        ({"extraInfo": "0 1 60000 999 0 broker-a 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"extraInfo": "0 1 60000 0 0 broker-a 0 0"}, ResponseCode.SUCCESS),
+        ({"extraInfo": "0 1700000000000 60000 0 0 broker-b 0 0"}, ResponseCode.SUCCESS),
+    ],
+)
+def test_acknowledgements_that_settle_nothing(rig, popper, changes, code):
+    give(rig, b"a")
+    (popped,) = popper.pop()
+    assert popper.ack(popped, **changes) == code
+    assert popper.committed() == 0
+
+
+# --- stopping and starting ------------------------------------------------------------------------------------------
+
+
+def test_after_an_orderly_stop_nothing_acknowledged_returns_and_receipts_stay_good(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    first, second, third = popper.pop(invisibleTime=10_000)
+    popper.ack(second)
+    rig.advance(4_000)
+    rig.reopen()
+    assert popper.bodies() == [], "all are hidden yet"
+    popper.ack(first)
+    assert popper.committed() == 2
+    rig.advance(5_999)
+    assert popper.bodies() == []
+    rig.advance(1)
+    assert popper.bodies() == [b"c"]
+    popper.ack(third)
+    assert popper.committed() == 3
+
+
+def test_after_a_crash_everything_from_the_first_unacknowledged_message_on_returns(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    rig.reopen()
+    first, _, third = popper.pop()
+    popper.ack(first)
+    popper.ack(third)
+    rig.broker.offsets.save()
+    rig.store.abandon()
+    rig.open()
+    assert popper.bodies() == [b"b", b"c"]
+
+
+def test_a_pop_that_waits_is_answered_at_a_stop_and_takes_nothing(rig, popper):
+    give(rig, b"x")
+    (popped,) = popper.pop()
+    popper.ack(popped)
+    popper.ask(pollTime=15_000)
+    rig.reopen()
+    (answer,) = popper.answers()
+    assert answer.code == ResponseCode.POLLING_TIMEOUT
+
+
+def test_a_state_that_does_not_fit_the_committed_offset_is_not_believed(rig, popper):
+    give(rig, b"a", b"b")
+    popper.ack(popper.pop()[1])
+    rig.close()
+    table = rig.root / "config" / "consumerOffset.json"
+    table.write_text(table.read_text().replace('"0": 0', '"0": 1').replace('"0":0', '"0":1'))
+    rig.open()
+    assert popper.committed() == 1
+    assert popper.bodies() == [b"b"]
