@@ -98,7 +98,7 @@ def measure_index(root: Path, count: int, *, keys: bool) -> None:
     for batch in made_up(count, keys=keys):
         timers.pending.add_range(batch[0].queue_offset, batch[-1].queue_offset + 1)
         begun_cpu = time.process_time()
-        index.linked(batch)
+        index.taken_in(batch)
         longest = max(longest, time.process_time() - begun_cpu)
         since_save += len(batch)
         if since_save >= SAVE_EVERY:

@@ -209,7 +209,7 @@ class Admission:
         )  # fmt: skip
         unique_key, handle = message.unique_key or "", None
         if due_ms is not None and not is_retry and not is_half and not marks & CANCEL:
-            handle = self.timers.handle_until(due_ms, topic, unique_key)
+            handle = self.timers.recall_handle(due_ms, topic, unique_key)
         return Placement(message, queue_id, unique_key, wait is None or is_true(wait), identity, handle)
 
     def _is_given_up(self, sending: Sending, origin: Origin, now_ns: int) -> bool:
@@ -304,7 +304,7 @@ class Admission:
         elif due_ms is not None:
             if marks & PLACED:
                 facts = facts.without(PLACES)
-            stored_topic, place = self.timers.waiting(facts, due_ms, topic, queue_id, now_ms)
+            stored_topic, place = self.timers.waiting_place(facts, due_ms, topic, queue_id, now_ms)
             stored_queue = 0
         values = facts.values
         properties = (facts.kept or _encoded(values)) + self.own + place

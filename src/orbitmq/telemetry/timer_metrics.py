@@ -42,8 +42,8 @@ class TimerCollector:
     def _rocketmqs(self) -> Iterator[Family]:
         service, now_ms = self._service, self._clock.now_ms()
         timers, figures, traffic = service.timers, service.figures, service.traffic
-        behind = figures.unlinked_count()
-        oldest_ms = self._oldest_unlinked_ms() if behind else -1
+        behind = figures.not_taken_in_count()
+        oldest_ms = self._oldest_not_taken_in_ms() if behind else -1
         yield one(catalogue.TIMER_ENQUEUE_LAG, behind)
         yield one(catalogue.TIMER_ENQUEUE_LATENCY, max(now_ms - oldest_ms, 0) if oldest_ms > 0 else 0)
         yield one(catalogue.TIMER_DEQUEUE_LAG, timers.pending_count)
@@ -52,8 +52,8 @@ class TimerCollector:
         yield by_label(catalogue.TIMER_DEQUEUED, [(topic, counter.count) for topic, counter in traffic.delivered])
         yield Family(catalogue.TIMER_ASKED, [Sample((), traffic.asked_ms.buckets().scaled(1e-3))])
 
-    def _oldest_unlinked_ms(self) -> int:
-        """When the oldest message that is not linked yet was stored; -1 when that is not known without the disk."""
+    def _oldest_not_taken_in_ms(self) -> int:
+        """When the oldest message that was not taken in yet was stored; -1 when that is not known without the disk."""
         try:
             return self._store.store_time_at(TIMER_TOPIC, 0, self._service.timers.next_offset)
         except (RecordsNotInMemory, OSError):

@@ -20,7 +20,7 @@ from orbitmq.broker.idempotence.journal import (
 from orbitmq.broker.idempotence.memory import KeyBounds, KeyMemory, pack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
 from orbitmq.store.files import OsFiles
 
 HOUR_MS = 3_600_000

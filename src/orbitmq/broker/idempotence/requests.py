@@ -19,7 +19,7 @@ from orbitmq.errors import ProtocolError
 from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX, ONCE_SCOPES_LISTED_MAX
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
 from orbitmq.protocol.remoting.peer import Peer
 
 

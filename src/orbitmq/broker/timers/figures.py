@@ -47,7 +47,7 @@ class TimerFigures:
         due_ms = self._timers.next_due_ms
         return 0 if due_ms is None else max(self._clock.now_ms() - due_ms, 0)
 
-    def unlinked_count(self) -> int:
+    def not_taken_in_count(self) -> int:
         """Records of the timer topic that the timers have not taken in."""
         return max(self._store.max_offset(TIMER_TOPIC, 0) - self._timers.next_offset, 0)
 
@@ -56,7 +56,7 @@ class TimerFigures:
         traffic = self._traffic
         return {
             "timerReadBehind": str(self.behind_ms() // 1_000),
-            "timerOffsetBehind": str(self.unlinked_count()),
+            "timerOffsetBehind": str(self.not_taken_in_count()),
             "timerCongestNum": str(self._timers.pending_count),
             "timerEnqueueTps": f"{traffic.rate(traffic.taken):.1f}",
             "timerDequeueTps": f"{traffic.rate(traffic.delivered):.1f}",

@@ -144,7 +144,7 @@ class TimerIntake:
             self.make_room(time.deliver_ms, 1)
         return time.deliver_ms
 
-    def waiting(self, facts: SendFacts, due_ms: int, topic: str, queue_id: int, now_ms: int) -> tuple[str, bytes]:
+    def waiting_place(self, facts: SendFacts, due_ms: int, topic: str, queue_id: int, now_ms: int) -> tuple[str, bytes]:
         """The topic in which a message for a queue waits until its time, and the place that it goes to then as stored bytes. 0.9 us.
 
         A cancellation is near whatever its time: RocketMQ brokers read it there.
@@ -159,8 +159,8 @@ class TimerIntake:
             place += b"ORBITMQ_DUE_MS\x01%d\x02" % due_ms
         return FAR_TIMER_TOPIC if is_far else TIMER_TOPIC, place
 
-    def handle_until(self, due_ms: int, topic: str, unique_key: str) -> str:
-        """What recalls the message with this unique key that waits until its time for `topic`. 0.4 us."""
+    def recall_handle(self, due_ms: int, topic: str, unique_key: str) -> str:
+        """The handle that recalls the message with this unique key, which waits until its time for `topic`. 0.4 us."""
         names = self._names.get(topic) or self._learn(topic)
         return handle_behind(names[1], slot_time(due_ms, self._precision_ms), unique_key)
 
@@ -206,7 +206,7 @@ class TimerIntake:
         return far is not None and far.accepts(deliver_ms, now_ms)
 
     def handle_of(self, topic: str, slot_ms: int, unique_key: str) -> str:
-        """What recalls the message with this unique key, which waits for `topic`."""
+        """As `recall_handle`, of a message whose slot is known."""
         return encode_handle(topic, self._broker_name, slot_ms, unique_key)
 
     def turn_ended(self) -> None:

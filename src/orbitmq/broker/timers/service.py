@@ -37,7 +37,7 @@ class TimerService(Room):
         self.far: Final = far
         self.intake: Final = intake
         self.traffic: Final = TimerTraffic(clock)
-        timers.linked.append(self.traffic.linked)
+        timers.taken_in.append(self.traffic.taken_in)
         timers.finished.append(self.traffic.finished)
         self.figures: Final = TimerFigures(timers, self.traffic, store, clock)
         self.changes: Final = TimerChanges(

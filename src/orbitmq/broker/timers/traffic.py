@@ -30,8 +30,8 @@ class TimerTraffic:
         """From the moment a message was stored to the time it is to be delivered."""
         self._clock = clock
 
-    def linked(self, batch: Sequence[TimerFacts]) -> None:
-        """Observer of `Timers.linked`."""
+    def taken_in(self, batch: Sequence[TimerFacts]) -> None:
+        """Observer of `Timers.taken_in`."""
         new = [facts for facts in batch if not facts.is_cancel and facts.source is None]
         for facts in new:
             self.asked_ms.observe(max(facts.deliver_ms - facts.store_timestamp, 0))

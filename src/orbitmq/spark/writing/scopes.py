@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from orbitmq.errors import StaleEpochError
 from orbitmq.limits.spark import SPARK_BROKER_SET_BYTES_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
-from orbitmq.protocol.remoting.once_bodies import ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import ScopeView
 
 
 class BrokerSet(NamedTuple):

@@ -46,7 +46,7 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
 from orbitmq.spark.writing.first_attempts import FirstAttempts
 from orbitmq.spark.writing_options import WriteOptions
 

@@ -24,7 +24,7 @@ from orbitmq.limits.spark import SPARK_BATCH_MESSAGES_MAX, SPARK_ENCODED_BYTES, 
 from orbitmq.protocol.batches import decode_batch
 from orbitmq.protocol.compression import compress
 from orbitmq.protocol.javahash import java_hash
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch
 from orbitmq.protocol.sysflag import with_compression
 from orbitmq.spark.writing.encoding import CheckedRows, Ints, RowReader, ScopeIdentity, members
 from orbitmq.spark.writing.equal_rows import EqualRows

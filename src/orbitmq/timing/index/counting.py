@@ -59,7 +59,7 @@ class Counting:
         if self._counts is not None:
             self._add_new(self._counts)
 
-    def linked(self, batch: Sequence[TimerFacts]) -> None:
+    def taken_in(self, batch: Sequence[TimerFacts]) -> None:
         if self._counts is None:
             return
         all_new = self._new

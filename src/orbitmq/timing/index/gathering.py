@@ -188,7 +188,7 @@ class Gathering:
         return len(self.offsets)
 
     def take(self, batch: Sequence[TimerFacts]) -> None:
-        """Add timers that were just linked, in the order of their queue offsets. There must be room. 1 us each."""
+        """Add timers that just came in, in the order of their queue offsets. There must be room. 1 us each."""
         first, topics = len(self.offsets), self.topics
         known = [topics.get(one.topic) or self._new_topic(one.topic) for one in batch]
         dues = [one.deliver_ms for one in batch]

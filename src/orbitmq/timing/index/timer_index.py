@@ -1,6 +1,6 @@
 """The index of pending timers: which fall due next, which ones match, and how many there are.
 
-It hears of every record of the timer topic from the timers (`linked`, `finished`), gathers them in memory, and puts 65,536 at a
+It hears of every record of the timer topic from the timers (`taken_in`, `finished`), gathers them in memory, and puts 65,536 at a
 time into a run, a sorted file that is read in place. What fell due stays where it is until a whole run is past, or so much of
 several that what is left of them fits into one.
 
@@ -121,7 +121,7 @@ class TimerIndex:
 
     # --- what the timers say ------------------------------------------------------------------------------------------
 
-    def linked(self, batch: Sequence[TimerFacts]) -> None:
+    def taken_in(self, batch: Sequence[TimerFacts]) -> None:
         """These came into the timer topic, in order. Cost: 1.2 us a timer here, and twice as much for what it leaves to do."""
         parts = self.parts
         if batch and batch[0].queue_offset < parts.next_offset:
@@ -141,7 +141,7 @@ class TimerIndex:
         """Timers and cancellations with nothing unknown before and between them."""
         parts = self.parts
         timers = [facts for facts in batch if not facts.is_cancel]
-        self._counting.linked(timers)
+        self._counting.taken_in(timers)
         at = 0
         while at < len(timers):
             room = parts.shape.capacity - len(parts.open.gathering.offsets)

@@ -36,7 +36,7 @@ class SlotCounts:
         return known
 
     def came(self, slot_ms: int) -> None:
-        """A message was linked in the slot."""
+        """A message of the slot began to wait."""
         if slot_ms in self._known:
             self._known[slot_ms] += 1
 

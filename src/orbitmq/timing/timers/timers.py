@@ -45,7 +45,7 @@ from orbitmq.timing.timers.exchange import Exchange, HandOver
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, unstated_facts
 from orbitmq.timing.timers.feeding import Feeding
 from orbitmq.timing.timers.finishing import finish_sources
-from orbitmq.timing.timers.handing_over import Pieces
+from orbitmq.timing.timers.in_due_order import PendingInDueOrder
 from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending import PendingTimers
@@ -108,13 +108,13 @@ class Timers:
         """Whether that is being saved, and whether it was."""
         self.handed_over_max = HANDED_OVER_MAX
         """With more pending messages an orderly stop leaves no timer files."""
-        self.linked: list[Callable[[Sequence[TimerFacts]], None]] = []
+        self.taken_in: list[Callable[[Sequence[TimerFacts]], None]] = []
         """Told from `apply` of every batch of records that came into the timer topic, cancellations among them."""
         self.finished: list[Callable[[Sequence[FinishedTimer]], None]] = []
-        """Told from `apply`, after `linked`, of every batch of records that are pending no longer."""
+        """Told from `apply`, after `taken_in`, of every batch of records that are pending no longer."""
         self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
         """From the due time of each message that this process delivered to the moment it became visible."""
-        self.linked_count = 0
+        self.taken_in_count = 0
         """Messages that began to wait since the start of the process; one that is moved begins again."""
         self.delivered_count = 0
         self.paused = settings.stopped
@@ -160,8 +160,8 @@ class Timers:
             self._place([facts for facts in every if not facts.is_cancel] if cancelling else every)
         else:
             self._feeding.arrived(0)
-        self.index.linked(every)
-        for observer in self.linked:
+        self.index.taken_in(every)
+        for observer in self.taken_in:
             observer(every)
 
     def _facts_of(self, entries: Sequence[Dispatched]) -> list[TimerFacts]:
@@ -175,7 +175,7 @@ class Timers:
 
     def _place(self, arrived: Sequence[TimerFacts]) -> None:
         """See that messages that came in are in memory before their time."""
-        self.linked_count += len(arrived)
+        self.taken_in_count += len(arrived)
         if self._slot_counts.is_asked:
             for facts in arrived:
                 self._slot_counts.came(slot_time(facts.deliver_ms, self._precision_ms))
@@ -274,21 +274,21 @@ class Timers:
         is_possible = is_all and self.index.is_complete and ledger.pending.count <= self.handed_over_max
         if self._is_exact or not is_possible or not ledger.pending.next_offset:
             return
-        pieces = Pieces(self.index, self._records)
+        pending = PendingInDueOrder(self.index, self._records)
         self._exchange.hand_over(
             HandOver(
-                pieces,
-                pieces.by_topic,
+                pending,
+                pending.by_topic,
                 ledger.cancels.waiting(),
                 ledger.newest_record(),
                 ledger.pending.next_offset,
                 self._clock.now_ms(),
             )
         )
-        told = pieces.by_topic.total()
-        self._is_exact = self.index.is_complete and told == ledger.pending.count
+        written_count = pending.by_topic.total()
+        self._is_exact = self.index.is_complete and written_count == ledger.pending.count
         if not self._is_exact:
-            logger.error("%d of %d timers could be left for RocketMQ", told, ledger.pending.count)
+            logger.error("%d of %d timers could be left for RocketMQ", written_count, ledger.pending.count)
 
     def find_all(self) -> None:
         """Find at once what is otherwise found beside the work of a broker: for tools. 15 us a message that is missing."""

@@ -46,7 +46,7 @@ class ListedTimers:
     name = "listed timers"
 
     def __init__(self) -> None:
-        self.linked: list[Any] = []
+        self.taken_in: list[Any] = []
         self.finished: list[Any] = []
         self.next_offset = 0
         self.facts: dict[int, TimerFacts] = {}
@@ -78,7 +78,7 @@ class ListedTimers:
                 self.next_offset = entry.queue_offset + 1
                 if not facts.is_cancel:
                     self.facts[entry.queue_offset] = facts
-        for observer in self.linked:
+        for observer in self.taken_in:
             observer(linked)
         for observer in self.finished:
             observer(finished)

@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
 from orbitmq.protocol.batches import decode_batch  # noqa: E402
 from orbitmq.protocol.properties import decode_properties  # noqa: E402
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeView  # noqa: E402
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeView  # noqa: E402
 from orbitmq.spark.writing.row_columns import row_columns  # noqa: E402
 from orbitmq.spark.writing.scopes import Writer  # noqa: E402
 from orbitmq.spark.writing.sending import Frame, WritableTopic, WriterClient  # noqa: E402

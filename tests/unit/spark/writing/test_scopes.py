@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orbitmq.errors import StaleEpochError
 from orbitmq.limits.broker import ONCE_SCOPE_BYTES_MAX
-from orbitmq.protocol.remoting.once_bodies import ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import ScopeView
 from orbitmq.spark.writing.scopes import (
     BrokerSet,
     begun,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st  # noqa: E402
 from orbitmq.client.sending.queue_choice import choose_by_key  # noqa: E402
 from orbitmq.errors import MessageIllegalError  # noqa: E402
 from orbitmq.protocol.remoting.bodies import MessageQueue  # noqa: E402
-from orbitmq.protocol.remoting.once_bodies import ScopeView  # noqa: E402
+from orbitmq.protocol.remoting.idempotence_bodies import ScopeView  # noqa: E402
 from orbitmq.spark.writing import task_writer  # noqa: E402
 from orbitmq.spark.writing.scopes import BrokerSet, job_writer, stream_writer  # noqa: E402
 from orbitmq.spark.writing_options import write_options  # noqa: E402

@@ -576,7 +576,7 @@ def test_a_foreign_cancel_record_is_remembered_as_long_as_its_message_waits(litt
 def test_observers_hear_of_everything_that_begins_and_ends(little: LittleStore) -> None:
     linked: list[TimerFacts] = []
     finished: list[FinishedTimer] = []
-    little.timers.linked.append(linked.extend)
+    little.timers.taken_in.append(linked.extend)
     little.timers.finished.append(finished.extend)
     due_ms = little.clock.now_ms() + 100
     placed = little.send("Topic", 3, b"one", after_ms=100, KEYS="k1", UNIQ_KEY="u1")

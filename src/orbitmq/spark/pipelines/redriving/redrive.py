@@ -27,7 +27,7 @@ from orbitmq.limits.spark import REDRIVE_SLICE_LETTERS, REDRIVE_TASKS, REPLAY_SL
 from orbitmq.protocol.properties import Property
 from orbitmq.spark.pipelines.failed_jobs import job_errors
 from orbitmq.spark.pipelines.queue_slices import read_ranges, slices_of
-from orbitmq.spark.pipelines.redriving.letters import (
+from orbitmq.spark.pipelines.redriving.dead_letters import (
     ACCOUNT_SCHEMA,
     LETTER_SCHEMA,
     Account,

@@ -29,7 +29,7 @@ from orbitmq.protocol.remoting.far_load_bodies import (
     FarLoadVerdict,
     LoadFile,
 )
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch
 from orbitmq.spark.pipelines.collecting import collected
 from orbitmq.spark.pipelines.run import Run
 from orbitmq.spark.pipelines.scheduling.due_rows import DueRows

@@ -10,7 +10,7 @@ import pytest
 
 from orbitmq.errors import ClientError, MessageIllegalError
 from orbitmq.protocol.javahash import java_hash
-from orbitmq.protocol.remoting.once_bodies import FinishEpoch, ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeView
 from orbitmq.spark.pipelines.scheduling.far_load import FarLoad, JobBroker, chosen
 from orbitmq.spark.pipelines.scheduling.far_rows import _queues, storage_problem
 from orbitmq.spark.writing.sending import WritableTopic

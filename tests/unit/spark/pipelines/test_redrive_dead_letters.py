@@ -17,7 +17,7 @@ from orbitmq.client.redrive import RedriveOrder, RedriveResult, Refusal, once_of
 from orbitmq.errors import ClientError  # noqa: E402
 from orbitmq.limits.client import REDRIVE_REFUSALS_KEPT_MAX  # noqa: E402
 from orbitmq.protocol.remoting.bodies import MessageQueue  # noqa: E402
-from orbitmq.spark.pipelines.redriving.letters import Account, letters, settle_batches, together  # noqa: E402
+from orbitmq.spark.pipelines.redriving.dead_letters import Account, letters, settle_batches, together  # noqa: E402
 from orbitmq.testing.blocking import SyncEmbeddedBroker  # noqa: E402
 from orbitmq.testing.embedded import EmbeddedBroker  # noqa: E402
 

@@ -23,7 +23,7 @@ END_MS: Final = 1 << 62
 """Behind every due time."""
 
 
-class Pieces:
+class PendingInDueOrder:
     """(due time, log position, record size, RocketMQ's hash of the topic) of every pending message, in pieces. 1.5 us and 24 bytes
     of memory each."""
 
