@@ -52,8 +52,8 @@ IMPORT_SCOPE: Final = "orbitmq-timer-import-"
 """Before the digest of what is imported. With one name for all imports a line of a newer export would be taken for that of an older one."""
 
 IMPORT_IN_MEMORY_BYTES: Final = 8 << 20
-"""Of standard input, which is read before anything is sent, because all of it is what its scope is named by; what is longer waits in
-a file without a name."""
+"""Most of standard input that is kept in memory; what is longer waits in a file without a name. It is read before anything is sent, because
+its scope is named by all of it."""
 
 IMPORT_AT_ONCE: Final = 32
 """Sends under way at a time."""

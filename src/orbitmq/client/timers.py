@@ -222,7 +222,7 @@ _WORDS: Final = tuple(
         "AMBIGUOUS", "RECALLED", "RESCHEDULED", "PENDING", "TOO_LATE", "ALREADY_RECALLED", "ALREADY_DELIVERED", "ASKED",
     )
 )  # fmt: skip
-"""Of several matches the first of these that one of them has speaks for all."""
+"""Verdicts by rank: of several matches, the verdict that stands first here speaks for all."""
 
 _LEFT: Final = (TimerVerdict.ALREADY_DELIVERED, TimerVerdict.TOO_LATE)
 """What speaks for a message when it holds for one of its copies."""

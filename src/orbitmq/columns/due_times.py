@@ -20,7 +20,7 @@ from orbitmq.protocol.properties import Property
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 _NUMBER: Final = r"^[+-]?[0-9]{1,15}$"
-"""Of milliseconds: a longer number has no place in a timestamp of microseconds."""
+"""A number of milliseconds: a longer one has no place in a timestamp of microseconds."""
 
 
 def due_times(entries: Entries) -> Any:

@@ -47,7 +47,7 @@ class Entries:
     buffer: pa.Buffer
     data: npt.NDArray[np.uint8]
     starts: Numbers
-    """Of names."""
+    """Where names begin."""
     marks: Numbers
     """The 0x01 behind each name."""
     ends: Numbers
@@ -134,7 +134,7 @@ class Entries:
         return pa.MapArray.from_arrays(offsets, names, values)
 
     def _names(self) -> Any:
-        """Of all entries, one behind the other."""
+        """The names of all entries, one behind the other."""
         common = self.common_names
         if not common:
             return binary_column(self.buffer, self.starts, self.marks, _STRING)

@@ -171,7 +171,7 @@ SCOPES_EXPIRED_AT_ONCE_MAX: Final = 16
 """Scopes forgotten in one step."""
 
 KEY_DIRECTORY_BITS_MAX: Final = 24
-"""Of the directory: a billion keys."""
+"""Most bits by which the directory of keys chooses a page: enough for a billion keys."""
 
 SCOPE_BEGINNINGS_MAX: Final = 4
 """Spark's prefixes end with the first `@`, or a later one where the name of a job has some."""

@@ -51,7 +51,7 @@ DOCTOR_ANSWER_TIMEOUT_S: Final = 2.0
 """Patience with a port of this machine: a server that runs answers in milliseconds."""
 
 DOCTOR_READY_BYTES_MAX: Final = 65_536
-"""Of an answer to `/readyz`; ours has a hundred bytes for each reason."""
+"""Longest answer to `/readyz` that is read; ours has a hundred bytes for each reason."""
 
 # --- output ----------------------------------------------------------------------------------------------------------
 CLI_STRIP_SPANS_MAX: Final = 96

@@ -106,4 +106,4 @@ FAR_LOAD_SWEEP_MS: Final = 6 * 3_600_000
 """Pause between two looks for such files."""
 
 FAR_LOAD_NAME_CHARS_MAX: Final = 255
-"""Of the name of a job that loads files."""
+"""Longest name of a job that loads files; what is longer is refused."""

@@ -144,7 +144,7 @@ REDRIVE_TASKS: Final = 8
 """Tasks that share a slice of dead letters; each sends some thousand a second."""
 
 BROKEN_ROW_VALUE_CHARS_MAX: Final = 200
-"""Of a value of a broken row, for people to find it by."""
+"""As much of a value of a broken row is shown, for people to find the row by."""
 
 PIPELINE_LOOK_MS: Final = 1_000
 """How often the driver looks whether it is asked to stop, and how far a job is, while the job runs."""

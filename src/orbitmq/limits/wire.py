@@ -23,7 +23,7 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 """The length of the encoded properties is a signed 16-bit number in the record."""
 
 PROPERTIES_ROOM_BYTES: Final = 1_024
-"""Of the properties of a new message, what stays free for those that it may get later: while it waits for a time (slot, due time,
+"""Room in the properties of a new message that stays free for those that it may get later: while it waits for a time (slot, due time,
 hops, source), in its group's retry topic, and as a dead letter (`RETRY_TOPIC`, `ORIGIN_MESSAGE_ID`, `DLQ_ORIGIN_*`, a group of 255
 characters in `REAL_TOPIC`). A test adds them up. What waits for a time leaves twice the length of its unique key free beside that:
 after some reschedules it waits under another key, and its cancel record names the key three times."""

@@ -38,12 +38,12 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     boot: str
     """Boot id of the machine when it was written."""
     serial: int
-    """Of the mark of the orderly stop that wrote it; 0 when it was written otherwise."""
+    """Serial number of the mark of the orderly stop that wrote it; 0 when it was written otherwise."""
     log_start: int
     """First byte that the log had: what is said of the first units holds from there on."""
     topic_count: int
     directory: Fingerprint | None
-    """Of the directory with the topics."""
+    """Fingerprint of the directory with the topics."""
 
 
 class KnownQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -53,7 +53,7 @@ class KnownQueue(msgspec.Struct, array_like=True, frozen=True, gc=False):
     base: int
     """Offset of the first byte of its first file."""
     files: list[Fingerprint]
-    """Of each file, in order; empty where the queue has to be looked at."""
+    """Fingerprint of each file, in order; empty where the queue has to be looked at."""
     min_offset: int
     min_physical: int
     """Position of the record of the unit at `min_offset`, -1 where that is not known."""

@@ -34,7 +34,7 @@ WARM_WINDOW_BYTES: Final = 512 * 1024 * 1024
 """The newest part of the log needs no check when this process wrote it; what is older is checked before it is served."""
 
 REGION_BYTES: Final = 1024 * 1024
-"""Of a mapping the system is asked for so much at once: asking costs 2.4 us for a page and 3 us for this, 25 us before its first use."""
+"""The system is asked about so much of a mapping at once: asking costs 2.4 us for a page and 3 us for this, 25 us before its first use."""
 
 
 NEAR_BYTES: Final = 4 * REGION_BYTES

@@ -70,7 +70,7 @@ class StoreSaving:
         self._checkpoint = checkpoint
         self.boot = boot
         self.serial = mark_file.serial
-        """Of the newest mark."""
+        """Serial number of the newest mark."""
         self._coming = checkpoint.value
         """The page that the running durable save is about to write; otherwise the one that is there."""
         self.index_timestamp: Callable[[], int] = int

@@ -28,7 +28,7 @@ class WrittenSaves:
         self._deadlines = deadlines
         self._failed = failed
         self._mark: Mark | None = None
-        """Of the save that runs."""
+        """Mark of the save that runs."""
         self._again = False
         """Another one was due while one ran."""
         deadlines.define(SAVE_WRITTEN, self.begin)

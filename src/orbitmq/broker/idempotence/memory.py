@@ -188,7 +188,7 @@ class KeyMemory:
         self._lasting: dict[str, Scope] = {}
         """Both in the order of their last use, within `SCOPE_TOUCH_MS`."""
         self._names = ScopeNames()
-        """Of lasting scopes, running or finished."""
+        """Names of lasting scopes, running or finished."""
         self._going: list[dict[int, int] | list[Page]] = []
         """Keys nobody looks at any more; they are given back a few at a time."""
 

@@ -192,7 +192,7 @@ class FarTierState(JsonBody):
     takes_messages: bool = False
     pending: int = 0
     in_log: int = 0
-    """Of them, those that no file holds yet."""
+    """Pending messages that no file holds yet."""
     files: int = 0
     file_rows: int = 0
     """Rows that have not been handed over, those of recalled messages included."""

@@ -111,7 +111,7 @@ def place_at(text: str) -> FilePlace:
 
 @contextmanager
 def _descriptor(place: FilePlace) -> Iterator[int | None]:
-    """Of a file of this machine, where the system says which parts of a file were never written."""
+    """Descriptor of a file of this machine, where the system says which parts of a file were never written."""
     if not (isinstance(place.file_system, fs.LocalFileSystem) and hasattr(os, "SEEK_DATA")):
         yield None
         return

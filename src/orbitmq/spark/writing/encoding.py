@@ -34,7 +34,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 HEAD_BYTES: Final = 20
 KEY_CHARS: Final = 23
-"""Of the key made of a row's content: its number and how many equal rows came before, as hex digits with a dot between."""
+"""Length of the key made of a row's content: its number and how many equal rows came before, as hex digits with a dot between."""
 
 UNIQUE_DIGITS: Final = 12
 """Digits in which the unique ids of one process differ."""

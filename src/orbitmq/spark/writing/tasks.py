@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.writing.sent import Sent
 
 PIECES_PER_SECOND: Final = 10
-"""Of a task with a rate: so short are its bursts."""
+"""Bursts a second in which a task with a rate sends."""
 
 
 def run_task(

@@ -98,7 +98,7 @@ class PendingCounts:
             self._widen()
 
     def take_away(self, topic: str, deliver_ms: int, count: int = 1) -> bool:
-        """Of what was added before; False, and nothing changed, when there are not so many such timers."""
+        """Uncount timers that were added before; False, and nothing changed, when there are not so many such timers."""
         buckets = self._topics.get(topic)
         if buckets is None or buckets.counts.get(deliver_ms // WIDTHS_MS[buckets.width_index], 0) < count:
             return False

@@ -58,7 +58,7 @@ FIRST_NUMBER: Final = 1
 what the runs do."""
 
 VERSION: Final = 2
-"""Of the manifests that are written. Runs of the first one do not say to which topic each entry belongs."""
+"""Version of the manifests that are written. Runs of the first version do not say to which topic each entry belongs."""
 
 
 class Work(NamedTuple):

@@ -47,7 +47,7 @@ def id_hash(seed: int, unique_key: str) -> int:
 
 
 def key_hash(seed: int, key: bytes) -> int:
-    """Of a key in the form that `key_bytes` gives it."""
+    """The hash of a key in the form that `key_bytes` gives it."""
     return crc32(key, seed)
 
 

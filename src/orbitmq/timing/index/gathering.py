@@ -31,7 +31,7 @@ MERGED_MAX: Final = 16_384
 """Longest list made by merging: 0.6 ms for numbers, 1 ms for keys."""
 
 PART: Final = 128
-"""Of the longest list, how much goes into one part of `ordered`."""
+"""Entries of the longest list that go into one part of `ordered`."""
 
 EMPTIED: Final = 16_384
 """Values that are forgotten at a time: half a millisecond."""

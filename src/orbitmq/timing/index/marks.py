@@ -54,7 +54,7 @@ class Marker:
 
 
 class Marked(Generic[T]):
-    """Of many things with marks, those that may hold a hash."""
+    """Those of many things with marks that may hold a hash."""
 
     __slots__ = ("_by_size",)
 

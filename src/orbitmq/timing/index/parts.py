@@ -148,7 +148,7 @@ class Parts:
 
     @property
     def size_bytes(self) -> int:
-        """Of the runs."""
+        """Size of all runs."""
         return sum(run.size_bytes for run in self.runs)
 
     # --- gathering ----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ _ID_WINDOW: Final = 512
 """How far from its expected place a hash is looked for first: four times what is usual in a full run."""
 
 _END_BYTES: Final = 1 << 18 | 1 << 16
-"""Of the end of the file, what is fetched at once when it is opened: in a full run marks, fences and description."""
+"""Bytes at the end of the file that are fetched at once when it is opened: in a full run marks, fences and description."""
 
 _STEP: Final = 4_096
 """Entries read at a time while a run is taken apart: about a millisecond."""

@@ -49,10 +49,10 @@ COLUMNS: Final = (
     "due", "offset", "topic", "topic_of", "id", "id_of", "key_at", "key", "key_of", "due_fence", "key_fence", "id_marks", "key_marks"
 )  # fmt: skip
 DUE_FENCE: Final = 1_024
-"""Of the due times one in so many is always in memory: a search then reads one page of the column."""
+"""One due time in so many is always in memory: a search then reads one page of the column."""
 
 KEY_FENCE: Final = 64
-"""Of the keys of a topic one in so many is remembered once somebody has searched them: 60 KB a run."""
+"""One key in so many of a topic is remembered once somebody has searched them: 60 KB a run."""
 
 Code = Literal["I", "Q", "H", "B"]
 

@@ -48,7 +48,7 @@ class IndexPage(NamedTuple):
     cursor: str | None
     """For the next page; None when this is the last one. A page may be short, even empty, and have one."""
     keys: Sequence[bytes] = ()
-    """Of a page by key: under which key each candidate was found, as `key_bytes` makes them."""
+    """In a page by key, the key under which each candidate was found, as `key_bytes` makes them."""
 
 
 class _DueCursor(msgspec.Struct, frozen=True, array_like=True, tag="d"):

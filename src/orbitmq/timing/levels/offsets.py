@@ -44,7 +44,7 @@ class LevelOffsets:
         self._clock = clock
         self._saved: dict[int, int] | None = None
         self.version = DataVersion(counter=0, state_version=0, timestamp=clock.now_ms())
-        """Of the table as last saved or found."""
+        """Version of the table as last saved or found."""
 
     def load(self) -> dict[int, int]:
         table = (self._file.load() or {}).get("offsetTable", {})

@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
     """One message or cancellation that waits."""
 
     position: int
-    """Of its unit in the timer log; -1 while it has none."""
+    """Position of its unit in the timer log; -1 while it has none."""
     slot_ms: int
     """The slot it is linked in, or will be."""
     physical_offset: int

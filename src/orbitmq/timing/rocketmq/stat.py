@@ -43,11 +43,11 @@ class TimerStat(msgspec.Struct):
     cancelled_count: int
     """Messages that wait beside their cancellation. One that was recalled here is not among them: it waits no longer."""
     overdue_count: int
-    """Of the pending ones, those due before the time asked for."""
+    """Pending messages that are due before the time asked for."""
     rolling_count: int
-    """Of the pending ones, those due later than their slot."""
+    """Pending messages that are due later than their slot."""
     unlinked_count: int
-    """Of the pending ones, those that have no unit; behind a fence nothing has."""
+    """Pending messages that have no unit in the timer log; behind a fence none has."""
     first_due_ms: int | None
     last_due_ms: int | None
     due: list[DueCount]

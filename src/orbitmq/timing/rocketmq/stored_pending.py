@@ -35,7 +35,7 @@ Place = tuple[int, int]
 
 class StoredPending(NamedTuple):
     positions: array[int]
-    """Of the pending records in the log, ascending."""
+    """Log positions of the pending records, ascending."""
     sizes: array[int]
     cancelled: set[tuple[int, str]]
     """(slot time, key) of what RocketMQ's clients cancelled, as far as the recovery mark knows."""
@@ -97,7 +97,7 @@ def _mark_of_ours(files: Files, root: Path) -> Mark | None:
 
 
 def _cancelled(state: Any) -> set[tuple[int, str]]:
-    """Of what `KnownCancels.state` said."""
+    """Slot time and key of each cancel record in what `KnownCancels.state` said."""
     return {(one[0], one[1]) for one in state.get("cancels", ())} if isinstance(state, dict) else set()
 
 

@@ -197,7 +197,7 @@ class TakeOver:
     # --- what fell due ------------------------------------------------------------------------------------------------
 
     def _delivered(self, overdue: dict[int, bool]) -> list[int]:
-        """Of the records whose slots had come, those that RocketMQ delivered before it crashed."""
+        """Log positions of records whose slots had come and that RocketMQ delivered before it crashed."""
         if not overdue:
             return []
         log = self._store.log

@@ -127,7 +127,7 @@ class TimerLedger:
 
     @property
     def queue(self) -> ConsumeQueue | None:
-        """Of the timer topic; None while there is none."""
+        """Consume queue of the timer topic; None while there is none."""
         return None if self.queues is None else self.queues.get(TIMER_TOPIC, 0)
 
     def offset_of_source(self, physical_offset: int) -> int | None:

@@ -159,4 +159,4 @@ def retry_copy(
 
 
 COMPRESSION_BITS: Final = 0x701
-"""Of a record's flag only how its body is compressed holds for a copy; hosts and transaction state are its own."""
+"""Bits of a record's flag that hold for a copy as well: how its body is compressed. Hosts and transaction state are the copy's own."""

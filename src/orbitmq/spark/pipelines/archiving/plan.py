@@ -29,7 +29,7 @@ class ArchivePlan(NamedTuple):
     missing: int = 0
     """Messages that were to be archived and are gone, where that is allowed."""
     since: Mapping[str, int] = {}
-    """Of logs, by name: what was stored before is left out, now and by the runs that go on."""
+    """Times by the name of a log: what was stored before is left out, now and by the runs that go on."""
     behind: Mapping[MessageQueue, int] = {}
     """Where the archive stands in queues that lost messages, once these are counted."""
 

@@ -13,7 +13,7 @@ from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKin
 
 
 class ArchiveCompression(StrEnum):
-    """Of the files."""
+    """How the files of an archive are compressed."""
 
     ZSTD = "zstd"
     SNAPPY = "snappy"

@@ -57,14 +57,14 @@ class ArchiveState(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 0
     """Batches that were committed."""
     offsets: Json = {}
-    """Of topics: the first offset that is not archived, by topic, broker and queue."""
+    """For topics, the first offset that is not archived, by topic, broker and queue."""
     positions: dict[str, int] = {}
-    """Of logs: the first position that is not archived, by broker name (empty where there is none)."""
+    """For logs, the first position that is not archived, by broker name (empty where there is none)."""
     since: dict[str, int] = {}
-    """Of logs: what was stored before is left out, in ms since 1970 by broker name, where the run that began with the log said so. A
-    later run may find much of that log still before it."""
+    """For logs, a time in ms since 1970 by broker name: what was stored before it is left out, where the run that began with the log said
+    so. A later run may find much of that log still before it."""
     files: list[LandedFile] = []
-    """Of the last batch, until all of them have their final names: by this run, or when the next one begins."""
+    """Files of the last batch, until all of them have their final names: by this run, or when the next one begins."""
     before: Reached | None = None
     """While `files` are named: where a run begins again when one of them is lost. None in what earlier versions wrote."""
 

@@ -45,7 +45,7 @@ class LogWork(msgspec.Struct, frozen=True, kw_only=True):
     rules: RowRules
     part: LogRange
     name: str
-    """Of the broker; empty where it has none."""
+    """Name of the broker; empty where it has none."""
 
 
 Work = QueueWork | LogWork

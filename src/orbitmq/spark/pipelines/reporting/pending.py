@@ -29,7 +29,7 @@ class ClusterPending(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     messages: int
     far: int
-    """Of these, those that lie in far tiers."""
+    """Those of `messages` that lie in far tiers."""
     next_due_ms: int | None
     by_topic: Mapping[str, int]
     spans: tuple[Due, ...]

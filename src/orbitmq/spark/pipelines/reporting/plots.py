@@ -23,7 +23,7 @@ from orbitmq.spark.pipelines.reporting.pending import ClusterPending
 from orbitmq.units import HOUR_MS
 
 Axes: TypeAlias = Any
-"""Of matplotlib, whose types want numbers where it takes dates as well."""
+"""Axes of matplotlib; its own types want numbers where it takes dates as well."""
 
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6d31", "#5a3d8a")
 """Okabe and Ito's, without black and yellow, and two more."""

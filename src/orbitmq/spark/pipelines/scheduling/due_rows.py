@@ -34,7 +34,7 @@ class DueRows:
 
     frame: DataFrame
     places: Mapping[str, int]
-    """Of the message's columns and the row key, as `RowReader` takes them."""
+    """Places of the message's columns and the row key, as `RowReader` takes them."""
     due: int
     due_text: int | None
 
