@@ -338,16 +338,16 @@ def test_a_run_that_is_found_damaged_while_it_is_left_to_rocketmq_keeps_the_stor
     third.close()
 
 
-def test_what_is_near_already_is_not_delivered_twice_when_its_run_is_found_again(
+def test_what_is_in_memory_already_is_not_delivered_twice_when_its_run_is_found_again(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     little = filled(tmp_path, clock)
-    near = little.timers._near.count
-    assert 0 < near < COUNT
+    soon = little.timers._soon.count
+    assert 0 < soon < COUNT
     for run in list(little.timers.index.parts.runs):
         little.timers.index._forget(run, "planned")
     little.timers.index.work_off()
-    assert little.timers._near.count > near
+    assert little.timers._soon.count > soon
     play(little, 50, 500)
     little.close()
 
