@@ -25,7 +25,7 @@ from orbitmq.broker.idempotence.memory import SentPlace, unpack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.clock import ManualClock
 from orbitmq.errors import StoreUnwritableError
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import QUARANTINE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, encode_properties
 from orbitmq.protocol.records import decode_record

@@ -22,7 +22,7 @@ from orbitmq.broker.refusal import Refusal, group_missing
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.errors import RecordError
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX, PROPERTIES_ROOM_BYTES, RETRY_TOPIC_BYTES_MAX, TOPIC_BYTES_MAX
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import DLQ_PREFIX, FAR_TIMER_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.recall_handles import encode_handle

@@ -30,7 +30,7 @@ from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import OrbitError
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import iter_records
 from orbitmq.store.files import OsFiles

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.errors import ProtocolError
-from orbitmq.protocol.filters import TagFilter, tags_code
+from orbitmq.protocol.filtering.tags import TagFilter, tags_code
 from orbitmq.protocol.ids import decode_offset_id, encode_offset_id, pack_host, unpack_host
 from orbitmq.protocol.javahash import index_key_hash, java_hash
 from orbitmq.protocol.properties import (

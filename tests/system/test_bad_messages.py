@@ -30,6 +30,7 @@ ILLEGAL, PARAMETER, DENIED, ERROR, NO_TOPIC, NO_GROUP = (
     ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
 )
+UNPARSED = ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 class Case(NamedTuple):
@@ -300,9 +301,23 @@ PULLS = {
     "queue -1": (pull_fields(queue_id=-1), PARAMETER, "queue -1"),
     "queue beyond": (pull_fields(queue_id=1), PARAMETER, "queue 1"),
     "queue huge": (pull_fields(queue_id=2**31 - 1), PARAMETER, "queue"),
-    "filter by SQL": (pull_fields(expressionType="SQL92", subscription="a > 1"), ERROR, "SQL92"),
-    "filter of an unknown kind": (pull_fields(expressionType="REGEX"), ERROR, "REGEX"),
-    "filter without brackets": (pull_fields(subscription="||"), ResponseCode.SUBSCRIPTION_PARSE_FAILED, ""),
+    "filter that is no expression": (
+        pull_fields(expressionType="SQL92", subscription="a >"),
+        UNPARSED,
+        "at character 3",
+    ),
+    "filter nested 10,000 deep": (
+        pull_fields(expressionType="SQL92", subscription="(" * 10_000),
+        UNPARSED,
+        "at character 100",
+    ),
+    "filter of 64,000 characters": (
+        pull_fields(expressionType="SQL92", subscription="a" * 64_000),
+        UNPARSED,
+        "16384 at most",
+    ),
+    "filter of an unknown kind": (pull_fields(expressionType="REGEX"), UNPARSED, "REGEX"),
+    "filter without brackets": (pull_fields(subscription="||"), UNPARSED, ""),
     "without subscription or heartbeat": (pull_fields(sysFlag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST, "readers"),
     "offset -1": (pull_fields(offset=-1), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),
     "offset most negative": (pull_fields(offset=-(2**63)), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL"),

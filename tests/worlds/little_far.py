@@ -16,7 +16,7 @@ import msgspec
 from tests.worlds.little_store import SMALL, SteppedWorker
 
 from orbitmq.clock import ManualClock
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import Record, decode_record

@@ -16,7 +16,7 @@ import msgspec
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.clock import ManualClock
 from orbitmq.errors import JobRefusedError
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.protocol.records import Record, iter_records

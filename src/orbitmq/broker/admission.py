@@ -67,7 +67,7 @@ from orbitmq.limits.wire import (
     RETRY_TOPIC_BYTES_MAX,
     TOPIC_BYTES_MAX,
 )
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.ids import UniqueIds, unpack_host
 from orbitmq.protocol.names import (
     DLQ_PREFIX,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from orbitmq.limits.broker import GROUP_WARNINGS_MAX, WISHES_COMPARED_MAX
-from orbitmq.protocol.filters import EVERYTHING
+from orbitmq.protocol.filtering.tags import EVERYTHING
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import ConsumerData, SubscriptionData
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from orbitmq.broker.choosing.subscriptions import Subscriptions
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.change_times import ChangeTimes
 from orbitmq.broker.counting.statistics import Statistics
@@ -76,6 +77,7 @@ class BrokerCore:
         self.clients = ClientRegistry(
             _notify_members, self._wants_notice, settings.channel_expired_timeout_ms * 1_000_000
         )
+        self.subscriptions = Subscriptions(settings, self.groups, self.clients)
         self.saving = TableSaving((self.topics, self.groups), facilities.worker, self.deadlines, clock)
         self.topics.load()
         self._report_unlisted()

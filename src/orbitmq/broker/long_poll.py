@@ -1,6 +1,6 @@
 """Pull requests that wait for a message.
 
-A pull that finds nothing and may be suspended is held here under its message queue. An arrival whose tag passes, the
+A pull that finds nothing and may be suspended is held here under its message queue. An arrival that it wants, the
 safety check, or its own time-out releases it; whoever holds the request then runs the pull once more and answers
 whatever it finds.
 
@@ -20,22 +20,22 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
 from orbitmq.limits.broker import HELD_CHECK_NS, HELD_PULLS_MAX, HELD_PULLS_PER_QUEUE_MAX
 
 Request = TypeVar("Request")
 QueueKey = tuple[str, int]
-Accepts = Callable[[int], bool] | None
 
 
 class HeldPull(msgspec.Struct, Generic[Request], eq=False):
-    """One waiting pull. `accepts` tests a tags code; None takes every message."""
+    """One waiting pull."""
 
     number: int
     request: Request
     key: QueueKey
     offset: int
     deadline_ns: int
-    accepts: Accepts
+    wanted: WantedMessages
     owner: object
     released: bool = False
 
@@ -62,7 +62,7 @@ class LongPolls(Generic[Request]):
 
     def hold(
         self, request: Request, topic: str, queue_id: int, offset: int, *,
-        now_ns: int, wait_ms: int, accepts: Accepts, owner: object,
+        now_ns: int, wait_ms: int, wanted: WantedMessages, owner: object,
     ) -> bool:  # fmt: skip
         """Keep `request` for at most `wait_ms`; False when the bound is reached and it must be answered now.
 
@@ -74,7 +74,7 @@ class LongPolls(Generic[Request]):
             self.refused_count += 1
             return False
         number = next(self._order)
-        held = HeldPull(number, request, key, offset, now_ns + wait_ms * 1_000_000, accepts, owner)
+        held = HeldPull(number, request, key, offset, now_ns + wait_ms * 1_000_000, wanted, owner)
         if waiting is None:
             self._by_queue[key] = [held]
         else:
@@ -90,27 +90,24 @@ class LongPolls(Generic[Request]):
         """The requests that wait for messages of this queue: the broker has nothing for any of them."""
         return [held.request for held in self._by_queue.get((topic, queue_id), ())]
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
-        """A message with `tags_code` became visible; `next_offset` is the offset after it.
+    def arrived(self, topic: str, queue_id: int, next_offset: int, message: ArrivedMessage) -> None:
+        """A message became visible; `next_offset` is the offset after it.
 
-        A pull for an offset that lies further ahead stays held, as does one whose tag test fails.
+        A pull for an offset that lies further ahead stays held, as does one that does not want the message.
         """
         key = (topic, queue_id)
         waiting = self._by_queue.get(key)
         if waiting is None:
             return
-        ready = [
-            held for held in waiting
-            if next_offset > held.offset and (held.accepts is None or held.accepts(tags_code))
-        ]  # fmt: skip
+        ready = [held for held in waiting if next_offset > held.offset and message.is_one_of(held.wanted)]
         if ready:
             self._let_go(ready)
 
-    def wake_one(self, topic: str, queue_id: int, tags_code: int | None) -> bool:
-        """Release the request that has waited longest of those which want a message with this code; False when none does.
+    def wake_one(self, topic: str, queue_id: int, message: ArrivedMessage | None) -> bool:
+        """Release the request that has waited longest of those which want this message; False when none does.
         With None any of them."""
         for held in self._by_queue.get((topic, queue_id), ()):
-            if tags_code is None or held.accepts is None or held.accepts(tags_code):
+            if message is None or message.is_one_of(held.wanted):
                 self._let_go([held])
                 return True
         return False

@@ -17,10 +17,8 @@ from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.errors import ProtocolError
 from orbitmq.limits.broker import CLIENT_ID_CHARS_MAX
 from orbitmq.limits.wire import GROUP_CHARS_MAX
-from orbitmq.protocol.filters import TagFilter
 from orbitmq.protocol.remoting.bodies import (
     CheckClientBody,
     ConsumerData,
@@ -44,6 +42,7 @@ class MembershipProcessor(Room):
         self._topics = core.topics
         self._groups = core.groups
         self._clients = core.clients
+        self._subscriptions = core.subscriptions
         self._locks = core.locks
         self._clock = core.clock
         self._deadlines = core.deadlines
@@ -150,17 +149,7 @@ class MembershipProcessor(Room):
 
     def check_client(self, command: Command, peer: Peer) -> Command:
         """Whether a subscription can be served, asked by a consumer before it starts."""
-        subscription = CheckClientBody.decode(bytes(command.body)).subscription_data
-        kind = subscription.expression_type
-        if kind and kind != "TAG":
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"filtering by {kind} is not enabled on this broker (enablePropertyFilter=false); use tags",
-            )
-        try:
-            TagFilter.parse(subscription.sub_string)
-        except ProtocolError as error:
-            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        self._subscriptions.check(CheckClientBody.decode(bytes(command.body)).subscription_data)
         return response(command, ResponseCode.SUCCESS)
 
     def lock(self, command: Command, peer: Peer) -> Command:

@@ -15,16 +15,16 @@ Source: RocketMQ broker, pull path; remoting, PULL_MESSAGE.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages, choose, get_wanted
 from orbitmq.broker.cold_pulls import ColdPulls
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.long_poll import LongPolls
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.tag_tests import TagTests
 from orbitmq.broker.topics import READ
 from orbitmq.errors import JobRefusedError
 from orbitmq.limits.broker import PULL_SUSPEND_MS_MAX
@@ -43,16 +43,8 @@ logger = logging.getLogger("orbitmq.broker")
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull request's sysFlag."""
 
-FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = (
-    "1",
-    "2",
-    "3",
-    "4",
-    "5",
-)
-"""Values of the response field `forbiddenType`."""
-
-TAG = "TAG"
+FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC = "1", "2", "3"
+"""Values of the response field `forbiddenType`; those of subscriptions are in `choosing.subscriptions`."""
 
 HELD = "held pulls"
 """Name of the wake-up that ends pulls which were held long enough."""
@@ -70,7 +62,7 @@ CODES = {
 
 
 class Pull(msgspec.Struct, gc=False):
-    """One pull request with what its checks found out. `accepts` is the tag test, None for everything."""
+    """One pull request with what its checks found out."""
 
     peer: Peer
     opaque: int
@@ -80,7 +72,7 @@ class Pull(msgspec.Struct, gc=False):
     offset: int
     max_count: int
     max_bytes: int
-    accepts: Callable[[int], bool] | None
+    wanted: WantedMessages
     topic_sys_flag: int
     group_sys_flag: int
 
@@ -90,12 +82,12 @@ class PullProcessor(Room):
         store, settings = core.store, core.settings
         self.held: LongPolls[Pull] = LongPolls(self._run_again)
         self.cold: ColdPulls[Pull] = ColdPulls(self._run_again)
-        self._tag_tests = TagTests()
         self._settings = settings
         self._topics = core.topics
         self._groups = core.groups
         self._offsets = core.offsets
         self._clients = core.clients
+        self._subscriptions = core.subscriptions
         self._store = store
         self._clock = core.clock
         self._statistics = core.statistics
@@ -133,7 +125,8 @@ class PullProcessor(Room):
         waited_for = self.held.queues
         for entry in entries:
             if (entry.topic, entry.queue_id) in waited_for and entry.has_queue_unit:
-                self._arrived_in(entry.topic, entry.queue_id, entry.queue_offset + 1, entry.tags_code)
+                message = ArrivedMessage(entry.tags_code, entry.properties)
+                self._arrived_in(entry.topic, entry.queue_id, entry.queue_offset + 1, message)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -171,15 +164,15 @@ class PullProcessor(Room):
                 wait_ms = min(max(command.integer("suspendTimeoutMillis"), 0), PULL_SUSPEND_MS_MAX)
             if self.held.hold(
                 pull, pull.topic, pull.queue_id, pull.offset,
-                now_ns=now_ns, wait_ms=wait_ms, accepts=pull.accepts, owner=peer,
+                now_ns=now_ns, wait_ms=wait_ms, wanted=pull.wanted, owner=peer,
             ):  # fmt: skip
                 return None
         return self._answer_missed(pull, result)
 
-    def _arrived_in(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+    def _arrived_in(self, topic: str, queue_id: int, next_offset: int, message: ArrivedMessage) -> None:
         """A message became visible; see `LongPolls.arrived`."""
         if self._settings.long_polling_enable:
-            self.held.arrived(topic, queue_id, next_offset, tags_code)
+            self.held.arrived(topic, queue_id, next_offset, message)
 
     def wake_reset(self, group: str, topic: str, queue_id: int) -> None:
         """Hand a pending reset of this queue to the group's held pulls. Nothing is held: the next pull takes it.
@@ -198,7 +191,9 @@ class PullProcessor(Room):
     # --- running ----------------------------------------------------------------------------------------------------
 
     def _get(self, pull: Pull) -> GetResult:
-        return self._store.get(pull.topic, pull.queue_id, pull.offset, pull.max_count, pull.max_bytes, pull.accepts)
+        return get_wanted(
+            self._store, pull.topic, pull.queue_id, pull.offset, pull.max_count, pull.max_bytes, pull.wanted
+        )
 
     def _run_again(self, pull: Pull) -> None:
         """A later run of a pull that was held, or waited to be read. Raises nothing: whoever let it go has others to let go."""
@@ -244,10 +239,12 @@ class PullProcessor(Room):
     def _answer_cold(self, pull: Pull, read: GetResult | ReadProblem) -> None:
         if isinstance(read, OSError | JobRefusedError):
             pull.peer.send(self._answer_unread(pull, read))
-        elif read.status is GetStatus.FOUND:
-            self._deliver_read(pull, read, cold=True)
+            return
+        result = choose(read, pull.max_count, pull.max_bytes, pull.wanted)
+        if result.status is GetStatus.FOUND:
+            self._deliver_read(pull, result, cold=True)
         else:
-            pull.peer.send(self._answer_missed(pull, read))
+            pull.peer.send(self._answer_missed(pull, result))
 
     def _answer_failed(self, pull: Pull, error: Exception) -> None:
         """A defect: its pull is answered, and harms no other."""
@@ -317,7 +314,10 @@ class PullProcessor(Room):
                 f"queue {queue_id} of topic {topic!r} does not exist: it has {config.read_queue_nums} read queues",
                 {},
             )
-        accepts = self._accepts(command, group_name, topic, group.consume_broadcast_enable)
+        if command.int32("sysFlag") & SUBSCRIPTION:
+            wanted = self._subscriptions.wanted(topic, fields.get("subscription"), fields.get("expressionType"))
+        else:
+            wanted = self._subscriptions.registered(group, topic, command.integer("subVersion"))
         if settings.reject_pull_consumer_enable:
             self._check_registered(group_name, peer)
         max_bytes = command.int32("maxMsgBytes")
@@ -330,54 +330,10 @@ class PullProcessor(Room):
             command.integer("queueOffset"),
             min(max(command.int32("maxMsgNums"), 1), self._count_max),
             min(max_bytes, self._bytes_max) if max_bytes > 0 else self._bytes_max,
-            accepts,
+            wanted,
             config.topic_sys_flag,
             group.group_sys_flag,
         )
-
-    def _accepts(
-        self, command: Command, group_name: str, topic: str, broadcast_allowed: bool
-    ) -> Callable[[int], bool] | None:
-        """The tag test of this pull: from the request itself, or from the group's registered subscription."""
-        fields = command.fields
-        if command.int32("sysFlag") & SUBSCRIPTION:
-            expression, kind = fields.get("subscription"), fields.get("expressionType")
-            class_filter = False
-        else:
-            group = self._clients.consumer(group_name)
-            if group is None:
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"no client of group {group_name!r} is registered; send a heartbeat first",
-                    {},
-                )
-            if not broadcast_allowed and group.is_broadcasting:
-                raise _forbidden(FORBIDDEN_BROADCAST, f"group {group_name!r} may not broadcast")
-            if self._groups.reading_forbidden(group_name, topic):
-                raise _forbidden(FORBIDDEN_SUBSCRIPTION, f"group {group_name!r} may not read topic {topic!r}")
-            subscription = group.subscriptions.get(topic)
-            if subscription is None:
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {group_name!r} does not subscribe to {topic!r}", {}
-                )
-            if subscription.sub_version < command.integer("subVersion"):
-                raise Refusal(
-                    ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                    f"the subscription of group {group_name!r} to {topic!r} known here is older than the client's; "
-                    "its next heartbeat brings the new one",
-                    {},
-                )
-            expression, kind = subscription.sub_string, subscription.expression_type
-            class_filter = subscription.class_filter_mode
-        if class_filter:
-            return None
-        if kind and kind != TAG:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"filtering by {kind} is not enabled on this broker (enablePropertyFilter=false); use tags",
-                {},
-            )
-        return self._tag_tests.of(expression or "")
 
     def _check_registered(self, group_name: str, peer: Peer) -> None:
         if is_system_group(group_name):

@@ -151,6 +151,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lite_pull_message_enable: bool = True
     """Serve LITE_PULL_MESSAGE."""
 
+    enable_property_filter: bool = True
+    """Serve subscriptions by SQL92 expressions over properties; RocketMQ refuses them by default."""
+
     reject_pull_consumer_enable: bool = False
     """Refuse pulls from connections that are not registered in the group they name."""
 

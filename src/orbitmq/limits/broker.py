@@ -35,6 +35,16 @@ PULL_EXPRESSION_CHARS_MAX: Final = 65_536
 PULL_TAGS_MAX: Final = 1_000_000
 """Tags in the tests of all pulls that wait, 80 bytes each; tests of up to four are not counted."""
 
+PULL_EXPRESSIONS_CHARS_MAX: Final = 2_000_000
+"""Characters of the SQL92 expressions that pulls have, those that wait and the last ones used: each takes 100 bytes when it is compiled."""
+
+EXPRESSIONS_CACHED_CHARS_MAX: Final = 262_144
+"""Characters of the SQL92 expressions that are kept compiled, the last ones used: 25 MB. Consumers send the same ones with every pull."""
+
+PULL_SCAN_BYTES_MAX: Final = 1_048_576
+"""Records that one pull with an SQL92 expression looks at, where its answer may not be larger anyway: what is cold has to be read
+for it. With a kilobyte each these are a thousand, as many as RocketMQ looks at, and take 5 ms."""
+
 PULL_SUSPEND_MS_MAX: Final = 120_000
 """Longest wait of a held pull; a connection that is silent for longer is closed anyway."""
 

@@ -69,6 +69,13 @@ FILTERS_CACHED_MAX: Final = 4_096
 FILTER_CACHED_CHARS_MAX: Final = 256
 """Longer tag expressions are parsed each time: a client could fill the memory with long ones."""
 
+EXPRESSION_CHARS_MAX: Final = 16_384
+"""Characters of an SQL92 filter expression: parsing one of them holds the loop for about 30 ms. RocketMQ has no bound of its own."""
+
+EXPRESSION_DEPTH_MAX: Final = 100
+"""How deep the parts of a filter expression may lie in one another. Parsing takes five frames of the stack for each, and RocketMQ's parser
+overflows its own some thousands deep."""
+
 # --- delay levels --------------------------------------------------------------------------------------------------
 DELAY_LEVELS_MAX: Final = 256
 """Levels in `messageDelayLevel`; each is a consume queue of the schedule topic with files of its own."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from orbitmq.leaf import twin
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import HALF_TOPIC, QUARANTINE_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, append_property, decode_properties, without_property
 from orbitmq.protocol.records import Record, decode_record

@@ -276,12 +276,13 @@ class Rig:
     def heartbeat(
         self, peer: ListPeer, client_id: str, group: str | None = None, topics: Sequence[str] = (), *,
         producer: str | None = None, sub_string: str = "*", sub_version: int = 1, fingerprint: int = 0,
-        without_sub: bool = False, **consumer: Any,
+        without_sub: bool = False, kind: str = "TAG", **consumer: Any,
     ) -> Command:  # fmt: skip
         consumers = []
         if group is not None:
             subscriptions = [
-                SubscriptionData(topic=topic, sub_string=sub_string, sub_version=sub_version) for topic in topics
+                SubscriptionData(topic=topic, sub_string=sub_string, sub_version=sub_version, expression_type=kind)
+                for topic in topics
             ]
             consumers = [ConsumerData(group_name=group, subscription_data_set=subscriptions, **consumer)]
         body = HeartbeatData(

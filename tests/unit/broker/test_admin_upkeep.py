@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.remoting.bodies import ConsumeQueueBody, DelayOffsetTable, HaRuntimeInfo
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.store.settings import StoreSettings

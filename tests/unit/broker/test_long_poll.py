@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.broker import long_poll
+from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
 from orbitmq.broker.long_poll import LongPolls
 
 
@@ -19,14 +20,18 @@ def polls(released):
 
 
 def hold(polls, name, *, topic="T", queue_id=0, offset=0, now_ns=0, wait_ms=10, accepts=None, owner="o"):
-    return polls.hold(name, topic, queue_id, offset, now_ns=now_ns, wait_ms=wait_ms, accepts=accepts, owner=owner)
+    wanted = WantedMessages(codes=accepts)
+    return polls.hold(name, topic, queue_id, offset, now_ns=now_ns, wait_ms=wait_ms, wanted=wanted, owner=owner)
+
+
+UNTAGGED = ArrivedMessage(0, b"")
 
 
 def test_arrival_below_the_wanted_offset_does_not_release(polls, released):
     hold(polls, "p", offset=5)
-    polls.arrived("T", 0, 5, 0)
+    polls.arrived("T", 0, 5, UNTAGGED)
     assert released == []
-    polls.arrived("T", 0, 6, 0)
+    polls.arrived("T", 0, 6, UNTAGGED)
     assert released == ["p"]
 
 
@@ -34,7 +39,7 @@ def test_every_pull_of_the_queue_is_released(polls, released):
     for name in "abc":
         hold(polls, name)
     hold(polls, "other", queue_id=1)
-    polls.arrived("T", 0, 1, 0)
+    polls.arrived("T", 0, 1, UNTAGGED)
     assert released == ["a", "b", "c"]
     assert len(polls) == 1
 
@@ -43,10 +48,10 @@ def test_one_is_woken_the_one_that_wants_the_message_and_waits_longest(polls, re
     hold(polls, "even", accepts=lambda code: code % 2 == 0)
     hold(polls, "all")
     hold(polls, "later")
-    assert polls.wake_one("T", 0, 1)
+    assert polls.wake_one("T", 0, ArrivedMessage(1, b""))
     assert polls.wake_one("T", 0, None)
-    assert polls.wake_one("T", 0, 1)
-    assert not polls.wake_one("T", 0, 1)
+    assert polls.wake_one("T", 0, ArrivedMessage(1, b""))
+    assert not polls.wake_one("T", 0, ArrivedMessage(1, b""))
     assert released == ["all", "even", "later"]
 
 
@@ -95,14 +100,14 @@ def test_a_release_that_holds_again_is_kept(polls):
 
     polls2 = LongPolls(release)
     hold(polls2, "p")
-    polls2.arrived("T", 0, 1, 0)
+    polls2.arrived("T", 0, 1, UNTAGGED)
     assert len(polls2) == 1
 
 
 def test_forgotten_deadlines_do_not_pile_up(polls):
     for number in range(1_000):
         hold(polls, number, offset=number, wait_ms=1_000_000)
-        polls.arrived("T", 0, number + 1, 0)
+        polls.arrived("T", 0, number + 1, UNTAGGED)
         hold(polls, "stays", topic="U", wait_ms=1_000_000) if number == 0 else None
     assert len(polls._deadlines) <= 2 * len(polls) + 65
 
@@ -122,7 +127,7 @@ def test_who_waits_at_a_queue(polls):
     hold(polls, "elsewhere", queue_id=1)
     assert polls.waiting("T", 0) == ["a", "b"]
     assert polls.waiting("T", 2) == []
-    polls.arrived("T", 0, 1, 0)
+    polls.arrived("T", 0, 1, UNTAGGED)
     assert polls.waiting("T", 0) == []
 
 

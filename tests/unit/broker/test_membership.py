@@ -203,7 +203,10 @@ def test_connections_are_listed(rig):
     [
         ("a||b", "TAG", 0),
         ("||", "TAG", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
-        ("a > 1", "SQL92", ResponseCode.SYSTEM_ERROR),
+        ("a > 1", "SQL92", 0),
+        ("a > ", "SQL92", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("", "SQL92", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("a > 1", "REGEX", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
 )
 def test_subscription_is_checked_before_a_consumer_starts(rig, expression, kind, code):

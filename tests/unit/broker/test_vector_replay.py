@@ -23,7 +23,7 @@ import pytest
 
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import decode_properties
-from orbitmq.protocol.remoting.bodies import BatchAckBody, CheckClientBody, SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.bodies import BatchAckBody, SubscriptionGroupConfig, TopicConfig
 from orbitmq.protocol.remoting.codes import OWN_CODES_FROM, UNUSED_CODES
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.fastjson import loads
@@ -33,7 +33,6 @@ VECTORS = Path(__file__).parents[2] / "vectors" / "remoting"
 
 DIFFERENT = {
     "empty queue": "a group without an offset begins an empty queue at 0, so that no message can be skipped",
-    "SQL92": "property filters are off, so the broker says that before it looks at the expression",
     "reset without the consumer": "offsets are reset by the broker; it need not ask clients that may be offline",
     "reset of an unknown group": "recorded with server-side reset off; with it on, RocketMQ answers 26 as we do",
     "ordered pop": "ordered pops are not built",
@@ -383,9 +382,6 @@ def difference(exchange: Exchange) -> str | None:
     code, answer = exchange.request.code, exchange.answer.code
     if code == RequestCode.QUERY_CONSUMER_OFFSET and answer == ResponseCode.QUERY_NOT_FOUND:
         return "empty queue" if exchange.request.boolean("setZeroIfNotFound", True) else None
-    if code == RequestCode.CHECK_CLIENT_CONFIG:
-        kind = CheckClientBody.decode(bytes(exchange.request.body)).subscription_data.expression_type
-        return "SQL92" if kind == "SQL92" else None
     if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET and answer == ResponseCode.CONSUMER_NOT_ONLINE:
         return "reset without the consumer"
     if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET and answer == ResponseCode.SYSTEM_ERROR:

@@ -13,7 +13,7 @@ import pytest
 from orbitmq.protocol.batches import decode_batch, encode_batch, unwrap_inner_batch
 from orbitmq.protocol.checksum import PropertyCrc, body_crc, verify_property_crc
 from orbitmq.protocol.compression import decompress
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.ids import encode_offset_id, host_text
 from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties, find_property

@@ -160,7 +160,7 @@ def test_the_whole_configuration_of_a_real_broker_is_judged_key_by_key() -> None
         if key.status is KeyStatus.NOT_YET and not key.asks_for_nothing(entry.value):
             stops.add(entry.key)
     # That broker was started with SQL filters on; the rest is what is built, or RocketMQ's defaults.
-    assert stops == {"enablePropertyFilter"}
+    assert stops == set()
 
 
 @pytest.mark.parametrize(

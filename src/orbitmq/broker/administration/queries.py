@@ -10,14 +10,14 @@ Source: RocketMQ broker, queries; remoting, look-up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.errors import ProtocolError
 from orbitmq.limits.broker import QUERY_ANSWER_BYTES_MAX, QUEUE_UNITS_SHOWN_MAX
-from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.bodies import ConsumeQueueBody, ConsumeQueueUnit
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, response
@@ -30,6 +30,7 @@ class QueryProcessor(Room):
     def __init__(self, core: BrokerCore) -> None:
         self._settings = core.settings
         self._clients = core.clients
+        self._subscriptions = core.subscriptions
         self._store = core.store
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
@@ -81,27 +82,43 @@ class QueryProcessor(Room):
                 ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of topic {topic!r} has no messages on this broker"
             )
         body = ConsumeQueueBody(min_queue_index=queue.min_offset, max_queue_index=queue.max_offset)
-        taken: TagFilter | None = None
+        wanted: WantedMessages | None = None
         online = self._clients.consumer(group) if group else None
         if online is not None:
             body.subscription_data = online.subscriptions.get(topic)
         if body.subscription_data is not None:
+            told = body.subscription_data
             try:
-                taken = TagFilter.parse(body.subscription_data.sub_string)
-            except ProtocolError as error:
-                body.filter_data = str(error)
+                wanted = self._subscriptions.wanted(topic, told.sub_string, told.expression_type)
+            except Refusal as refusal:
+                body.filter_data = str(refusal)
         first = max(command.integer("index"), queue.min_offset)
         count = max(0, min(command.int32("count"), QUEUE_UNITS_SHOWN_MAX))
+        units = list(queue.scan(first, min(first + count, queue.max_offset)))
+        messages = self._messages(units, wanted)
         body.queue_data = [
             ConsumeQueueUnit(
                 physic_offset=physical,
                 physic_size=size,
                 tags_code=code,
-                eval=taken is not None and taken.accepts_code(code),
+                eval=wanted is not None and physical in messages and messages[physical].is_one_of(wanted),
             )
-            for physical, size, code in queue.scan(first, min(first + count, queue.max_offset))
+            for physical, size, code in units
         ]
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
+
+    def _messages(
+        self, units: Sequence[tuple[int, int, int]], wanted: WantedMessages | None
+    ) -> dict[int, ArrivedMessage]:
+        """What these units are of, by log position. Records are read only where their properties are asked."""
+        codes = {physical: code for physical, _, code in units}
+        if wanted is None or wanted.properties is None:
+            return {physical: ArrivedMessage(code, b"") for physical, code in codes.items()}
+        records = [decode_record(record, body=False) for record in self._store.records_at(list(codes))]
+        return {
+            record.physical_offset: ArrivedMessage(codes[record.physical_offset], record.properties)
+            for record in records
+        }
 
     def _last_update(self) -> tuple[int, int]:
         """Newest store time and position that the key index knows of; 0 and 0 when it is empty."""

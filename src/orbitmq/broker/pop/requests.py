@@ -20,6 +20,9 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.admission import Admission
+from orbitmq.broker.choosing.filter_tests import Accepts, FilterTests
+from orbitmq.broker.choosing.subscriptions import EVERYTHING
+from orbitmq.broker.choosing.wanted import WantedMessages
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
@@ -29,7 +32,6 @@ from orbitmq.broker.pop.taking import ALL_QUEUES, REVIVE_QUEUE, Pop, PopTaken, P
 from orbitmq.broker.pop.waiting import PopWaiters
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
-from orbitmq.broker.tag_tests import Accepts, TagTests
 from orbitmq.broker.topics import READ
 from orbitmq.limits.pop import (
     POP_ACK_BITS_BYTES_MAX,
@@ -38,6 +40,7 @@ from orbitmq.limits.pop import (
     POP_MESSAGES_MAX,
 )
 from orbitmq.limits.wire import RETRY_TOPIC_BYTES_MAX
+from orbitmq.protocol.filtering.expression import TAG
 from orbitmq.protocol.pop_receipts import (
     ORDER_REVIVE_QUEUE,
     PopReceipt,
@@ -60,7 +63,6 @@ logger = logging.getLogger("orbitmq.broker")
 HELD: Final = "held pops"
 """Name of the wake-up that ends pops which waited long enough."""
 
-TAG: Final = "TAG"
 FROM_END: Final = 1
 """Value of `initMode`: a group without an offset begins with the last message."""
 
@@ -84,7 +86,7 @@ class PopRequests(Room):
         self._clock = core.clock
         self._statistics = core.statistics
         self._deadlines = core.deadlines
-        self._tag_tests = TagTests()
+        self._tests = FilterTests()
         self._progress = PopProgress(core, self.in_flight)
         self._taker = PopTaker(core, self._progress, self._run_again)
         self._returns = PopReturns(core, admission, self._progress)
@@ -221,7 +223,7 @@ class PopRequests(Room):
             self._answer_missed(pop, taken, ResponseCode.POLLING_TIMEOUT)
         elif not self._waiters.hold(
             pop, pop.topic, pop.group, pop.queue_id,
-            now_ns=self._clock.monotonic_ns(), wait_ns=left_ns, accepts=pop.accepts, owner=pop.peer,
+            now_ns=self._clock.monotonic_ns(), wait_ns=left_ns, wanted=WantedMessages(codes=pop.accepts), owner=pop.peer,
         ):  # fmt: skip
             self._answer_missed(pop, taken, ResponseCode.POLLING_FULL)
 
@@ -326,7 +328,7 @@ class PopRequests(Room):
             return _told(question, has_message=has_message)
         if not self._questions.hold(
             question, pop.topic, pop.group, pop.queue_id,
-            now_ns=self._clock.monotonic_ns(), wait_ns=waits_ns, accepts=None, owner=peer,
+            now_ns=self._clock.monotonic_ns(), wait_ns=waits_ns, wanted=EVERYTHING, owner=peer,
         ):  # fmt: skip
             return _told(question, has_message=False, is_full=True)
         return None
@@ -384,10 +386,10 @@ class PopRequests(Room):
         if kind and kind != TAG:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"filtering by {kind} is not enabled on this broker (enablePropertyFilter=false); use tags",
+                f"pops by {kind} are not built; use tags, or pull",
                 {},
             )
-        return self._tag_tests.of(command.text("exp"))
+        return self._tests.of_tags(command.text("exp"))
 
 
 def _key_of(entry: BatchAckEntry) -> PopQueue | None:

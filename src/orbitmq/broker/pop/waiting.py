@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic
 
-from orbitmq.broker.long_poll import Accepts, LongPolls, Request
+from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
+from orbitmq.broker.long_poll import LongPolls, Request
 from orbitmq.broker.pop.taking import ALL_QUEUES
 from orbitmq.limits.pop import POP_WAITING_PER_QUEUE_MAX
 from orbitmq.protocol.names import RETRY_PREFIX
@@ -36,12 +37,12 @@ class PopWaiters(Generic[Request]):
 
     def hold(
         self, request: Request, topic: str, group: str, queue_id: int, *,
-        now_ns: int, wait_ns: int, accepts: Accepts, owner: object,
+        now_ns: int, wait_ns: int, wanted: WantedMessages, owner: object,
     ) -> bool:  # fmt: skip
-        """Keep `request` until a message comes that it accepts, or for `wait_ns`; False when too many wait."""
+        """Keep `request` until a message comes that it wants, or for `wait_ns`; False when too many wait."""
         wait_ms = -(-wait_ns // 1_000_000)
         if not self.polls.hold(
-            request, f"{topic}@{group}", queue_id, 0, now_ns=now_ns, wait_ms=wait_ms, accepts=accepts, owner=owner
+            request, f"{topic}@{group}", queue_id, 0, now_ns=now_ns, wait_ms=wait_ms, wanted=wanted, owner=owner
         ):
             return False
         if len(self._retries) > 2 * len(RETRIES) * len(self.polls):
@@ -61,17 +62,18 @@ class PopWaiters(Generic[Request]):
         for entry in entries:
             if not entry.has_queue_unit:
                 continue
+            message = ArrivedMessage(entry.tags_code, entry.properties)
             for group in {group for group, _ in self._groups.get(entry.topic, ())}:
-                if not self.polls.wake_one(f"{entry.topic}@{group}", entry.queue_id, entry.tags_code):
-                    self.polls.wake_one(f"{entry.topic}@{group}", ALL_QUEUES, entry.tags_code)
+                if not self.polls.wake_one(f"{entry.topic}@{group}", entry.queue_id, message):
+                    self.polls.wake_one(f"{entry.topic}@{group}", ALL_QUEUES, message)
             if entry.topic.startswith(RETRY_PREFIX) and entry.topic in self._retries:
-                self.wake(*self._retries[entry.topic], entry.tags_code)
+                self.wake(*self._retries[entry.topic], message)
 
-    def wake(self, topic: str, group: str, tags_code: int | None = None) -> None:
+    def wake(self, topic: str, group: str, message: ArrivedMessage | None = None) -> None:
         """Run one waiter of this topic and group again."""
         queue_ids = sorted(queue_id for name, queue_id in self._groups.get(topic, ()) if name == group)
         for queue_id in queue_ids:
-            if self.polls.wake_one(f"{topic}@{group}", queue_id, tags_code):
+            if self.polls.wake_one(f"{topic}@{group}", queue_id, message):
                 return
 
     def check(self, now_ns: int) -> None:
@@ -81,6 +83,7 @@ class PopWaiters(Generic[Request]):
     def _forget_gone(self) -> None:
         for topic, waited in list(self._groups.items()):
             kept = {pair for pair in waited if (f"{topic}@{pair[0]}", pair[1]) in self.polls.queues}
+            message = ArrivedMessage(entry.tags_code, entry.properties)
             for group in {group for group, _ in waited - kept} - {group for group, _ in kept}:
                 for source in RETRIES:
                     self._retries.pop(pop_retry_topic(group, topic, source), None)

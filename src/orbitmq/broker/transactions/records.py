@@ -19,7 +19,7 @@ import enum
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from orbitmq.protocol.properties import (
     Property,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from orbitmq.errors import ConfigurationError, ProtocolError
-from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.filtering.tags import TagFilter
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.remoting.bodies import SubscriptionData
 

@@ -33,7 +33,7 @@ from orbitmq.errors import (
 )
 from orbitmq.limits.client import BULK_BUFFER_BYTES, BULK_PULLS_MAX, BULK_REQUEST_BYTES_MAX
 from orbitmq.limits.columns import QUARANTINED_BYTES_MAX
-from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.filtering.tags import TagFilter
 from orbitmq.protocol.records import RECORD_BYTES_MIN
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from orbitmq.errors import RecordError
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import TIMER_CHANGES_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import (
     Property,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import (
     Property,

@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.protocol.batches import BatchItem, encode_batch
-from orbitmq.protocol.filters import tags_code
+from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import FAR_TIMER_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.recall_handles import RecallHandle, decode_handle

@@ -8,7 +8,7 @@ from orbitmq.client._async.runtime import offload
 from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.batches import unwrap_inner_batch
 from orbitmq.protocol.compression import decompress
-from orbitmq.protocol.filters import TagFilter
+from orbitmq.protocol.filtering.tags import TagFilter
 from orbitmq.protocol.properties import Property, find_property
 from orbitmq.protocol.records import Record, decode_records
 from orbitmq.protocol.remoting.frame import Buffer

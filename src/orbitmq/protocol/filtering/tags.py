@@ -72,10 +72,6 @@ class TagFilter:
         """The broker's test as a plain callable for scanning a consume queue, None when everything passes."""
         return None if self.accepts_all else self.codes.__contains__
 
-    def accepts_code(self, code: int) -> bool:
-        """The broker's test of a consume queue unit."""
-        return self.accepts_all or code in self.codes
-
     def accepts_tag(self, tag: str | None) -> bool:
         """The client's test of a message it received."""
         return not self.tags or (tag is not None and tag in self.tags)
