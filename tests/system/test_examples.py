@@ -32,6 +32,7 @@ PRINTS = {
     "nightly_import": (
         r"broke off with 12 rows stored\nrun again: 20 rows stored\nthe next day: 21 rows stored\nan old job is refused\n"
     ),
+    "chosen_orders": r"large-orders: bike, boat\nsmall-in-europe: kite, lamp\n",
     "redrive": (
         r"3 dead letters\n2 sent again, 1 passed over\n(booked: card (12|30)\n){2}0 sent again the second time\n"
     ),

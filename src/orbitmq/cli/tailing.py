@@ -37,6 +37,7 @@ class TailSelection(NamedTuple):
 
     topic: str
     tags: str
+    sql: str | None
     condition: TailFilter
     broker: str | None
     queues: frozenset[int]
@@ -55,6 +56,12 @@ class TailSelection(NamedTuple):
 def tail(
     topic: TopicArgument,
     tags: Annotated[str, typer.Option("--tags", help="Only these tags: `a || b`. The broker filters.")] = "*",
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql", help="Only messages for which this is true: `price > 10`. The broker filters.", show_default=False
+        ),
+    ] = None,
     key: Annotated[
         list[str] | None, typer.Option("--key", "-k", help="Only with this key; several are alternatives.")
     ] = None,
@@ -97,6 +104,8 @@ def tail(
 
     if sum((from_beginning, since is not None, offset is not None)) > 1:
         raise typer.BadParameter("give one of --from-beginning, --since and --offset")
+    if sql is not None and tags != "*":
+        raise typer.BadParameter("give one of --tags and --sql")
     if template is not None:
         if form is not None:
             raise typer.BadParameter("give one of --format and --template")
@@ -104,6 +113,7 @@ def tail(
     wanted = TailSelection(
         topic=topic,
         tags=tags,
+        sql=sql,
         condition=TailFilter(
             keys=tuple(key or ()),
             properties=parse_pairs("--property", properties),
@@ -231,7 +241,7 @@ class _Tail:
         wanted, loop = self._wanted, asyncio.get_running_loop()
         asked_at = loop.time()
         hold_ms = 0 if wanted.stop_at_end else TAIL_HOLD_MS
-        read = await self._client.admin.read_records(queue, offset, tags=wanted.tags, hold_ms=hold_ms)
+        read = await self._client.admin.read_records(queue, offset, tags=wanted.tags, sql=wanted.sql, hold_ms=hold_ms)
         for record in read.records:
             self._print(record, queue.broker_name)
         at_end = read.next_offset >= read.max_offset

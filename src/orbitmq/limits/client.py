@@ -269,3 +269,6 @@ BULK_PULLS_MAX: Final = 128
 BULK_REQUEST_BYTES_MAX: Final = 49_152
 """Bytes of the requests of one wave: they fit into the buffers of the kernel, so that writing them cannot wait for a server that
 waits for its answers to be read."""
+
+CHECKED_EXPRESSIONS_MAX: Final = 64
+"""SQL92 expressions whose check is remembered: explicit pulls repeat a few. Each has at most 16,384 characters."""

@@ -351,6 +351,7 @@ def java_settings(data: Path, port: int, name_server: str, settings: Mapping[str
         "storePathRootDir": str(data),
         "storePathCommitLog": str(data / "commitlog"),
         "autoCreateTopicEnable": "true",
+        "enablePropertyFilter": "true",
         "flushDiskType": "ASYNC_FLUSH",
         **settings,
     }

@@ -96,6 +96,8 @@ def test_subscriptions() -> None:
     assert everything.body().sub_string == "*"
     some = subscribe("T", "b || a", 5).body()
     assert (some.tags_set, some.code_set, some.sub_version) == (["a", "b"], [97, 98], 5)
+    dear = subscribe("T", "*", 5, sql="price > 10").body()
+    assert (dear.expression_type, dear.sub_string, dear.tags_set, dear.code_set) == ("SQL92", "price > 10", [], [])
     for topic, expression in (("T", "||"), ("T", " || "), ("bad topic", "*")):
         with pytest.raises(OrbitError):
             subscribe(topic, expression, 0)

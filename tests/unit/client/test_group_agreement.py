@@ -49,6 +49,17 @@ def test_a_filter_of_another_kind_differs() -> None:
     assert len(differences({"T": "*"}, group)) == 1
 
 
+def test_equal_expressions_agree() -> None:
+    mine = {"T": subscribe("T", "*", 9, sql="price > 10")}
+    same, other = known(("T", "*")), known(("T", "*"))
+    same.subscription_table = {"T": subscribe("T", "*", 1, sql="price > 10").body()}
+    other.subscription_table = {"T": subscribe("T", "*", 1, sql="price > 11").body()}
+    assert different_subscriptions(mine, CLUSTERING, same) == []
+    assert different_subscriptions(mine, CLUSTERING, other) == [
+        "of 'T' this member wants 'price > 10', another 'price > 11'"
+    ]
+
+
 def test_ids_that_are_used_twice() -> None:
     connections = [
         ClientConnection(client_id=client_id, client_addr=address)

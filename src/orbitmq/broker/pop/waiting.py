@@ -83,7 +83,6 @@ class PopWaiters(Generic[Request]):
     def _forget_gone(self) -> None:
         for topic, waited in list(self._groups.items()):
             kept = {pair for pair in waited if (f"{topic}@{pair[0]}", pair[1]) in self.polls.queues}
-            message = ArrivedMessage(entry.tags_code, entry.properties)
             for group in {group for group, _ in waited - kept} - {group for group, _ in kept}:
                 for source in RETRIES:
                     self._retries.pop(pop_retry_topic(group, topic, source), None)

@@ -297,7 +297,7 @@ class Client:
 
     @overload
     def consumer(
-        self, group: str, topic: str, *, tags: str = "*", options: ConsumerOptions | None = None
+        self, group: str, topic: str, *, tags: str = "*", sql: str | None = None, options: ConsumerOptions | None = None
     ) -> Consumer: ...
 
     @overload
@@ -309,19 +309,21 @@ class Client:
         topic: str | Mapping[str, str],
         *,
         tags: str = "*",
+        sql: str | None = None,
         options: ConsumerOptions | None = None,
     ) -> Consumer:
         """A member of consumer group `group`, to be started with `async with`.
 
-        topic: one topic, with `tags` as filter; or several as a mapping from topic to tag expression. All members of a group must
-        subscribe to the same topics and tags: the broker keeps only one subscription per group and topic.
+        topic: one topic, with `tags` or `sql` as filter; or several as a mapping from topic to tag expression. All members of a group must
+        subscribe to the same topics and filters: the broker keeps only one subscription per group and topic.
+        sql: only messages for which this expression over their properties is true, such as `price > 10 AND region = 'eu'`.
         """
         self._check_open()
         _check_group(group, "consumer")
-        if not isinstance(topic, str) and tags != "*":
+        if not isinstance(topic, str) and (tags != "*" or sql is not None):
             raise ConfigurationError(
-                f"tags={tags!r} beside several topics",
-                remedy="give each topic its tags: {'orders': 'paid', 'refunds': '*'}",
+                f"tags={tags!r} and sql={sql!r} beside several topics",
+                remedy="give each topic its tags: {'orders': 'paid', 'refunds': '*'}; an SQL92 expression needs a consumer of its own",
             )
         expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
         if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
@@ -332,7 +334,7 @@ class Client:
         version = self.clock.now_ms()
         subscriptions: dict[str, Subscription] = {}
         for name, expression in expressions.items():
-            subscriptions[name] = subscribe(name, expression, version)
+            subscriptions[name] = subscribe(name, expression, version, sql=sql)
         options = options or ConsumerOptions()
         if not options.broadcasting:
             retry = retry_topic(group)

@@ -202,22 +202,29 @@ class Client:
 
     @overload
     def consumer(
-        self, group: str, topic: str, *, tags: str = "*", options: ConsumerOptions | None = None
+        self, group: str, topic: str, *, tags: str = "*", sql: str | None = None, options: ConsumerOptions | None = None
     ) -> Consumer: ...
 
     @overload
     def consumer(self, group: str, topic: Mapping[str, str], *, options: ConsumerOptions | None = None) -> Consumer: ...
 
     def consumer(
-        self, group: str, topic: str | Mapping[str, str], *, tags: str = "*", options: ConsumerOptions | None = None
+        self,
+        group: str,
+        topic: str | Mapping[str, str],
+        *,
+        tags: str = "*",
+        sql: str | None = None,
+        options: ConsumerOptions | None = None,
     ) -> Consumer:
         """A member of consumer group `group`, to be started with `with`.
 
-        topic: one topic, with `tags` as filter; or several as a mapping from topic to tag expression. All members of a group must
-        subscribe to the same topics and tags: the broker keeps only one subscription per group and topic.
+        topic: one topic, with `tags` or `sql` as filter; or several as a mapping from topic to tag expression. All members of a group must
+        subscribe to the same topics and filters: the broker keeps only one subscription per group and topic.
+        sql: only messages for which this expression over their properties is true, such as `price > 10 AND region = 'eu'`.
         """
         consumer: Callable[..., Any] = self._twin.consumer
-        found = self._loop.do(consumer, group, topic, tags=tags, options=options)
+        found = self._loop.do(consumer, group, topic, tags=tags, sql=sql, options=options)
         return Consumer(found, self._loop)
 
     def pull_consumer(self, group: str) -> PullConsumer:

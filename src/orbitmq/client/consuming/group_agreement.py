@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from orbitmq.client.consuming.subscription import Subscription
+from orbitmq.protocol.filtering.expression import TAG
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import ConsumerConnection, MessageModel
 
@@ -33,16 +34,14 @@ def different_subscriptions(
             found.append(f"another member subscribes to {topic!r}, this one does not")
         else:
             data = theirs[topic]
-            expression = data.sub_string or "*"
+            expression, subscription = data.sub_string or "*", mine[topic]
             same = (
-                set(data.tags_set) == set(mine[topic].filter.tags)
-                if mine[topic].filter.tags and data.tags_set
-                else expression == mine[topic].filter.expression
+                set(data.tags_set) == set(subscription.filter.tags)
+                if subscription.filter.tags and data.tags_set
+                else expression == subscription.expression
             )
-            if data.expression_type not in (None, "", "TAG") or not same:
-                found.append(
-                    f"of {topic!r} this member wants {mine[topic].filter.expression!r}, another {expression!r}"
-                )
+            if (data.expression_type or TAG) != subscription.expression_type or not same:
+                found.append(f"of {topic!r} this member wants {subscription.expression!r}, another {expression!r}")
     if group.message_model is not None and group.message_model is not own_model:
         found.append(f"this member is {own_model.value.lower()}, another {group.message_model.value.lower()}")
     return found

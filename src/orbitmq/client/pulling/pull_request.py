@@ -2,7 +2,7 @@
 
 Rules of this file
 1. Values only; sending and waiting is the reader's.
-2. A pull that brings its own tag expression needs no membership in a group, and lite pulls have a request code of their own.
+2. A pull that brings its own expression needs no membership in a group, and lite pulls have a request code of their own.
 3. An answer without the offset to go on at is useless and is refused, whatever else it carries.
 
 Source: RocketMQ remoting, PULL_MESSAGE and LITE_PULL_MESSAGE.
@@ -17,6 +17,7 @@ import msgspec
 from orbitmq.client.consuming.pull_plan import PullFlag, PullStatus
 from orbitmq.client.route import MASTER_ID
 from orbitmq.errors import ClientError
+from orbitmq.protocol.filtering.expression import TAG
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
@@ -36,7 +37,7 @@ def queue_fields(queue: MessageQueue) -> dict[str, str]:
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull that commits nothing and brings its own tag expression.
+    """A pull that commits nothing and brings its own expression.
 
     count, bytes_count: at most so many messages, and bytes of records; one record comes whatever its size. Apache brokers up to 5.3
         ignore the bytes.
@@ -50,6 +51,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     bytes_count: int
     expression: str = "*"
+    expression_type: str = TAG
     version: int = 0
     hold_ms: int = 0
     lite: bool = False
@@ -75,7 +77,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
             "suspendTimeoutMillis": str(self.hold_ms),
             "subscription": self.expression,
             "subVersion": str(self.version),
-            "expressionType": "TAG",
+            "expressionType": self.expression_type,
         }
         if self.lite:
             fields["ReqT"] = STREAM

@@ -16,6 +16,7 @@ from orbitmq.client.sending.trace import Trace, decode_traces
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError
 from orbitmq.limits.client import CLIENT_KEY_MATCHES_MAX
+from orbitmq.protocol.filtering.expression import SQL92, TAG
 from orbitmq.protocol.ids import decode_offset_id, host_text
 from orbitmq.protocol.names import TRACE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
@@ -63,14 +64,24 @@ class LookUp(AdminCalls):
         """Offset of the first message stored at or after an instant; `max_offset` when there is none."""
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
 
-    async def peek(self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*") -> Peeked:
-        """Messages of a queue from `offset` on, at most `count`; at once, without waiting for new ones."""
-        read = await self.read_records(queue, offset, count=count, tags=tags)
+    async def peek(
+        self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*", sql: str | None = None
+    ) -> Peeked:
+        """Messages of a queue from `offset` on, at most `count`; at once, without waiting for new ones. With `sql` only those for which
+        this SQL92 expression over their properties is true."""
+        read = await self.read_records(queue, offset, count=count, tags=tags, sql=sql)
         messages = [await _stored(record, queue) for record in read.records]
         return Peeked(messages, read.next_offset, read.min_offset, read.max_offset)
 
     async def read_records(
-        self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*", hold_ms: int = 0
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count: int = 32,
+        tags: str = "*",
+        sql: str | None = None,
+        hold_ms: int = 0,
     ) -> ReadRecords:
         """As `peek`, but records as they are stored. The broker holds the request for up to `hold_ms` while there are none."""
         flags = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND if hold_ms else PullFlag.SUBSCRIPTION
@@ -87,9 +98,9 @@ class LookUp(AdminCalls):
                 "sysFlag": str(int(flags)),
                 "commitOffset": "0",
                 "suspendTimeoutMillis": str(hold_ms),
-                "subscription": tags,
+                "subscription": tags if sql is None else sql,
                 "subVersion": "0",
-                "expressionType": "TAG",
+                "expressionType": TAG if sql is None else SQL92,
                 "bname": queue.broker_name,
             },
             doing=f"looking at {queue.topic} {queue.broker_name}/{queue.queue_id}",

@@ -32,6 +32,7 @@ from typing import Any, Final, Self
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.consuming.failures import BeginAgain, FailureRule, LeaveBehind, SendBack
 from orbitmq.client._async.consuming.feed import AnyFeed, Feed, OrderedFeed
+from orbitmq.client._async.consuming.filter_check import check_filters
 from orbitmq.client._async.consuming.group_check import GroupCheck
 from orbitmq.client._async.consuming.local_offsets import LocalOffsets
 from orbitmq.client._async.consuming.offsets import GroupOffsets
@@ -118,6 +119,7 @@ class Consumer:
         self.started_at_ms = self.client.clock.now_ms()
         try:
             self.offsets.open()
+            await check_filters(self.client, self.group, self.subscriptions.values())
             await self.client.consumer_started(self)
             await self._rebalance.run()
         except BaseException:

@@ -31,6 +31,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Self
 
+from orbitmq.client._async.consuming.filter_check import check_filters
 from orbitmq.client._async.consuming.group_check import GroupCheck
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.assignment_watch import (
@@ -146,16 +147,20 @@ class LiteConsumer:
 
     # --- which queues
 
-    async def subscribe(self, topic: str, tags: str = "*") -> None:
+    async def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
         """Consume a topic as a member of the group; returns when this member's first share of it was worked out.
 
-        May be called for further topics, and again for other tags, which hold from the next pull on. All members of a group must
+        tags, sql: only messages with one of these tags, or for which this SQL92 expression over their properties is true.
+
+        May be called for further topics, and again for another filter, which holds from the next pull on. All members of a group must
         subscribe to the same. A topic that does not exist yet is waited for.
         """
         self._check_mode(Mode.SUBSCRIBE)
         if topic not in self.subscriptions and len(self.subscriptions) >= CONSUMER_TOPICS_MAX:
             raise ConfigurationError(f"a consumer has at most {CONSUMER_TOPICS_MAX} topics")
-        subscription = subscribe(topic, tags, self.client.clock.now_ms())
+        subscription = subscribe(topic, tags, self.client.clock.now_ms(), sql=sql)
+        await check_filters(self.client, self.group, [subscription])
+        self._check_mode(Mode.SUBSCRIBE)  # once more: the consumer may have been closed while the broker was asked
         before, mode = self.subscriptions, self._mode
         self.subscriptions = {**before, topic: subscription}
         self._mode = Mode.SUBSCRIBE
@@ -175,8 +180,10 @@ class LiteConsumer:
         await self._share.keep_only(topics=self.subscriptions)
         self.client.heartbeat_soon()
 
-    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*", *, sql: str | None = None) -> None:
         """Read exactly these queues; others that were assigned before are given up, those among both go on where they are.
+
+        tags, sql: only messages with one of these tags, or for which this SQL92 expression over their properties is true.
 
         `NotFoundError` for a queue that its topic does not have. A queue whose start offset cannot be read now is taken later.
         """
@@ -185,7 +192,9 @@ class LiteConsumer:
         if len(chosen) > LITE_ASSIGNED_QUEUES_MAX:
             raise ConfigurationError(f"{len(chosen)} queues assigned; at most {LITE_ASSIGNED_QUEUES_MAX} are allowed")
         version = self.client.clock.now_ms()
-        subscriptions = {topic: subscribe(topic, tags, version) for topic in sorted({queue.topic for queue in chosen})}
+        topics = sorted({queue.topic for queue in chosen})
+        subscriptions = {topic: subscribe(topic, tags, version, sql=sql) for topic in topics}
+        await check_filters(self.client, self.group, subscriptions.values())
         for topic in subscriptions:
             known = frozenset((await self.client.routes.get(topic)).subscribe_queues)
             for queue in sorted(chosen):

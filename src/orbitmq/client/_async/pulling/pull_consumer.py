@@ -21,7 +21,7 @@ from orbitmq.client._async.consuming.reading import restore_body, wanted_records
 from orbitmq.client._async.parts import ClientContext
 from orbitmq.client._async.pulling.queue_reader import QueueReader
 from orbitmq.client.consuming.pull_plan import PullStatus
-from orbitmq.client.consuming.subscription import subscribe
+from orbitmq.client.consuming.subscription import Subscription, subscribe
 from orbitmq.client.pulling.pull_request import PullAnswer, PullRequest, queue_name
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, ConfigurationError, ProtocolError
@@ -81,16 +81,25 @@ class PullConsumer:
         return await self._reader.queues(topic)
 
     async def pull(
-        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, wait_ms: int = 0, tags: str = "*"
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        wait_ms: int = 0,
+        tags: str = "*",
+        sql: str | None = None,
     ) -> Pulled:
         """Messages of a queue from `offset` on, at most `max_messages`, and about 256 KiB of them.
 
+        tags, sql: only messages with one of these tags, or for which this SQL92 expression over their properties is true.
         wait_ms: how long the broker may wait for a message when there is none; 0 answers at once.
         A message whose body cannot be restored ends the answer before it; when it is the first, `ClientError` names its offset.
         """
-        request = self._request(queue, offset, max_messages, CONSUMER_PULL_BYTES, wait_ms, tags)
+        wanted = subscribe(queue.topic, tags, 0, sql=sql)
+        request = self._request(queue, offset, max_messages, CONSUMER_PULL_BYTES, wait_ms, wanted)
         answer = await self._reader.pull(request)
-        messages, next_offset = await _decode(queue, answer, tags)
+        messages, next_offset = await _decode(queue, answer, wanted)
         return Pulled(answer.status, messages, next_offset, answer.min_offset, answer.max_offset)
 
     async def pull_raw(
@@ -102,12 +111,14 @@ class PullConsumer:
         max_bytes: int = CONSUMER_PULL_BYTES,
         wait_ms: int = 0,
         tags: str = "*",
+        sql: str | None = None,
     ) -> PulledBytes:
         """As `pull`, but the records as bytes: for reading in bulk without an object for each message.
 
         The broker bounds an answer as well, by its own settings (32 messages or 256 KiB by default, fewer from disk).
         """
-        request = self._request(queue, offset, max_messages, max_bytes, wait_ms, tags)
+        wanted = subscribe(queue.topic, tags, 0, sql=sql)
+        request = self._request(queue, offset, max_messages, max_bytes, wait_ms, wanted)
         answer = await self._reader.pull(request)
         return PulledBytes(
             answer.status, answer.data, answer.next_offset, answer.min_offset, answer.max_offset, answer.offset_delta
@@ -156,7 +167,7 @@ class PullConsumer:
         await self.close()
 
     def _request(
-        self, queue: MessageQueue, offset: int, max_messages: int, max_bytes: int, wait_ms: int, tags: str
+        self, queue: MessageQueue, offset: int, max_messages: int, max_bytes: int, wait_ms: int, wanted: Subscription
     ) -> PullRequest:
         self._check_open()
         _check_offset(queue, offset)
@@ -173,7 +184,8 @@ class PullConsumer:
             offset=offset,
             count=max_messages,
             bytes_count=max_bytes,
-            expression=subscribe(queue.topic, tags, 0).filter.expression,
+            expression=wanted.expression,
+            expression_type=wanted.expression_type,
             hold_ms=wait_ms,
         )
 
@@ -190,12 +202,11 @@ def _check_offset(queue: MessageQueue, offset: int) -> None:
         )
 
 
-async def _decode(queue: MessageQueue, answer: PullAnswer, tags: str) -> tuple[list[StoredMessage], int]:
-    """Messages of an answer that carry one of `tags`, and the offset to go on at."""
-    wanted = subscribe(queue.topic, tags, 0).filter
+async def _decode(queue: MessageQueue, answer: PullAnswer, wanted: Subscription) -> tuple[list[StoredMessage], int]:
+    """Wanted messages of an answer, and the offset to go on at."""
     messages: list[StoredMessage] = []
     try:
-        for record in wanted_records(answer.data, wanted, answer.offset_delta):
+        for record in wanted_records(answer.data, wanted.filter, answer.offset_delta):
             try:
                 body = await restore_body(record) if record.sys_flag & _COMPRESSED else record.body
             except ProtocolError as error:

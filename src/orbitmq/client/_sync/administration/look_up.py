@@ -38,15 +38,26 @@ class LookUp(AdminCalls):
         """Offset of the first message stored at or after an instant; `max_offset` when there is none."""
         return self._loop.run(self._twin.offset_by_time(queue, timestamp_ms))
 
-    def peek(self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*") -> Peeked:
-        """Messages of a queue from `offset` on, at most `count`; at once, without waiting for new ones."""
-        return self._loop.run(self._twin.peek(queue, offset, count=count, tags=tags))
+    def peek(
+        self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*", sql: str | None = None
+    ) -> Peeked:
+        """Messages of a queue from `offset` on, at most `count`; at once, without waiting for new ones. With `sql` only those for which
+        this SQL92 expression over their properties is true.
+        """
+        return self._loop.run(self._twin.peek(queue, offset, count=count, tags=tags, sql=sql))
 
     def read_records(
-        self, queue: MessageQueue, offset: int, *, count: int = 32, tags: str = "*", hold_ms: int = 0
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        count: int = 32,
+        tags: str = "*",
+        sql: str | None = None,
+        hold_ms: int = 0,
     ) -> ReadRecords:
         """As `peek`, but records as they are stored. The broker holds the request for up to `hold_ms` while there are none."""
-        return self._loop.run(self._twin.read_records(queue, offset, count=count, tags=tags, hold_ms=hold_ms))
+        return self._loop.run(self._twin.read_records(queue, offset, count=count, tags=tags, sql=sql, hold_ms=hold_ms))
 
     def message_at(self, queue: MessageQueue, offset: int) -> StoredMessage | None:
         """The message at one offset of a queue, or None."""

@@ -78,24 +78,28 @@ class LiteConsumer:
     ) -> None:
         self._loop.end(self._twin.__aexit__(error_type, error, trace))
 
-    def subscribe(self, topic: str, tags: str = "*") -> None:
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> None:
         """Consume a topic as a member of the group; returns when this member's first share of it was worked out.
 
-        May be called for further topics, and again for other tags, which hold from the next pull on. All members of a group must
+        tags, sql: only messages with one of these tags, or for which this SQL92 expression over their properties is true.
+
+        May be called for further topics, and again for another filter, which holds from the next pull on. All members of a group must
         subscribe to the same. A topic that does not exist yet is waited for.
         """
-        self._loop.run(self._twin.subscribe(topic, tags))
+        self._loop.run(self._twin.subscribe(topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
         """Give the queues of a topic up, with what is pulled and in hand of them. The consumer stays a member of its group."""
         self._loop.run(self._twin.unsubscribe(topic))
 
-    def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
+    def assign(self, queues: Iterable[MessageQueue], tags: str = "*", *, sql: str | None = None) -> None:
         """Read exactly these queues; others that were assigned before are given up, those among both go on where they are.
+
+        tags, sql: only messages with one of these tags, or for which this SQL92 expression over their properties is true.
 
         `NotFoundError` for a queue that its topic does not have. A queue whose start offset cannot be read now is taken later.
         """
-        self._loop.run(self._twin.assign(queues, tags))
+        self._loop.run(self._twin.assign(queues, tags, sql=sql))
 
     def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Readable queues of a topic, asked from the name servers now. `RouteNotFoundError` for an unknown topic."""

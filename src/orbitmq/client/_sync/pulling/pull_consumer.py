@@ -42,14 +42,24 @@ class PullConsumer:
         return self._loop.run(self._twin.queues(topic))
 
     def pull(
-        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, wait_ms: int = 0, tags: str = "*"
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        wait_ms: int = 0,
+        tags: str = "*",
+        sql: str | None = None,
     ) -> Pulled:
         """Messages of a queue from `offset` on, at most `max_messages`, and about 256 KiB of them.
 
+        tags, sql: only messages with one of these tags, or for which this SQL92 expression over their properties is true.
         wait_ms: how long the broker may wait for a message when there is none; 0 answers at once.
         A message whose body cannot be restored ends the answer before it; when it is the first, `ClientError` names its offset.
         """
-        return self._loop.run(self._twin.pull(queue, offset, max_messages=max_messages, wait_ms=wait_ms, tags=tags))
+        return self._loop.run(
+            self._twin.pull(queue, offset, max_messages=max_messages, wait_ms=wait_ms, tags=tags, sql=sql)
+        )
 
     def pull_raw(
         self,
@@ -60,6 +70,7 @@ class PullConsumer:
         max_bytes: int = CONSUMER_PULL_BYTES,
         wait_ms: int = 0,
         tags: str = "*",
+        sql: str | None = None,
     ) -> PulledBytes:
         """As `pull`, but the records as bytes: for reading in bulk without an object for each message.
 
@@ -67,7 +78,7 @@ class PullConsumer:
         """
         return self._loop.run(
             self._twin.pull_raw(
-                queue, offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms, tags=tags
+                queue, offset, max_messages=max_messages, max_bytes=max_bytes, wait_ms=wait_ms, tags=tags, sql=sql
             )
         )
 

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -29,7 +30,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * produce?topic=&amp;mode=plain|oneway|async|batch&amp;count=&amp;prefix=[&amp;tag=][&amp;key=][&amp;level=][&amp;size=][&amp;user=NAME:VALUE]
  *   [&amp;DeliverTimeMs=|DelayTimeSec=|DelayTimeMs=] (timer messages, as the client's setters name them; from 5.0 on)
  * recall?topic=&amp;handle= (from 5.3.2 on)
- * consume?group=&amp;topic=[&amp;expression=][&amp;fail=N][&amp;retryLevel=L][&amp;maxReconsume=M][&amp;from=first|last][&amp;orderly=1]
+ * consume?group=&amp;topic=[&amp;expression=|&amp;sql=][&amp;fail=N][&amp;retryLevel=L][&amp;maxReconsume=M][&amp;from=first|last][&amp;orderly=1]
  *   [&amp;offsets=FOLDER] (broadcasting, with its offsets under this folder; one folder in the life of the program)
  * close
  * The body of message i is "PREFIX-i", filled up to size with a repeated pattern. fail = number of attempts per message that ask
@@ -222,7 +223,12 @@ public final class ClientDriver {
         if (command.number("maxReconsume", -1) >= 0) {
             consumer.setMaxReconsumeTimes(command.number("maxReconsume", -1));
         }
-        consumer.subscribe(command.text("topic"), command.text("expression", "*"));
+        String sql = command.text("sql", "");
+        if (sql.isEmpty()) {
+            consumer.subscribe(command.text("topic"), command.text("expression", "*"));
+        } else {
+            consumer.subscribe(command.text("topic"), MessageSelector.bySql(sql));
+        }
         String offsets = command.text("offsets", "");
         if (!offsets.isEmpty()) {
             System.setProperty("rocketmq.client.localOffsetStoreDir", offsets);
