@@ -43,7 +43,7 @@ EXPRESSIONS_CACHED_CHARS_MAX: Final = 262_144
 
 PULL_SCAN_BYTES_MAX: Final = 1_048_576
 """Records that one pull with an SQL92 expression looks at, where its answer may not be larger anyway: what is cold has to be read
-for it. With a kilobyte each these are a thousand, as many as RocketMQ looks at, and take 5 ms."""
+for it. With a kilobyte each these are a thousand, as many as RocketMQ looks at, and take 6 ms."""
 
 PULL_SUSPEND_MS_MAX: Final = 120_000
 """Longest wait of a held pull; a connection that is silent for longer is closed anyway."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -41,6 +42,22 @@ async def test_a_member_of_a_group_gets_what_it_wants(broker: EmbeddedBroker, mq
         last = await anext(consumer)
         await last.ack()
     assert (received, last.body) == ({b"30", b"40", b"50"}, b"dear")
+
+
+async def test_what_is_not_wanted_is_not_left_to_do(broker: EmbeddedBroker, mq: orbitmq.Client) -> None:
+    handled = []
+
+    async def handle(message: orbitmq.ReceivedMessage) -> None:
+        handled.append(message.body)
+
+    async with mq.consumer("dear", "orders", sql="price > 30", options=FIRST) as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await broker.consumed("dear")
+        await mq.send("orders", b"cheap", properties={"price": "1"})
+        await broker.consumed("dear")
+        consumer.stop()
+        await running
+    assert sorted(handled) == [b"40", b"50"]
 
 
 async def test_a_polled_consumer_a_pull_and_a_look(broker: EmbeddedBroker, mq: orbitmq.Client) -> None:

@@ -22,7 +22,7 @@ from orbitmq.limits.broker import (
     PULL_EXPRESSIONS_CHARS_MAX,
     PULL_TAGS_MAX,
 )
-from orbitmq.limits.wire import FILTER_CACHED_CHARS_MAX, FILTERS_CACHED_MAX
+from orbitmq.limits.wire import EXPRESSION_CHARS_MAX, FILTER_CACHED_CHARS_MAX, FILTERS_CACHED_MAX
 from orbitmq.protocol.filtering.expression import PropertyFilter
 from orbitmq.protocol.filtering.tags import TagFilter
 from orbitmq.protocol.remoting.commands import ResponseCode
@@ -51,7 +51,7 @@ class FilterTests:
         return self._parse_tags(expression)
 
     def of_properties(self, expression: str) -> PropertyFilter:
-        """The test of a message's properties; the same object for the same expression while somebody uses it. Raises Refusal
+        """The test of a message's properties; the same object while the expression is in the cache. Raises Refusal
         SUBSCRIPTION_PARSE_FAILED for an expression that does not compile."""
         found = self._expressions.get(expression)
         if found is None:
@@ -98,8 +98,8 @@ class FilterTests:
         return compiled
 
     def _keep(self, expression: str, found: PropertyFilter | str) -> None:
-        """Cache it in the place of those that were not used for longest."""
-        if len(expression) > EXPRESSIONS_CACHED_CHARS_MAX:
+        """Cache it in the place of those that were not used for longest. One that is too long is known at a glance."""
+        if len(expression) > EXPRESSION_CHARS_MAX:
             return
         self._expressions[expression] = found
         self._cached_chars += len(expression)

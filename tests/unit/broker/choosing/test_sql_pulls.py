@@ -7,6 +7,7 @@ import time
 import pytest
 
 from orbitmq.broker.choosing import filter_tests, wanted
+from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.bodies import CheckClientBody, ConsumeQueueBody, SubscriptionData
@@ -186,3 +187,12 @@ def test_the_cache_forgets_what_was_not_used_for_longest(monkeypatch):
     tests.of_properties("c = 3")
     assert tests.of_properties("a = 1") is first
     assert tests.of_properties("b = 2") is not second
+
+
+def test_an_expression_that_is_too_long_takes_nobodys_place() -> None:
+    tests = filter_tests.FilterTests()
+    kept = tests.of_properties("a = 1")
+    for _ in range(20):
+        with pytest.raises(Refusal, match="16384 at most"):
+            tests.of_properties("a = 1" + " " * 200_000)
+    assert tests.of_properties("a = 1") is kept
