@@ -71,6 +71,8 @@ class StoredGathering(NamedTuple):
     good_bytes: int
     """Length of the sound blocks; what is behind them is torn or damaged."""
     is_torn: bool
+    is_cut: bool = False
+    """Whether a later journal says what followed."""
 
 
 class IndexJournal:
@@ -190,3 +192,15 @@ def cut_gathering(gathering: Gathering, end_offset: int) -> Gathering:
     for entry in gathering.entries_of(gathering.offsets[: bisect_left(gathering.offsets, end_offset)]):
         kept.add(entry)
     return kept
+
+
+def cut_loaded(loaded: StoredGathering, begin: Witness) -> StoredGathering | None:
+    """What a journal says up to the record on which a later one begins; None when that is nothing.
+
+    It says more where a start did not believe it to its end, began the later one there, and was killed before it could save that.
+    """
+    ends = [one for one in loaded.ends if one[0].end_offset <= begin.end_offset]
+    if len(ends) == len(loaded.ends):
+        return loaded
+    kept = cut_gathering(loaded.gathering, ends[-1][0].end_offset if ends else 0)
+    return loaded._replace(gathering=kept, ends=ends, is_cut=True) if len(kept) else None

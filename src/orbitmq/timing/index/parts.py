@@ -18,7 +18,15 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.directory import VERSION, IndexDirectory, ListedRun, Manifest, Work
 from orbitmq.timing.index.gathering import CAPACITY, Gathering, Source
-from orbitmq.timing.index.journal import NOTHING, IndexJournal, StoredGathering, Witness, cut_gathering, load_journal
+from orbitmq.timing.index.journal import (
+    NOTHING,
+    IndexJournal,
+    StoredGathering,
+    Witness,
+    cut_gathering,
+    cut_loaded,
+    load_journal,
+)
 from orbitmq.timing.index.marks import Marked
 from orbitmq.timing.index.missing import Missing
 from orbitmq.timing.index.run import Run
@@ -367,9 +375,11 @@ class Parts:
         loaded: list[tuple[int, StoredGathering]] = []
         for number in numbers:
             content = load_journal(self._files, self.directory.journal_path(number))
-            if content is not None:
-                loaded = [one for one in loaded if one[0] != content.replaces]
-                loaded.append((number, content))
+            if content is None:
+                continue
+            before = [(other, cut_loaded(one, content.begin)) for other, one in loaded if other != content.replaces]
+            loaded = [(other, one) for other, one in before if one is not None]
+            loaded.append((number, content))
         for number, content in loaded:
             gathered = Gathered(content.begin, content.gathering, content.replaces)
             gathered.ends = [witness for witness, _ in content.ends]
@@ -377,9 +387,10 @@ class Parts:
             if content.begin.end_offset > self.next_offset:
                 self.missing.add(self.next_offset, content.begin.end_offset)
             self.next_offset = max(self.next_offset, gathered.witness.end_offset)
-            path = self.directory.journal_path(number)
-            gathered.journal = IndexJournal(self._files, path, number, content.begin, content.replaces)
-            gathered.journal.continue_behind(content)
+            if not content.is_cut:
+                path = self.directory.journal_path(number)
+                gathered.journal = IndexJournal(self._files, path, number, content.begin, content.replaces)
+                gathered.journal.continue_behind(content)
             self.closed.append(gathered)
         if self.closed:
             is_full = self.is_full(self.closed[-1].gathering)
