@@ -277,6 +277,7 @@ class TimerIndex:
             left = sum(pending.count_below(end) - pending.count_below(begin) for begin, end in self.parts.missing)
             what = "they are being counted"
             if left:
+                left = max(left - len(self.parts.filling or ()), 1)
                 what = f"{left} of {pending.count} are still to be read from the log"
             elif self._unchecked:
                 what = f"{len(self._unchecked)} of {len(self.parts.runs)} files are still to be checked"

@@ -198,6 +198,23 @@ def test_questions_are_refused_meanwhile_and_nothing_is_called_delivered(tmp_pat
     again.close()
 
 
+def test_a_refused_question_says_how_much_is_left(tmp_path: Path, slow: SlowClock) -> None:
+    filled(tmp_path, slow).close()
+    lose_all(tmp_path)
+    again = LittleStore(tmp_path, clock=slow, index=SHAPE)
+    told: list[int] = []
+    while not again.timers.index.is_complete:
+        with pytest.raises(
+            TimerIndexIncompleteError, match=rf"made ready: \d+ of {COUNT} are still to be read"
+        ) as raised:
+            again.timers.index.page(IndexQuery())
+        told.append(int(str(raised.value).split("ready: ")[1].split()[0]))
+        again.turn()
+    assert told == sorted(told, reverse=True)
+    assert len(set(told)) > COUNT // 10, "it is told of each step"
+    again.close()
+
+
 def test_a_slot_that_was_counted_meanwhile_is_counted_anew(tmp_path: Path, slow: SlowClock) -> None:
     """Admission asks for it, and counts what comes and goes from then on."""
     little = filled(tmp_path, slow)
