@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import shutil
 import zlib
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -168,6 +170,25 @@ def test_damage_is_reported_and_the_log_says_what_it_said(
         again = LittleStore(tmp_path, clock=little.clock)
     assert "orbitmq.once" in caplog.text
     assert {key: known(again, key) for key in places} == places
+    again.close()
+
+
+@pytest.mark.parametrize("end", [LittleStore.close, LittleStore.kill])
+def test_the_file_of_another_store_is_not_believed(
+    tmp_path: Path, end: Callable[[LittleStore], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records are as long in one store as in the other."""
+    for name, keys in (("other", "abcd"), ("own", "wxyz")):
+        little = LittleStore(tmp_path / name)
+        little.clock.advance(len(name))
+        for key in keys:
+            send(little, key)
+        little.advance(6_000)
+        end(little)
+    shutil.copy(tmp_path / "other" / JOURNAL_FILE, tmp_path / "own" / JOURNAL_FILE)
+    again = LittleStore(tmp_path / "own", clock=little.clock)
+    assert f"{JOURNAL_FILE} cannot be believed" in caplog.text
+    assert [known(again, key) is not None for key in "abcdwxyz"] == 4 * [False] + 4 * [True]
     again.close()
 
 

@@ -45,7 +45,7 @@ from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
-from orbitmq.store.reading import is_sound, store_timestamp_of
+from orbitmq.store.reading import store_timestamp_of
 from orbitmq.store.saving import is_passing_trouble
 from orbitmq.units import NS_PER_MS
 
@@ -355,6 +355,8 @@ class Idempotence:
                 "%s ends in %d bytes that are no whole block: what they said is collected from the log",
                 JOURNAL_FILE, len(content) - good_bytes,
             )  # fmt: skip
+        if believed is not None and not _stands(believed[0], log):
+            believed = None  # the file of another store
         if believed is None:
             self._keep_bytes = 0
             if position is not None and state is None:
@@ -401,12 +403,14 @@ def _is_believed(block: PositionBlock, log: CommitLog, position: int | None) -> 
     """
     if position is not None:
         return block.synced or block.position <= position
-    if block.position <= log.start:
+    return block.position <= log.start or (block.witness >= 0 and _stands(block, log))
+
+
+def _stands(block: PositionBlock, log: CommitLog) -> bool:
+    """Whether the last record that was known then is in the log; one that is gone for its age, or was never known, is taken to be. It
+    may be damaged: its length and its time tell it from another."""
+    if block.witness < log.start:
         return True
-    record = log.record(block.witness) if block.witness >= 0 else None
-    return (
-        record is not None
-        and is_sound(record, block.witness)
-        and store_timestamp_of(record) == block.witness_ms
-        and block.witness + len(record) == block.position
-    )
+    record = log.record(block.witness)
+    is_as_long = record is not None and block.witness + len(record) == block.position
+    return record is not None and is_as_long and store_timestamp_of(record) == block.witness_ms
