@@ -19,8 +19,8 @@ RELEASE_BATCH_MAX: Final = 256
 """Messages released, or pending records put again, in one loop turn: about 3 ms of work, 8 ms where nothing is compiled."""
 
 RELEASE_BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What they may take together, the first of them aside: one of the largest takes some 10 ms to copy, check and write, and other sends
-have their turn before the next."""
+"""What they may take together; the first one is taken whatever its size. One of the largest takes some 10 ms to copy, check and write, and
+other sends have their turn before the next."""
 
 TIMERS_SOON_MAX: Final = 4_000_000
 """Messages that are due soon and in memory, 32 MB. Beyond it none is taken before its time has come and others have left."""

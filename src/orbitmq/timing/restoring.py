@@ -62,8 +62,8 @@ def restored_rows(
 ) -> list[tuple[EncodedMessage, int, int] | None]:
     """For each record, which is to lie at its position: the restored message, its queue offset and its due time, straight from
     the bytes. The due time stands at its end under `due_name`, or is the time that its sender stated, in the slot of `span_ms` that
-    the record names. None leaves a record to whoever reads it with more thought: damaged, not of this position, without a due
-    time, without the property `needed`, with one of `shy`. Plain Python leaves all of them."""
+    the record names. None leaves a record to `restore_message`: damaged, not of this position, without a due time, without
+    the property `needed`, or with one of `shy`, the properties that need more than that. Plain Python leaves all of them."""
     return [None] * len(records)
 
 

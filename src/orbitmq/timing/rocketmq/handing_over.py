@@ -6,8 +6,8 @@ were paused, the disk was full), what is overdue stands in its own slot, and it 
 Rules of this file
 1. A cancellation stands in the slot of the messages it may name: in another one it would meet others of the same key. In a slot that
    is over and holds no message it is left out.
-2. RocketMQ looks back half a lap at most, from when it starts. What is older than a quarter of a lap moves to the slot in progress,
-   with its cancellations.
+2. RocketMQ looks back half of the wheel at most, from when it starts. What is older than a quarter of the wheel moves to the slot in
+   progress, with its cancellations.
 3. What lies further ahead than the roll window stands in a nearer slot, with the flag ROLL, to hop from there.
 4. The last unit stands for nothing and names the newest record of the timer topic: RocketMQ goes on linking behind it.
 5. The timer log is durable before the wheel names it. The wheel stands behind its fence, which is not lowered here.

@@ -3,7 +3,7 @@
 A slot is 32 bytes: slot number (8), first position (8), last position (8), count (4), unused (4). The slot number is a
 time divided by the precision, and the slot lies at that number modulo the number of slots. A slot belongs to a time
 only if it carries that time's number; otherwise it is empty for it and will be overwritten. Slots are never cleared
-after delivery, they are overtaken a lap later.
+after delivery.
 
 Rules of this file
 1. Nothing is changed here: a wheel is written once, whole, by a hand-over (`handing_over`).

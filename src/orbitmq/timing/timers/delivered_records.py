@@ -3,7 +3,7 @@
 Rules of this file
 1. Pure: the bytes of a record in, a message out, or the reason why there is none.
 2. The delivered record keeps what RocketMQ keeps: REAL_TOPIC, REAL_QID, TIMER_OUT_MS and the sender's timer properties. What is
-   ours goes, and a unique key that stood aside for a reschedule comes back.
+   ours goes, and where a reschedule gave the message a unique key of its own, the sender's comes back.
 3. Everything made here names its source.
 
 Source: RocketMQ timer store, dequeue.
