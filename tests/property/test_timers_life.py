@@ -23,9 +23,9 @@ FAR_SEEDS = range(10_000, 10_020)
 BROKEN_ONCE = (146, 326, 1_062, 1_114, 1_122, 1_380, 1_679, 1_722, 2_845, 3_081, 3_243)
 """Lives of the campaign that found a fault, of the timers or of the account."""
 
-NEAR_BROKEN_ONCE = (1_375_297_253, 5_000_036, 502_696, 950_292)
+NEAR_BROKEN_ONCE = (1_375_297_253, 5_000_036, 502_696, 950_292, 1_200_022)
 """The same, of lives without a far tier: power cuts after a clock was set back; a copy that was taken for a delivery of RocketMQ's;
-a journal that a start did not believe, beside the one that it began instead."""
+a journal that a start did not believe, beside the one that it began instead; a first mark whose name a power cut took."""
 
 SHARE = 20
 """Lives of one test."""

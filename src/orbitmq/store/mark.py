@@ -79,6 +79,7 @@ class MarkFile:
             self._handle = self._files.open(self._path, create=True)
             if self._handle.size() < _SLOTS * SLOT_BYTES:
                 self._handle.truncate(_SLOTS * SLOT_BYTES)
+                self._files.sync_dir(self._path.parent)  # a power failure leaves the first mark its name
         return self._handle
 
     def load(self, boot: str) -> Mark | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.worlds.faults import RecordingFiles
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles
@@ -47,6 +49,18 @@ def test_after_a_power_failure_only_what_was_synced(tmp_path: Path) -> None:
     assert load(tmp_path, "next boot") == mark(2)
     saved(tmp_path / "new", written=[mark(3)]) if (tmp_path / "new").mkdir() is None else None
     assert load(tmp_path / "new", "next boot") is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_failure_leaves_the_first_mark_its_name(tmp_path: Path, seed: int) -> None:
+    root = tmp_path / "before"
+    root.mkdir()
+    files = RecordingFiles(OsFiles(), root)
+    file = MarkFile(files, root)
+    file.save_synced(mark(1))
+    file.close()
+    files.power_cut(tmp_path / "after", random.Random(seed), keep=0.0)
+    assert load(tmp_path / "after", "next boot") == mark(1)
 
 
 def test_two_synced_slots_alternate_so_that_one_is_always_whole(tmp_path: Path) -> None:
