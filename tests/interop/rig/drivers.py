@@ -148,6 +148,11 @@ def dialogue_driver(version: str, name_server: str, folder: Path) -> Driver:
     return _java(version, "interop.DialogueDriver", name_server, folder)
 
 
+def transaction_driver(version: str, name_server: str, folder: Path) -> Driver:
+    """The official Java producer of transactional messages; its command: half."""
+    return _java(version, "interop.TransactionDriver", name_server, folder)
+
+
 def store_reader(name_server: str, folder: Path) -> Driver:
     """Reads every queue of a broker with the Java client; its commands: read, key, view."""
     return _java(BROKER_VERSION, "interop.StoreReader", name_server, folder)

@@ -61,6 +61,7 @@ class HalfFacts(NamedTuple):
     store_timestamp: int
     topic: str
     group: str
+    unique_key: str
     check_count: int
     immunity_ms: int | None
     """How long its sender wants not to be asked; None for the broker's own time-out."""
@@ -83,6 +84,7 @@ def half_facts(
         store_timestamp,
         values.get(Property.REAL_TOPIC, ""),
         values.get(Property.PGROUP, ""),
+        values.get(Property.UNIQ_KEY, ""),
         _number(values.get(Property.TRANSACTION_CHECK_TIMES)) or 0,
         None if immunity_s is None else immunity_s * 1_000,
         mark - 1 if mark > 0 else None,

@@ -102,7 +102,7 @@ class TransactionProcessor(Room):
             return self._end_again(command, position, wanted)
         self._check_immunity(command, known)
         place = next(place for place in known.places if place.physical_offset == position)
-        _check_same(command, known.group, place.queue_offset)
+        _check_same(command, known.group, known.unique_key, place.queue_offset)
         if known.ending not in (None, wanted):
             raise _contrary(known.ending, wanted)
         return self._decide(command, peer, known, wanted)
@@ -186,7 +186,7 @@ class TransactionProcessor(Room):
         if record is None or record.topic != HALF_TOPIC:
             raise _wrong(f"there is no half message at commit log offset {position}")
         facts = facts_of_half(record, 0)
-        _check_same(command, facts.group, facts.queue_offset)
+        _check_same(command, facts.group, facts.unique_key, facts.queue_offset)
         ended = self._ending_in_log(facts.queue_offset)
         if ended is not wanted:
             raise _contrary(ended, wanted)
@@ -249,12 +249,16 @@ class TransactionProcessor(Room):
         return None if data is None else decode_record(data)
 
 
-def _check_same(command: Command, group: str, queue_offset: int) -> None:
-    """Raises `Refusal` when a decision names another group or another half message than the one at its place."""
+def _check_same(command: Command, group: str, unique_key: str, queue_offset: int) -> None:
+    """Raises `Refusal` when a decision names another group or another half message than the one at its place: after a power failure that
+    place may be taken anew. RocketMQ does not look at the ids."""
     if command.text("producerGroup") != group:
         raise _wrong(f"the half message is of another producer group than {command.text('producerGroup')!r}")
     if command.integer("tranStateTableOffset", -1) != queue_offset:
         raise _wrong("tranStateTableOffset is not the queue offset of the half message at commitLogOffset")
+    ids = {command.text("transactionId"), command.text("msgId")} - {""}
+    if ids and unique_key not in ids:
+        raise _wrong("msgId and transactionId are those of another half message than the one at commitLogOffset")
 
 
 def _contrary(ended: Ending | None, wanted: Ending) -> Refusal:

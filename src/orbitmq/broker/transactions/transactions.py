@@ -208,11 +208,14 @@ class Transactions:
             )
             return
         facts = facts_of_half(record, record.total_size)
+        known: Transaction | None
         if facts.source is not None and self.undecided.at(facts.source) is None:
             older, first_ms = self._earlier(facts)
-            self.undecided.open(facts, older, first_ms)
+            known = self.undecided.open(facts, older, first_ms)
         else:
-            self.undecided.half(facts)
+            known = self.undecided.half(facts)
+        if known is not None:
+            self.times.add(known)
 
     def _earlier(self, newest: HalfFacts) -> tuple[tuple[HalfPlace, ...], int]:
         """The copies that a half message replaced, as far as they are in the log, and when the first of them was stored."""
@@ -239,8 +242,6 @@ class Transactions:
             for entry in LogScan(self._log, first.place.physical_offset, self._due_time):
                 if entry.sys_flag & TRANSACTION_MASK == _COMMIT and entry.topic != HALF_TOPIC:
                     self.undecided.committed(entry.prepared_transaction_offset)
-        for known in self.undecided:
-            self.times.add(known)
 
     # --- what is due ----------------------------------------------------------------------------------------------------
 
@@ -253,7 +254,7 @@ class Transactions:
                 self.times.again(known, now_ms + self.rules.interval_ms)
             elif known.place.physical_offset not in self._taken:
                 taken.append(Taken(known.place.physical_offset, known.size, now_ms))
-        self._taken.update(one.physical_offset for one in taken)
+                self._taken.add(known.place.physical_offset)
         return taken
 
     @property

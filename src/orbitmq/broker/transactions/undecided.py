@@ -43,6 +43,7 @@ class Transaction(msgspec.Struct, eq=False, gc=False):
     topic: str
     """Where its message goes when it is committed."""
     group: str
+    unique_key: str
     check_count: int
     immunity_ms: int | None
     older: tuple[HalfPlace, ...] = ()
@@ -115,7 +116,7 @@ class Undecided:
         """A transaction that nothing known decides. `older` are copies that its newest one replaced."""
         place = HalfPlace(facts.physical_offset, facts.queue_offset)
         opened = Transaction(
-            place, facts.size, facts.store_timestamp, first_ms, facts.topic, facts.group, facts.check_count,
+            place, facts.size, facts.store_timestamp, first_ms, facts.topic, facts.group, facts.unique_key, facts.check_count,
             facts.immunity_ms, older,
         )  # fmt: skip
         self._pending[place.physical_offset] = opened

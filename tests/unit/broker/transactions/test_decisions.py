@@ -81,7 +81,7 @@ def test_decisions_of_one_turn_are_one_decision(tx: TransactionRig) -> None:
     sent = tx.half()
     fields = {
         "producerGroup": GROUP, "tranStateTableOffset": "0", "commitLogOffset": str(int(sent.fields["msgId"][16:], 16)),
-        "msgId": "x", "commitOrRollback": "8",
+        "msgId": sent.fields["transactionId"], "commitOrRollback": "8",
     }  # fmt: skip
     peer = tx.peer()
     tx.give(request(RequestCode.END_TRANSACTION, dict(fields)), peer)
@@ -103,6 +103,7 @@ def test_decisions_of_one_turn_are_one_decision(tx: TransactionRig) -> None:
         ({"commitLogOffset": -5}, ResponseCode.SYSTEM_ERROR, "no half message"),
         ({"commitLogOffset": 1 << 62}, ResponseCode.SYSTEM_ERROR, "no half message"),
         ({"commitLogOffset": "x"}, ResponseCode.SYSTEM_ERROR, "no half message"),
+        ({"transactionId": "other", "msgId": "another"}, ResponseCode.SYSTEM_ERROR, "another half message"),
         ({"commitOrRollback": 4}, ResponseCode.SYSTEM_ERROR, "commitOrRollback"),
         ({"commitOrRollback": "x"}, ResponseCode.SYSTEM_ERROR, "commitOrRollback"),
     ],
