@@ -55,6 +55,7 @@ SECTIONS: Final = (
             "Message",
             "Once",
             "SendReceipt",
+            "MessageTransaction",
             "SendStatus",
             "Repeat",
             "MessageQueue",

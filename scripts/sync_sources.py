@@ -50,7 +50,7 @@ INTERNAL: Final = {
         "rebalance_soon", "reset",
         "running_info", "started_at_ms", "subscriptions", "tasks",
     },
-    "Producer": {"send_prepared"},
+    "Producer": {"check_transactions", "send_prepared", "transactions"},
     "PullConsumer": {"client"},
     "ReceivedMessage": {"again", "problem", "settler"},
     "Timers": {"support"},

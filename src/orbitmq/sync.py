@@ -22,6 +22,7 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.sending.transactions import MessageTransaction
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.consuming.allocation import (
@@ -94,6 +95,7 @@ __all__ = [
     "Message",
     "MessageIllegalError",
     "MessageQueue",
+    "MessageTransaction",
     "NotFoundError",
     "Once",
     "OrbitError",

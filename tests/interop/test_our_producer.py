@@ -229,6 +229,18 @@ async def test_a_reply_to_nobody_is_an_error(broker: BrokerUnderTest, name: str)
             await message.ack()
 
 
+async def test_a_transaction_counts_when_its_block_has_ended_well(broker: BrokerUnderTest, name: str) -> None:
+    async with client(broker) as mq, mq.producer(f"{name}-group") as producer:
+        await create_topic(mq, name, queues_count=1)
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction(name, b"dropped"):
+                raise ZeroDivisionError
+        async with producer.transaction(name, b"kept", tag="red", key="k") as tx:
+            pass
+        (message,) = await stored(mq, name, 1)
+        assert (message.body, message.tag, message.keys, message.message_id) == (b"kept", "red", ("k",), tx.message_id)
+
+
 async def test_a_message_tells_its_story(broker: BrokerUnderTest, name: str) -> None:
     traced = orbitmq.ClientOptions(trace=True)
     async with client(broker, options=traced) as mq:

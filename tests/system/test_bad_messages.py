@@ -101,8 +101,8 @@ CASES = {
     "cancellation in the past": Case(
         message({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "orders+A"}), b"x", ILLEGAL, "TIMER_DELIVER_MS"
     ),
-    # what is not built yet
-    "half message": Case(message({"TRAN_MSG": "true"}), b"x", DENIED, "transaction"),
+    "half message of nobody": Case(message({"TRAN_MSG": "true"}), b"x", ILLEGAL, "PGROUP"),
+    # what is not built, or no sender's to say
     "half message by flag": Case(message(f=4), b"x", DENIED, "transaction"),
     "commit by flag": Case(message(f=8), b"x", DENIED, "transaction"),
     "rollback by flag": Case(message(f=12), b"x", DENIED, "transaction"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer, Pulled, PulledBytes
     from orbitmq.client._async.sending.producer import Producer
     from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.sending.transactions import MessageTransaction
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.allocation import (
@@ -71,6 +72,7 @@ __all__ = [
     "MachineRoom",
     "Message",
     "MessageQueue",
+    "MessageTransaction",
     "Once",
     "Overlap",
     "Producer",
@@ -129,6 +131,7 @@ _HOMES = {
     "MachineRoom": "orbitmq.client.sending.queue_choice",
     "Message": "orbitmq.client.message",
     "MessageQueue": "orbitmq.protocol.remoting.bodies",
+    "MessageTransaction": "orbitmq.client._async.sending.transactions",
     "Once": "orbitmq.client.message",
     "Overlap": "orbitmq.protocol.remoting.recurring_bodies",
     "Producer": "orbitmq.client._async.sending.producer",

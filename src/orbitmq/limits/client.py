@@ -272,3 +272,7 @@ waits for its answers to be read."""
 
 CHECKED_EXPRESSIONS_MAX: Final = 64
 """SQL92 expressions whose check is remembered: explicit pulls repeat a few. Each has at most 16,384 characters."""
+
+CLIENT_UNCONFIRMED_DECISIONS_MAX: Final = 10_000
+"""Transactions of a producer that run, or whose decision no broker has confirmed, 200 bytes each; the oldest are forgotten first, and are
+the matter of the group's checker then."""

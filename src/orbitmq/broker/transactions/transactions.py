@@ -84,6 +84,7 @@ class Transactions:
                     undecided.committed(mark)
                 elif not kind:
                     undecided.replaced(mark - 1)
+                    self._taken.discard(mark - 1)
         if undecided.unnamed and self.unnamed_found is not None:
             self.unnamed_found()
 

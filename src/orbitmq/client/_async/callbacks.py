@@ -16,8 +16,10 @@ from orbitmq.client._async.consuming.reading import restore_body
 from orbitmq.client._async.parts import ClientContext, Member
 from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
 from orbitmq.client._async.sending.requests import send_reply
+from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import OrbitError
 from orbitmq.limits.client import CLIENT_CALLBACKS_MAX, CLIENT_STACKS_CHARS_MAX
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.bodies import (
     ConsumeMessageDirectlyResult,
@@ -87,7 +89,8 @@ class Callbacks:
                 await self._client.waiting_replies.arrived(command)
                 return response(command, ResponseCode.SUCCESS)
             case RequestCode.CHECK_TRANSACTION_STATE:
-                return None  # expects no answer; this client sends no transactional messages
+                await self._check_transaction(channel, command)
+                return None
             case _:
                 return response(
                     command,
@@ -178,6 +181,18 @@ class Callbacks:
                 last_consume_timestamp=messages.last_consumed_ms + to_wall_ms,
             )
         return infos
+
+    async def _check_transaction(self, channel: Channel, command: Command) -> None:
+        record = decode_record(bytes(command.body))
+        properties = decode_properties(record.properties)
+        group = properties.get(Property.PGROUP, "")
+        producer = self._client.producers.get(group)
+        if producer is None:
+            log.warning("broker %s asks about a transaction of group %r, which is not here", channel.address, group)
+            return
+        queue = MessageQueue(record.topic, command.text("bname"), record.queue_id)
+        message = StoredMessage(record, await restore_body(record), properties, queue)
+        await producer.transactions.asked(channel.address, command, message)
 
     async def _consume_directly(self, command: Command) -> Command:
         group = command.text("consumerGroup")

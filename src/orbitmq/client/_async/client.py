@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
     from orbitmq.client._async.sending.receipt import SendReceipt
+    from orbitmq.client._async.sending.transactions import MessageTransaction
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
@@ -264,6 +265,23 @@ class Client:
         """`Producer.request` with the client's own producer."""
         return await self._default_producer().request(
             topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms
+        )
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageTransaction:
+        """`Producer.transaction` with the client's own producer, whose group all programs share that do not name one."""
+        return self._default_producer().transaction(
+            topic, body, tag=tag, key=key, at=at, after=after, properties=properties, timeout_ms=timeout_ms
         )
 
     async def reply(

@@ -33,6 +33,7 @@ from orbitmq.client.stored import StoredMessage
 from orbitmq.clock import Clock
 from orbitmq.protocol.ids import UniqueIds
 from orbitmq.protocol.remoting.bodies import ConsumerData, ConsumerRunningInfo, MessageQueue
+from orbitmq.protocol.remoting.frame import Command
 
 Handler = Callable[[ReceivedMessage], Awaitable[None]]
 """Handles one message. Returning acknowledges it, raising sends it back, unless the handler has settled it itself."""
@@ -41,10 +42,19 @@ BatchHandler = Callable[[list[ReceivedMessage]], Awaitable[None]]
 """Handles messages of one queue. Returning acknowledges, raising sends back all that it has not settled itself."""
 
 
+class CheckedTransactions(Protocol):
+    """Knows how transactions of a group ended, or asks the program."""
+
+    async def asked(self, address: str, command: Command, message: StoredMessage) -> None: ...
+
+
 class Sender(Protocol):
     """Sends what was prepared elsewhere."""
 
     group: str
+
+    @property
+    def transactions(self) -> CheckedTransactions: ...
 
     async def send_prepared(self, outgoing: Outgoing, timeout_ms: int) -> SendReceipt: ...
 
@@ -151,6 +161,10 @@ class ClientContext(Protocol):
     waiting_replies: WaitingReplies
     tracer: Traces | None
     consumers: dict[str, Member]
+
+    @property
+    def producers(self) -> Mapping[str, Sender]: ...
+
     lite_consumers: dict[str, LiteMember]
 
     @property

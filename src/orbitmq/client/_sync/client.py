@@ -28,6 +28,7 @@ from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
 from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.sending.transactions import MessageTransaction
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.message import Message, Once
@@ -182,6 +183,32 @@ class Client:
         return self._loop.run(
             self._twin.request(topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms)
         )
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageTransaction:
+        """`Producer.transaction` with the client's own producer, whose group all programs share that do not name one."""
+        found = self._loop.do(
+            self._twin.transaction,
+            topic,
+            body,
+            tag=tag,
+            key=key,
+            at=at,
+            after=after,
+            properties=properties,
+            timeout_ms=timeout_ms,
+        )
+        return MessageTransaction(found, self._loop)
 
     def reply(
         self,

@@ -98,7 +98,7 @@ def test_what_nobody_decides_is_given_up_with_its_message(make_transactions: Mak
     tx = make_transactions(CheckRules(count_max=2))
     sent = tx.half(KEYS="k")
     tx.advance(6_000 + 2 * 30_000 + 100)
-    assert tx.undecided == 0
+    assert (tx.undecided, tx.transactions.is_releasing) == (0, False)
     (given_up,) = tx.records(TRANS_CHECK_MAX_TIME_TOPIC)
     said = decode_properties(given_up.properties)
     assert (bytes(given_up.body), said["REAL_TOPIC"], said["KEYS"]) == (b"half", "orders", "k")

@@ -19,13 +19,16 @@ from orbitmq.client.message import Message, Once, check_topic
 from orbitmq.client.options import Codec, ProducerOptions
 from orbitmq.client.sending.outgoing import Outgoing, compressed, prepare, prepare_batch
 from orbitmq.errors import ClientError, MessageIllegalError
+from orbitmq.protocol.properties import Property
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.protocol.sysflag import TransactionType
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from orbitmq.client._async.parts import ClientContext
     from orbitmq.client._async.sending.batcher import Batcher
+    from orbitmq.client._async.sending.transactions import Checker, GroupTransactions, MessageTransaction
     from orbitmq.client.sending.reply import Reply
 
 
@@ -44,6 +47,7 @@ class Producer:
 
             self._batcher = Batcher(client, self._path, options, f"producer {group}")
         self._closed = False
+        self._transactions: GroupTransactions | None = None
         self.group = group
         self.options = options
 
@@ -173,6 +177,43 @@ class Producer:
             tracer.sent(self.group, messages, receipts, monotonic_ms() - began_ms)
         return receipts
 
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageTransaction:
+        """A message that consumers see when the `async with` block of the transaction has ended well, and never when it was left by an
+        exception.
+
+        It is stored before the block begins. after: counts from the end of the block. A broker that hears nothing asks a member of
+        this group, a living one; see `check_transactions`. timeout_ms: for sending, and again for the decision.
+        """
+        message = Message(body, tag=tag, key=key, at=at, after=after, properties=properties or {})
+        return self.transactions.made(
+            lambda: self._send_half(topic, message, timeout_ms), timeout_ms or self.options.send_timeout_ms
+        )
+
+    def check_transactions(self, checker: Checker) -> None:
+        """Have `checker` answer brokers that ask about half messages of this group which this process knows nothing of: those of
+        members that died. It looks whether the program's own work was done."""
+        self.transactions.checker = checker
+
+    @property
+    def transactions(self) -> GroupTransactions:
+        """What this process knows of its transactions."""
+        if self._transactions is None:
+            from orbitmq.client._async.sending.transactions import GroupTransactions
+
+            self._transactions = GroupTransactions(self._client, self.group)
+        return self._transactions
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
         self._check(topic)
@@ -214,12 +255,23 @@ class Producer:
                 remedy="take a queue of `await producer.queues(topic)`",
             )
 
+    async def _send_half(self, topic: str, message: Message, timeout_ms: int | None) -> SendReceipt:
+        half = {Property.TRAN_MSG: "true", Property.PGROUP: self.group}
+        outgoing = await self._prepare(topic, message, None, None, half)
+        outgoing = outgoing._replace(sys_flag=outgoing.sys_flag | TransactionType.PREPARED)
+        return (await self._path.store(outgoing, timeout_ms=timeout_ms))[0]
+
     async def _prepare(
-        self, topic: str, message: Message, ordering_key: str | None, queue: MessageQueue | None
+        self,
+        topic: str,
+        message: Message,
+        ordering_key: str | None,
+        queue: MessageQueue | None,
+        reserved: Mapping[str, str] | None = None,
     ) -> Outgoing:
         self._check(topic, queue)
         options = self.options
-        outgoing = prepare(topic, message, self._client.unique_ids, options.max_message_bytes, ordering_key)
+        outgoing = prepare(topic, message, self._client.unique_ids, options.max_message_bytes, ordering_key, reserved)
         if len(outgoing.body) < options.compress_from_bytes or options.codec is Codec.NONE:
             return outgoing
         return await offload(len(outgoing.body), compressed, outgoing, options.codec)

@@ -18,6 +18,7 @@ from typing import Self
 from orbitmq.client._async.sending import producer as source
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client._sync.sending.receipt import SendReceipt
+from orbitmq.client._sync.sending.transactions import MessageTransaction
 from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.reply import Reply
@@ -165,6 +166,37 @@ class Producer:
             )
         )
         return [SendReceipt(each, self._loop) for each in found]
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        key: str | Sequence[str] | None = None,
+        at: datetime | int | None = None,
+        after: timedelta | float | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageTransaction:
+        """A message that consumers see when the `with` block of the transaction has ended well, and never when it was left by an
+        exception.
+
+        It is stored before the block begins. after: counts from the end of the block. A broker that hears nothing asks a member of
+        this group, a living one; see `check_transactions`. timeout_ms: for sending, and again for the decision.
+        """
+        found = self._loop.do(
+            self._twin.transaction,
+            topic,
+            body,
+            tag=tag,
+            key=key,
+            at=at,
+            after=after,
+            properties=properties,
+            timeout_ms=timeout_ms,
+        )
+        return MessageTransaction(found, self._loop)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
