@@ -66,7 +66,7 @@ class TransactionProcessor(Room):
         self._told_progress = (0, 0)
         self.checks = TransactionChecks(core, transactions)
         self.figures = TransactionFigures()
-        OpRecords(core, transactions)
+        self._op_records = OpRecords(core, transactions)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {
