@@ -78,10 +78,10 @@ class Transactions:
                 self._half(entry)
             elif entry.topic == OP_HALF_TOPIC:
                 self._op(entry)
-            elif mark and undecided:
+            elif undecided and (mark or entry.sys_flag & TRANSACTION_MASK):
                 kind = entry.sys_flag & TRANSACTION_MASK
                 if kind == _COMMIT:
-                    undecided.committed(mark)
+                    undecided.committed(mark, entry.unique_key)
                 elif not kind:
                     undecided.replaced(mark - 1)
                     self._taken.discard(mark - 1)
@@ -242,7 +242,7 @@ class Transactions:
             assert self._log is not None
             for entry in LogScan(self._log, first.place.physical_offset, self._due_time):
                 if entry.sys_flag & TRANSACTION_MASK == _COMMIT and entry.topic != HALF_TOPIC:
-                    self.undecided.committed(entry.prepared_transaction_offset)
+                    self.undecided.committed(entry.prepared_transaction_offset, entry.unique_key)
 
     # --- what is due ----------------------------------------------------------------------------------------------------
 

@@ -140,9 +140,12 @@ class Undecided:
         self._pending[new.physical_offset] = known
         self._at[new.physical_offset] = self._numbered[new.queue_offset] = known
 
-    def committed(self, half_position: int) -> None:
-        """A committed message that names the half message at that position."""
-        self._end(self._at.get(half_position), Ending.COMMITTED)
+    def committed(self, half_position: int, unique_key: str | None) -> None:
+        """A committed message that names the half message at that position. 0 is also what a message says that names none: there the ids
+        have to agree."""
+        known = self._at.get(half_position)
+        if known is not None and (half_position or known.unique_key == unique_key):
+            self._end(known, Ending.COMMITTED)
 
     def replaced(self, source: int) -> None:
         """A record outside of the half topic that takes the place of the one at `source`."""

@@ -180,6 +180,22 @@ def test_a_message_that_asks_when_it_is_checked_is_decided_by_checks_once_that_h
     assert tx.bodies() == [b"half"]
 
 
+def test_a_commit_without_its_op_record_decides_also_where_the_log_begins(
+    tx: TransactionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tx.half()
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitmq.broker.transactions.requests.decision_record", lambda *_: None)
+        assert tx.ended(sent, COMMIT) == OK
+    assert (tx.undecided, tx.ops()) == (0, [])
+    tx.kill()
+    assert tx.undecided == 0
+    tx.advance(10)
+    assert tx.ops() == [(b"0,", "committed")]
+    assert tx.ended(sent, COMMIT) == OK
+    assert tx.bodies() == [b"half"]
+
+
 # --- times to wait for --------------------------------------------------------------------------------------------------
 
 

@@ -64,7 +64,7 @@ def one_life(seed: int) -> None:
             offset += 1
         elif way < 0.65 and places:
             at = rng.choice(places)
-            undecided.committed(at)
+            undecided.committed(at, None)
             plain.end(at)
         elif way < 0.7 and places:
             at = rng.choice(places)
@@ -115,3 +115,12 @@ def test_the_op_queue_is_passed_only_where_nothing_undecided_is_named() -> None:
                 needed = [at for at, highest in enumerate(named) if at >= 2 and highest >= half]
                 assert progress.offset(half) <= min(needed, default=op_offset + 1)
             assert progress.offset(half + 1_000) == 300
+
+
+def test_the_first_record_of_a_log_is_committed_by_its_own_message_alone() -> None:
+    undecided = Undecided()
+    undecided.half(facts(0, 0, None))
+    undecided.committed(0, "U7")  # delivered by RocketMQ after a delay: it names nothing
+    assert len(undecided) == 1
+    undecided.committed(0, "U0")
+    assert len(undecided) == 0
