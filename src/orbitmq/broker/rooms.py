@@ -11,6 +11,7 @@ from typing import Final
 from orbitmq.broker.administration.processors import Administration
 from orbitmq.broker.administration.queries import QueryProcessor
 from orbitmq.broker.admission import Admission
+from orbitmq.broker.assignment.requests import AssignmentRequests
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.repeats import Repeats
@@ -42,6 +43,7 @@ class BrokerRooms:
         self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
         self.pulls: Final = PullProcessor(core)
         pops = PopRequests(core, self.admission)
+        self.assignment: Final = AssignmentRequests(core)
         self.administration: Final = Administration(core, self.sends, self.pulls)
         self.all: Final[list[Room]] = [
             self.sends,
@@ -49,6 +51,7 @@ class BrokerRooms:
             ReplyProcessor(core, self.admission),
             self.pulls,
             pops,
+            self.assignment,
             OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, pops.wake_reset]),
             MembershipProcessor(core),
             QueryProcessor(core),

@@ -173,6 +173,16 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     init_pop_offset_by_check_msg_in_mem: bool = True
     """A group that begins at the end of a queue begins with its first message while that is young and still there."""
 
+    # --- assignment by the broker ---
+    default_message_request_mode: str = "PULL"
+    """How a group reads a topic where nobody has said so: PULL or POP."""
+
+    default_pop_share_queue_num: int = -1
+    """Of how many members behind it a member pops the queues too, where nobody has said so; 0 or less: everybody pops every queue."""
+
+    server_load_balancer_enable: bool = True
+    """Share the queues of a topic among those who ask which are theirs; otherwise all of them get all."""
+
     # --- groups, offsets ---
     notify_consumer_ids_changed_enable: bool = True
     """Tell the members of a group when one joins or leaves."""

@@ -105,6 +105,15 @@ GROUP_WARNINGS_MAX: Final = 8
 QUEUE_UNITS_SHOWN_MAX: Final = 10_000
 """Consume queue units in one answer: about a megabyte of JSON."""
 
+REQUEST_MODES_MAX: Final = 200_000
+"""Pairs of topic and group for which somebody has said whether it pulls or pops, 300 bytes each; the whole table is one file."""
+
+ROUTES_KEPT_MAX: Final = 10_000
+"""Topics whose queues on all brokers are remembered; the oldest goes."""
+
+ROUTE_LIFE_NS: Final = 30_000_000_000
+"""How long they are; RocketMQ's brokers ask as often."""
+
 # --- idempotent sends ----------------------------------------------------------------------------------------------
 ONCE_SCOPE_BYTES_MAX: Final = 255
 """The name of a scope; as long as the name of a group."""

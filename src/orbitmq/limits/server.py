@@ -92,6 +92,9 @@ OUTBOUND_PAUSE_LAST_MS: Final = 10_000
 REGISTRATION_TIMEOUT_MS: Final = 24_000
 """Time for one registration; RocketMQ's value."""
 
+ROUTE_TIMEOUT_MS: Final = 1_000
+"""Time for the question where a topic is; clients that ask a broker for their queues wait 3 s for it."""
+
 REGISTRATION_PERIOD_MS_MIN: Final = 10_000
 """Lower end of the range below: more often only costs."""
 

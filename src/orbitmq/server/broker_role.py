@@ -151,6 +151,8 @@ class BrokerRole:
             took_orders=self.broker.topics.take_orders,
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
+        if name_servers:
+            self.broker.rooms.assignment.queues.ask = self.registrar.ask_route
         tools = self.broker.rooms.administration
         tools.topics.after_registration = self.registrar.when_told
         tools.broker.level_offsets = self.release.first_pending_by_level

@@ -33,9 +33,16 @@ from orbitmq.limits.server import (
     REGISTRATION_PERIOD_MS_MIN,
     REGISTRATION_RETRY_FIRST_MS,
     REGISTRATION_TIMEOUT_MS,
+    ROUTE_TIMEOUT_MS,
     UNREGISTER_TIMEOUT_MS,
 )
-from orbitmq.protocol.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigWrapper
+from orbitmq.protocol.remoting.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigWrapper,
+    TopicRouteData,
+)
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.server.outbound import Outbound
@@ -111,7 +118,7 @@ class Registrar:
         self._body: tuple[DataVersion, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
-        self._announcing: set[asyncio.Task[object]] = set()
+        self._asking: set[asyncio.Task[object]] = set()
 
     @property
     def registered(self) -> dict[str, bool]:
@@ -148,9 +155,28 @@ class Registrar:
             asyncio.get_running_loop().call_soon(done)
             return
         waiting = asyncio.get_running_loop().create_task(asyncio.wait(tasks, timeout=wait_ms / 1_000), name="announce")
-        self._announcing.add(waiting)
-        waiting.add_done_callback(self._announcing.discard)
+        self._asking.add(waiting)
+        waiting.add_done_callback(self._asking.discard)
         waiting.add_done_callback(lambda _: done())
+
+    def ask_route(self, topic: str, took: Callable[[TopicRouteData | None], None]) -> None:
+        """Ask one name server after the other where a topic is; `took` gets the first answer, None when there is none or no such topic."""
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._ask_route(topic, took), name="route")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _ask_route(self, topic: str, took: Callable[[TopicRouteData | None], None]) -> None:
+        question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        for server in self._servers:
+            try:
+                answer = await server.outbound.call(question, ROUTE_TIMEOUT_MS)
+                found = TopicRouteData.decode(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else None
+            except OrbitError as error:
+                _log.info("name server %s did not say where topic %s is: %s", server.outbound.address, topic, error)
+                continue
+            took(found)
+            return
+        took(None)
 
     def register_all(self) -> None:
         """Send the whole table to every name server now."""

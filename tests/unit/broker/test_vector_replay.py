@@ -23,7 +23,16 @@ import pytest
 
 from orbitmq.protocol.names import topic_name_problem
 from orbitmq.protocol.properties import decode_properties
-from orbitmq.protocol.remoting.bodies import BatchAckBody, SubscriptionGroupConfig, TopicConfig
+from orbitmq.protocol.remoting.bodies import (
+    BatchAckBody,
+    MessageRequestMode,
+    MessageRequestModes,
+    QueryAssignmentRequest,
+    QueryAssignmentResponse,
+    SetMessageRequestModeRequest,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 from orbitmq.protocol.remoting.codes import OWN_CODES_FROM, UNUSED_CODES
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.fastjson import loads
@@ -233,6 +242,36 @@ def prepare_popped(rig: Any, exchange: Exchange) -> None:
     assert rig.call(RequestCode.POP_MESSAGE, pop).code == ResponseCode.SUCCESS
 
 
+def prepare_assignment(rig: Any, exchange: Exchange) -> None:
+    """A group of one member, whose mode is that of the recorded queues."""
+    asked = QueryAssignmentRequest.decode(bytes(exchange.request.body))
+    given = QueryAssignmentResponse.decode(bytes(exchange.answer.body)).message_queue_assignments or []
+    put_topic(rig, asked.topic, 1)
+    put_group(rig, asked.consumer_group)
+    rig.heartbeat(rig.peer(), asked.client_id, asked.consumer_group, [asked.topic])
+    if given[0].mode is MessageRequestMode.POP:
+        set_mode(rig, asked.topic, asked.consumer_group)
+
+
+def prepare_mode(rig: Any, exchange: Exchange) -> None:
+    mode = SetMessageRequestModeRequest.decode(bytes(exchange.request.body))
+    put_topic(rig, mode.topic)
+    put_group(rig, mode.consumer_group)
+
+
+def prepare_modes(rig: Any, exchange: Exchange) -> None:
+    for topic, groups in MessageRequestModes.decode(bytes(exchange.answer.body)).message_request_mode_map.items():
+        put_topic(rig, topic)
+        for group in groups:
+            put_group(rig, group)
+            set_mode(rig, topic, group)
+
+
+def set_mode(rig: Any, topic: str, group: str) -> None:
+    mode = SetMessageRequestModeRequest(topic=topic, consumer_group=group, mode=MessageRequestMode.POP)
+    assert rig.call(RequestCode.SET_MESSAGE_REQUEST_MODE, None, mode.encode()).code == ResponseCode.SUCCESS
+
+
 def prepare_retention(rig: Any, exchange: Exchange) -> None:
     rig.broker.rooms.administration.upkeep.request_retention = lambda: None
 
@@ -265,6 +304,9 @@ PREPARE: dict[int, Callable[[Any, Exchange], None]] = {
     RequestCode.SEND_REPLY_MESSAGE: prepare_requester,
     RequestCode.SEND_REPLY_MESSAGE_V2: prepare_requester,
     RequestCode.DELETE_EXPIRED_COMMITLOG: prepare_retention,
+    RequestCode.QUERY_ASSIGNMENT: prepare_assignment,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: prepare_mode,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: prepare_modes,
     RequestCode.POP_MESSAGE: prepare_pop,
     RequestCode.PEEK_MESSAGE: prepare_pop,
     RequestCode.NOTIFICATION: prepare_pop,
@@ -416,7 +458,7 @@ SERVED = frozenset(
     {
         10, 11, 12, 14, 15, 17, 18, 21, 25, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 45, 46, 200, 201, 202,
         203, 204, 207, 208, 215, 222, 223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 320, 321, 324, 325, 328,
-        329, 343, 345, 351, 352, 353, 361, 907, 200050, 200051, 200052, 200053, 200054, 200055, 200151,
+        329, 343, 345, 351, 352, 353, 361, 400, 401, 402, 907, 200050, 200051, 200052, 200053, 200054, 200055, 200151,
     }
 )  # fmt: skip
 """The codes this broker answers; compared with its own table below."""

@@ -13,7 +13,13 @@ from orbitmq.clock import ManualClock, SystemClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.nameserver.server import NameServer
-from orbitmq.protocol.remoting.bodies import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigWrapper
+from orbitmq.protocol.remoting.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigWrapper,
+    TopicRouteData,
+)
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
@@ -265,6 +271,30 @@ async def test_order_configurations_reach_the_broker() -> None:
         registrar = rig.registrar(address, took_orders=taken.append)
         await registrar.start()
         assert taken == [{"A": "broker-a:4"}]
+        await registrar.stop()
+
+
+async def test_a_route_is_asked_of_the_first_name_server_that_answers() -> None:
+    async with Rig() as rig:
+        _, address = await rig.name_server()
+        registrar = rig.registrar("127.0.0.1:1", address)
+        await registrar.start()
+        found: asyncio.Queue[TopicRouteData | None] = asyncio.Queue()
+        registrar.ask_route("A", found.put_nowait)
+        route = await asyncio.wait_for(found.get(), 30)
+        assert route is not None
+        assert [(data.broker_name, data.read_queue_nums) for data in route.queue_datas] == [("broker-a", 4)]
+        registrar.ask_route("unknown", found.put_nowait)
+        assert await asyncio.wait_for(found.get(), 30) is None
+        await registrar.stop()
+
+
+async def test_a_route_that_no_name_server_can_give_is_none() -> None:
+    async with Rig() as rig:
+        registrar = rig.registrar("127.0.0.1:1")
+        found: asyncio.Queue[TopicRouteData | None] = asyncio.Queue()
+        registrar.ask_route("A", found.put_nowait)
+        assert await asyncio.wait_for(found.get(), 30) is None
         await registrar.stop()
 
 

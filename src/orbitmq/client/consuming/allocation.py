@@ -21,20 +21,11 @@ import msgspec
 
 from orbitmq.errors import ClientError, ConfigurationError
 from orbitmq.limits.client import ALLOCATION_VIRTUAL_NODES_MAX
+from orbitmq.protocol.allocation import average_share, circle_share, java_order, queue_order
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 Strategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], Sequence[MessageQueue]]
 """Own id, sorted ids of all members, sorted queues of one topic -> the queues of the own id."""
-
-
-def java_order(text: str) -> bytes:
-    """Sort key that orders strings as Java's compareTo does."""
-    return text.encode("utf-16-be", "surrogatepass")
-
-
-def queue_order(queue: MessageQueue) -> tuple[bytes, bytes, int]:
-    """Sort key of queues: topic, broker name, then queue id as a number."""
-    return java_order(queue.topic), java_order(queue.broker_name), queue.queue_id
 
 
 def share(
@@ -65,10 +56,7 @@ class AllocateAverage(msgspec.Struct, frozen=True):
     def __call__(
         self, own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
     ) -> Sequence[MessageQueue]:
-        index = member_ids.index(own_id)
-        size, longer_count = divmod(len(queues), len(member_ids))
-        start = index * size + min(index, longer_count)
-        return queues[start : start + size + (1 if index < longer_count else 0)]
+        return average_share(member_ids.index(own_id), len(member_ids), queues)
 
 
 class AllocateCircle(msgspec.Struct, frozen=True):
@@ -77,7 +65,7 @@ class AllocateCircle(msgspec.Struct, frozen=True):
     def __call__(
         self, own_id: str, member_ids: Sequence[str], queues: Sequence[MessageQueue]
     ) -> Sequence[MessageQueue]:
-        return queues[member_ids.index(own_id) :: len(member_ids)]
+        return circle_share(member_ids.index(own_id), len(member_ids), queues)
 
 
 class AllocateConsistentHash(msgspec.Struct, frozen=True):
