@@ -32,6 +32,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * recall?topic=&amp;handle= (from 5.3.2 on)
  * consume?group=&amp;topic=[&amp;expression=|&amp;sql=][&amp;fail=N][&amp;retryLevel=L][&amp;maxReconsume=M][&amp;from=first|last][&amp;orderly=1]
  *   [&amp;offsets=FOLDER] (broadcasting, with its offsets under this folder; one folder in the life of the program)
+ *   [&amp;asks=1] (the broker assigns the queues, to be pulled or popped; from 5.0 on)
  * close
  * The body of message i is "PREFIX-i", filled up to size with a repeated pattern. fail = number of attempts per message that ask
  * for a retry (-1: all). After each command: {"event":"done"} or {"event":"failed"}.
@@ -228,6 +229,9 @@ public final class ClientDriver {
             consumer.subscribe(command.text("topic"), command.text("expression", "*"));
         } else {
             consumer.subscribe(command.text("topic"), MessageSelector.bySql(sql));
+        }
+        if (command.number("asks", 0) == 1) {
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
         String offsets = command.text("offsets", "");
         if (!offsets.isEmpty()) {
