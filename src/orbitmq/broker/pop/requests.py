@@ -20,9 +20,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.admission import Admission
-from orbitmq.broker.choosing.filter_tests import Accepts, FilterTests
 from orbitmq.broker.choosing.subscriptions import EVERYTHING
-from orbitmq.broker.choosing.wanted import WantedMessages
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
@@ -40,7 +38,6 @@ from orbitmq.limits.pop import (
     POP_MESSAGES_MAX,
 )
 from orbitmq.limits.wire import RETRY_TOPIC_BYTES_MAX
-from orbitmq.protocol.filtering.expression import TAG
 from orbitmq.protocol.pop_receipts import (
     ORDER_REVIVE_QUEUE,
     PopReceipt,
@@ -86,7 +83,7 @@ class PopRequests(Room):
         self._clock = core.clock
         self._statistics = core.statistics
         self._deadlines = core.deadlines
-        self._tests = FilterTests()
+        self._subscriptions = core.subscriptions
         self._progress = PopProgress(core, self.in_flight)
         self._taker = PopTaker(core, self._progress, self._run_again)
         self._returns = PopReturns(core, admission, self._progress)
@@ -175,7 +172,7 @@ class PopRequests(Room):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "ordered pops are not built (order=true)", {})
         pop.max_count, pop.invisible_ms = max(count, 1), invisible_ms
         pop.from_end = command.int32("initMode") == FROM_END
-        pop.accepts = self._accepts(command)
+        pop.wanted = self._subscriptions.wanted(pop.topic, command.text("exp"), command.text("expType"))
         pop.deadline_ns = self._clock.monotonic_ns() + max(waits_ns, 0)
         self._taker.take(pop, self._answer)
 
@@ -223,7 +220,7 @@ class PopRequests(Room):
             self._answer_missed(pop, taken, ResponseCode.POLLING_TIMEOUT)
         elif not self._waiters.hold(
             pop, pop.topic, pop.group, pop.queue_id,
-            now_ns=self._clock.monotonic_ns(), wait_ns=left_ns, wanted=WantedMessages(codes=pop.accepts), owner=pop.peer,
+            now_ns=self._clock.monotonic_ns(), wait_ns=left_ns, wanted=pop.wanted, owner=pop.peer,
         ):  # fmt: skip
             self._answer_missed(pop, taken, ResponseCode.POLLING_FULL)
 
@@ -380,16 +377,6 @@ class PopRequests(Room):
         if longest > RETRY_TOPIC_BYTES_MAX:
             raise _invalid(f"the names of group and topic make a retry topic of {longest} characters")
         return Pop(peer, command.opaque, group_name, topic, queue_id, 1)
-
-    def _accepts(self, command: Command) -> Accepts:
-        kind = command.text("expType")
-        if kind and kind != TAG:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"pops by {kind} are not built; use tags, or pull",
-                {},
-            )
-        return self._tests.of_tags(command.text("exp"))
 
 
 def _key_of(entry: BatchAckEntry) -> PopQueue | None:

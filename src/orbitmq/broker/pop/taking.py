@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.broker.choosing.subscriptions import EVERYTHING
+from orbitmq.broker.choosing.wanted import WantedMessages, choose, get_wanted
 from orbitmq.broker.cold_pulls import ColdPulls
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
@@ -47,7 +49,7 @@ BEYOND: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE
 
 
 class Pop(msgspec.Struct, eq=False):
-    """One pop, or one look without taking, with what its checks found out. `accepts` is the tag test, None for everything."""
+    """One pop, or one look without taking, with what its checks found out."""
 
     peer: Peer
     opaque: int
@@ -57,7 +59,7 @@ class Pop(msgspec.Struct, eq=False):
     max_count: int
     invisible_ms: int = 0
     from_end: bool = False
-    accepts: Callable[[int], bool] | None = None
+    wanted: WantedMessages = EVERYTHING
     deadline_ns: int = 0
     """Until when it may wait for a message."""
     hides: bool = True
@@ -177,18 +179,22 @@ class _PopRun:
     def _start(self, key: PopQueue) -> int:
         return self._progress.next_offset(key, from_end=self._pop.from_end)
 
-    def _read(self, key: PopQueue) -> GetResult | None:
-        """The next messages of a queue; None when none may be taken. Raises OSError."""
+    def _limits(self, key: PopQueue) -> tuple[int, int]:
+        """How many messages of a queue may be taken, and about how many bytes."""
         pop, taken = self._pop, self._taken
-        wanted = pop.max_count - taken.count
+        count = pop.max_count - taken.count
         if pop.hides:
             queue = self._progress.begin(key, from_end=pop.from_end)
-            wanted = 0 if queue is None else min(wanted, queue.room)
+            count = 0 if queue is None else min(count, queue.room)
             self._progress.finish(key)
-        if wanted <= 0:
+        return count, max(self._taker.bytes_max - taken.size, 1)
+
+    def _read(self, key: PopQueue) -> GetResult | None:
+        """The next messages of a queue; None when none may be taken. Raises OSError."""
+        count, size = self._limits(key)
+        if count <= 0:
             return None
-        left = max(self._taker.bytes_max - taken.size, 1)
-        return self._taker.store.get(key.topic, key.queue_id, self._start(key), wanted, left, pop.accepts)
+        return get_wanted(self._taker.store, key.topic, key.queue_id, self._start(key), count, size, self._pop.wanted)
 
     def _was_read(self, source: PopSource, key: PopQueue, start: int, read: GetResult | ReadProblem) -> None:
         taker = self._taker
@@ -197,7 +203,7 @@ class _PopRun:
             if isinstance(read, OSError | JobRefusedError):
                 self._taken.problem = read
             elif self._start(key) == start:  # else the group was reset meanwhile
-                self._took(source, key, start, read)
+                self._took(source, key, start, choose(read, *self._limits(key), self._pop.wanted))
             self._taken.rest_count += self._progress.backlog(key)
             self.go_on()
         finally:

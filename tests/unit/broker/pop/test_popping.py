@@ -10,6 +10,7 @@ import pytest
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import iter_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.store.files import OsFile
 
 
 def give(rig, *bodies, topic="T", queue_id=0, **properties):
@@ -145,6 +146,35 @@ def test_tags_that_the_group_does_not_want_are_passed_for_good(rig, popper):
     assert popper.committed() >= 91
     assert popper.ask(exp="yes", pollTime=15_000) is None, "it waits"
     assert popper.committed() == 100
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_properties_that_the_group_does_not_want_are_passed_for_good(rig, popper, is_cold):
+    for number in range(40):
+        rig.sent_ok("T", str(number).encode(), {"price": str(number)})
+    if is_cold:
+        rig.reopen()
+    found = popper.pop(exp="price >= 30", expType="SQL92", maxMsgNums=4)
+    assert [record.body for record, _, _ in found] == [b"30", b"31", b"32", b"33"]
+    assert popper.committed() == 30
+    assert popper.ask(exp="price > 100", expType="SQL92", pollTime=15_000) is None
+    rig.sent_ok("T", b"cheap", {"price": "50"})
+    assert popper.answers() == []
+    rig.sent_ok("T", b"dear", {"price": "101"})
+    (answer,) = popper.answers()
+    assert [record.body for record, _, _ in popper.read(answer)] == [b"dear"]
+    assert popper.ask(exp="price >", expType="SQL92").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_old_messages_are_read_from_the_disk(rig, popper, monkeypatch):
+    give(rig, b"a", b"b")
+    rig.reopen()
+    monkeypatch.setattr(OsFile, "pread_now", lambda self, size, offset: None)
+    first, _ = popper.pop(invisibleTime=1_000)
+    popper.ack(first)
+    rig.advance(1_000)
+    assert popper.bodies() == [b"b"]
+    assert (popper.committed(), popper.committed("%RETRY%g_T")) == (2, 0)
 
 
 def test_all_queues_give_until_there_is_enough(rig, popper):
