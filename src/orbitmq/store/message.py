@@ -51,7 +51,9 @@ tags code, unique key, keys, system flag, prepared transaction offset and proper
 def checked_size(topic: bytes, message: NewMessage, body_bytes_max: int) -> int:
     """Size of the record of a new message. Raises RecordError for one that is too large, or that recovery would misread."""
     if message.sys_flag & TRANSACTION_MASK not in _WRITTEN:
-        raise RecordError("records with the bits of a half or rolled-back message are not written by this store")
+        raise RecordError(
+            "records with the transaction bits of a half or rolled-back message are not written by this store"
+        )
     body_size, properties_size = len(message.body), len(message.properties)
     if body_size > body_bytes_max:
         raise RecordError(f"the body has {body_size} bytes, the limit is {body_bytes_max}")
