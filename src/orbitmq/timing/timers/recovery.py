@@ -138,8 +138,6 @@ class TimerRecovery:
                 remedy=f"move {JOURNAL_FILE} away: it is made again from the log",
             )
         ledger.position = min(ledger.position, ledger.log.end)
-        if queue is not None:
-            self._finish_removed(queue.first_at(ledger.log.start))
         if self.is_taken_over:
             now_ms = ledger.clock.now_ms()
             self._exchange.take_over(
@@ -155,6 +153,8 @@ class TimerRecovery:
                 )
             )
             logger.info("%d timers of RocketMQ are pending", ledger.pending.count)
+        elif queue is not None:
+            self._finish_removed(queue.first_at(ledger.log.start))
         if self._is_new:
             ledger.rewrite()
         elif self._keep_bytes is not None:
