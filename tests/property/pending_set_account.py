@@ -59,10 +59,8 @@ class Account:
     def in_order(self) -> list[Waiting]:
         return sorted(self.waiting.values())
 
-    def follow(self, entries: Iterable[Dispatched], now_ms: int, known_below: int | None) -> None:
-        """Read on in the log. Whatever stood below `known_below` when the turn began leaves in order; None when nothing says so.
-
-        Raises Broken."""
+    def follow(self, entries: Iterable[Dispatched], now_ms: int) -> list[Waiting]:
+        """Read on in the log; answers what was delivered. Raises Broken."""
         left: list[Waiting] = []
         for entry in entries:
             self.read_to = entry.end_offset
@@ -87,8 +85,7 @@ class Account:
                 if old.due_ms > now_ms:
                     raise Broken(f"{old} was delivered {old.due_ms - now_ms} ms early")
                 left.append(old)
-        if known_below is not None:
-            self._check_order([one for one in left if one.physical_offset < known_below], known_below)
+        return left
 
     def _take_in(self, entry: Dispatched, values: dict[str, str], old: Waiting | None) -> None:
         number = values[NUMBER]
@@ -109,8 +106,10 @@ class Account:
         self.waiting[entry.physical_offset] = one
         self._came.append(one)
 
-    def _check_order(self, left: list[Waiting], known_below: int) -> None:
-        """A message leaves behind all of its topic that are due before it."""
+    def check_order(self, delivered: list[Waiting], known_below: int) -> None:
+        """Of what stood below `known_below` when the turn began, a message leaves behind all of its topic that are due before it. Raises
+        Broken."""
+        left = [one for one in delivered if one.physical_offset < known_below]
         for topic in {one.topic for one in left}:
             mine = [one for one in left if one.topic == topic]
             if mine != sorted(mine):

@@ -21,8 +21,7 @@ from tests.crash.planted import (
 from tests.property.timer_bugs import Plant
 
 from orbitmq.timing.index.counting import Counting
-from orbitmq.timing.index.missing import Missing
-from orbitmq.timing.index.parts import Gathered, Parts
+from orbitmq.timing.index.parts import Gathered, Missing, Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending_records import PendingRecords

@@ -122,7 +122,7 @@ class Life:
             self.steps.append(f"  the start failed: {error!r}")
             self.is_full = False
             self.start()
-        self.follow(None)
+        self.follow()
         self.check()
 
     def start(self) -> None:
@@ -319,19 +319,21 @@ class Life:
         store, timers = self.little.store, self.timers
         is_calm = self.is_calm and self.index.is_complete and not timers.is_releasing
         known_below = store.confirm_offset if is_calm and store.writes_accepted and not self.is_full else None
+        delivered: list[Waiting] = []
         try:
             self.little.turn()
-            self.follow(known_below)  # before a worker removes what retention may take by now
+            delivered += self.follow()  # before a worker removes what retention may take by now
             jobs = len(self.little.worker.jobs) if with_workers else self.rng.choice((0, 0, 1, 1, 5))
             for _ in range(jobs):
                 self.little.worker.step()
         finally:
-            self.follow(known_below)
+            delivered += self.follow()
+        if known_below is not None:
+            self.account.check_order(delivered, known_below)
         self.check()
 
-    def follow(self, known_below: int | None) -> None:
-        entries = self.little.store.scan(self.account.read_to)
-        self.account.follow(entries, self.clock.now_ms(), known_below)
+    def follow(self) -> list[Waiting]:
+        return self.account.follow(self.little.store.scan(self.account.read_to), self.clock.now_ms())
 
     def heard(self, text: str, *parts: object) -> None:
         """What is logged as an error."""

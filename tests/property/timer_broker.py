@@ -45,8 +45,7 @@ from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.rewriting import Rewriting
 from orbitmq.timing.rocketmq.exchange import TimerExchange
-from orbitmq.timing.timers.settings import TimerSettings
-from orbitmq.timing.timers.timers import Timers
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 LEVELS = "1s 5s 40s"
 BROKER_NAME = "broker-a"
