@@ -42,9 +42,8 @@ from orbitmq.timing.rocketmq import handing_over
 from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.fence import lower_fence
-from orbitmq.timing.rocketmq.log import TimerLog
+from orbitmq.timing.rocketmq.log import TimerLog, TimerUnit
 from orbitmq.timing.rocketmq.taking_over import TakeOver
-from orbitmq.timing.rocketmq.unit import TimerUnit
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending_journal import encode_position, encode_snapshot
 from orbitmq.timing.timers.timers import Timers

@@ -48,8 +48,7 @@ from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.restoring import source_offset
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.changes import recall, reschedule
-from orbitmq.timing.timers.settings import TimerSettings
-from orbitmq.timing.timers.timers import TimerRecord, Timers, TimerState
+from orbitmq.timing.timers.timers import TimerRecord, Timers, TimerSettings, TimerState
 
 START_MS = 1_790_000_000_000
 TOPICS = ("TopicA", "TopicB", "TopicC")

@@ -37,8 +37,7 @@ from orbitmq.timing.levels.history import HISTORY_FILE, LevelHistory
 from orbitmq.timing.levels.offsets import OFFSETS_FILE, LevelOffsets
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.rocketmq.exchange import TimerExchange
-from orbitmq.timing.timers.settings import TimerSettings
-from orbitmq.timing.timers.timers import Timers
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 T = TypeVar("T")
 

@@ -185,7 +185,7 @@ def dump(
     """Print what stands in the files, one line each; ends with 1 when there is damage among it."""
     from orbitmq.store import dump as dumps
     from orbitmq.store.files import OsFiles
-    from orbitmq.timing.rocketmq import dump as timer_dumps
+    from orbitmq.timing.rocketmq import inspection as timer_dumps
 
     _expect_store(directory, commit_log)
     files = OsFiles()

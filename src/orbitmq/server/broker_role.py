@@ -46,8 +46,7 @@ from orbitmq.timing.recurrence.runner import Recurrences
 from orbitmq.timing.rewriting import Rewriting
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.fence import is_fenced
-from orbitmq.timing.timers.settings import TimerSettings
-from orbitmq.timing.timers.timers import Timers
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 logger = logging.getLogger("orbitmq.server")
 

@@ -19,7 +19,7 @@ from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, Sample, by_label, one
-from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.counting import Counted
 from orbitmq.units import MINUTE_MS
 
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)

@@ -12,7 +12,7 @@ from tests.worlds.little_store import LittleStore
 
 from orbitmq.clock import ManualClock
 from orbitmq.store.settings import StoreSettings
-from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import TimerSettings
 
 Run = Callable[..., Ran]
 Golden = Callable[[str], tuple[Path, dict[str, object]]]

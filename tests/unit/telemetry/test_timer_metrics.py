@@ -20,7 +20,7 @@ from orbitmq.store.message import NewMessage
 from orbitmq.telemetry.metric import Value
 from orbitmq.telemetry.timer_metrics import TimerCollector
 from orbitmq.timing.due_time import slot_time
-from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.counting import Counted
 
 
 class Counts:

@@ -41,7 +41,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarStatus, FarTimers
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
-from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.counting import Counted
 from orbitmq.timing.index.entries import Candidate
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.timers.timers import Timers, TimerState

@@ -25,8 +25,15 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.entries import IndexEntry
 from orbitmq.timing.index.gathering import NUMBER_BYTES, Due, Found, FoundKey
-from orbitmq.timing.index.marks import HASH_BITS
-from orbitmq.timing.index.run_format import COLUMNS, DUE_FENCE, KEY_FENCE, Fences, TopicPart, read_description
+from orbitmq.timing.index.run_format import (
+    COLUMNS,
+    DUE_FENCE,
+    HASH_BITS,
+    KEY_FENCE,
+    Fences,
+    TopicPart,
+    read_description,
+)
 
 _ID_WINDOW: Final = 512
 """How far from its expected place a hash is looked for first: four times what is usual in a full run."""

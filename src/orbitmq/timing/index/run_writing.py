@@ -27,7 +27,6 @@ from orbitmq.timing.index.gathering import (
     SUFFIX_BYTES,
     Gathering,
 )
-from orbitmq.timing.index.marks import Marker
 from orbitmq.timing.index.run_format import (
     DUE_FENCE,
     KEY_FENCE,
@@ -36,6 +35,7 @@ from orbitmq.timing.index.run_format import (
     Code,
     Column,
     Fences,
+    Marker,
     RunDescription,
     TopicPart,
 )

@@ -33,15 +33,13 @@ from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import store_timestamp_of
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.index import search
-from orbitmq.timing.index.counting import Counting
-from orbitmq.timing.index.counts import Counted
-from orbitmq.timing.index.due import DamagedPartError, DueSlice, due_slice
+from orbitmq.timing.index.counting import Counted, Counting
 from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, key_hash, topic_seed
 from orbitmq.timing.index.gathering import Found
 from orbitmq.timing.index.journal import NOTHING, Witness
 from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
 from orbitmq.timing.index.run import Run
-from orbitmq.timing.index.search import IndexPage, IndexQuery
+from orbitmq.timing.index.search import DamagedPartError, DueSlice, IndexPage, IndexQuery, due_slice
 from orbitmq.timing.index.upkeep import Steps, fill, seal, tidy
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, timer_facts, unstated_facts
 from orbitmq.timing.timers.pending import PendingTimers

@@ -25,11 +25,11 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.check_derived import Sink
 from orbitmq.store.files import Files
-from orbitmq.timing.index.check import check_index
+from orbitmq.timing.index.directory import check_index
 from orbitmq.timing.rocketmq.checkpoint import PAGE_BYTES, TIMER_CHECKPOINT_FILE
 from orbitmq.timing.rocketmq.inspection import StoredTimers, slot_of
+from orbitmq.timing.rocketmq.log import TimerUnit
 from orbitmq.timing.rocketmq.stored_pending import stored_pending
-from orbitmq.timing.rocketmq.unit import TimerUnit
 from orbitmq.timing.rocketmq.wheel import TimerWheel
 
 IN_WORDS: Final = 3

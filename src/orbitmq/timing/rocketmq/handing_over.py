@@ -34,8 +34,18 @@ from orbitmq.store.files import Files
 from orbitmq.store.segments import SegmentSequence
 from orbitmq.timing.due_time import slot_to_link
 from orbitmq.timing.rocketmq.fence import FENCE_BYTES
-from orbitmq.timing.rocketmq.log import LOG_DIRECTORY, last_inside
-from orbitmq.timing.rocketmq.unit import BLANK, BLANK_MAGIC, DEFAULT, DELETE, ROLL, UNIT, UNIT_BYTES, VOID
+from orbitmq.timing.rocketmq.log import (
+    BLANK,
+    BLANK_MAGIC,
+    DEFAULT,
+    DELETE,
+    LOG_DIRECTORY,
+    ROLL,
+    UNIT,
+    UNIT_BYTES,
+    VOID,
+    last_inside,
+)
 from orbitmq.timing.rocketmq.wheel import NO_POSITION, SLOT_BYTES, WHEEL_FILE
 from orbitmq.timing.timers.exchange import HandOver
 

@@ -1,19 +1,22 @@
-"""The timer files of a store as they stand, read without changing them: the ground of dump, check and stat.
+"""The timer files of a store as they stand, read without changing them: the ground of check and stat, and dumped as plain dictionaries.
 
 File sizes and the precision are taken from the files; the directory may be RocketMQ's or ours, clean or crashed.
 
 Rules of this file
 1. Nothing is created, repaired or truncated.
-2. Damage is a list of problems beside what can be read; nothing is raised for it.
+2. Damage is a list of problems beside what can be read; nothing is raised for it, and no dump passes it over (`"kind": "damage"`).
 3. What waits is told from the units of the timer log, which are complete. Slot counts are advice, and the wheel of a RocketMQ
    broker that was killed lags behind. Behind a fence the files say nothing.
+4. Dumps are generators of values as stored, under names of RocketMQ's spelling where it has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX
@@ -24,8 +27,7 @@ from orbitmq.store.inspection import LogReader, StoredQueue, read_sequence
 from orbitmq.timing.due_time import USUAL_PRECISION_MS
 from orbitmq.timing.rocketmq.checkpoint import TIMER_CHECKPOINT_FILE, TimerCheckpoint, read_timer_checkpoint
 from orbitmq.timing.rocketmq.fence import is_fenced
-from orbitmq.timing.rocketmq.log import LOG_DIRECTORY, TimerLog
-from orbitmq.timing.rocketmq.unit import TimerUnit
+from orbitmq.timing.rocketmq.log import LOG_DIRECTORY, UNIT_BYTES, TimerLog, TimerUnit
 from orbitmq.timing.rocketmq.wheel import WHEEL_FILE, TimerWheel
 
 
@@ -160,3 +162,67 @@ def slot_of(properties: dict[str, str]) -> int | None:
     """The slot time that the broker gave a record when it accepted it; None when it has none."""
     text = properties.get(Property.TIMER_OUT_MS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+UNIT_NAMES: Final = (
+    "position", "prevPos", "magic", "currWriteTime", "delayTime", "offsetPy", "sizePy", "topicHash", "deliverMs",
+)  # fmt: skip
+CHECKPOINT_NAMES: Final = (
+    "lastReadTimeMs", "lastTimerLogFlushPos", "lastTimerQueueOffset", "masterTimerQueueOffset", "stateVersion", "timestamp", "counter",
+)  # fmt: skip
+
+
+def dump_timer_wheel(files: Files, root: Path, *, since_ms: int = 0) -> Iterator[dict[str, Any]]:
+    """Slots in use with a time from `since_ms` on, by time. Slots are not cleared: those before the read clock are over."""
+    timers = StoredTimers(files, root)
+    try:
+        wheel = timers.wheel
+        if wheel is None:
+            yield from _problems(timers, timers.wheel_path)
+            return
+        for place in wheel.misplaced():
+            yield {"kind": "damage", "index": place, "problem": "the slot carries the number of another place"}
+        for slot in sorted(wheel.slots(since_ms)):
+            yield {
+                "kind": "slot",
+                "index": slot.number % wheel.slot_count,
+                "slotMs": slot.number * timers.precision_ms,
+                "timeSlot": slot.number,
+                "firstPos": slot.first,
+                "lastPos": slot.last,
+                "num": slot.unit_count,
+                "magic": slot.magic,
+            }
+    finally:
+        timers.close()
+
+
+def dump_timer_log(files: Files, root: Path, *, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Units of the timer log from position `start` on, fillers, and where the log ends."""
+    timers = StoredTimers(files, root)
+    try:
+        yield from _problems(timers, timers.log_path)
+        log = timers.log
+        for unit in log.scan():
+            if unit.position >= start:
+                yield {"kind": "unit", **dict(zip(UNIT_NAMES, unit, strict=True)), "slotMs": unit.slot_ms}
+            at = unit.position + UNIT_BYTES
+            if log.is_last_of_file(unit) and start <= at < log.end:
+                yield {"kind": "blank", "position": at, "size": log.file_bytes - at % log.file_bytes}
+        yield {"kind": "end", "position": log.end}
+    finally:
+        timers.close()
+
+
+def dump_timer_checkpoint(files: Files, root: Path) -> dict[str, int]:
+    """Fields of `config/timercheck` under RocketMQ's names; empty when there is none."""
+    checkpoint = read_timer_checkpoint(files, root / "config" / TIMER_CHECKPOINT_FILE)
+    if checkpoint is None:
+        return {}
+    return dict(zip(CHECKPOINT_NAMES, msgspec.structs.astuple(checkpoint), strict=True))
+
+
+def _problems(timers: StoredTimers, path: Path) -> Iterator[dict[str, Any]]:
+    for place, problem in timers.problems:
+        if place == path or path in place.parents:
+            yield {"kind": "damage", "path": str(place), "problem": problem}

@@ -6,11 +6,13 @@ says in which slot each linked message waits. The wheel is not needed: it only g
 Rules of this file
 1. Reads only; what changes is the set of pending records, and the cancel records that are known.
 2. A record that was linked is pending when one of its units stands in a slot that was not read. One that was not linked is.
-3. What RocketMQ's checkpoint calls delivered is; what fell due behind it is looked for, see `foreign_deliveries`. A repeat is better
-   than a loss.
-4. A timer log that ends before the position up to which it was durable is not used: then the slot times of the records decide.
+3. What RocketMQ's checkpoint calls delivered is; what fell due behind it is looked for. Records of RocketMQ name no source: a delivery
+   is known by unique key, topic and queue, a hop by unique key and slot time, and only where these are unique. A repeat is better than a
+   loss.
+4. Only a record that says in which slot it waited is either: a copy that its sender stored again, too late to wait, says none.
+5. A timer log that ends before the position up to which it was durable is not used: then the slot times of the records decide.
 
-Source: RocketMQ timer store, recovery; its checkpoint.
+Source: RocketMQ timer store, recovery; its checkpoint; delivered record, roll.
 """
 
 from __future__ import annotations
@@ -18,23 +20,73 @@ from __future__ import annotations
 import logging
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_KNOWN_CANCELS_MAX
+from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.records import Record, sound_record
+from orbitmq.protocol.records import Record, decode_record, sound_record
+from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import ConsumeQueue
+from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.files import Files
+from orbitmq.store.reading import is_sound, store_timestamp_of
 from orbitmq.store.recovery import LogScan
 from orbitmq.timing.due_time import cancel_key
 from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint
-from orbitmq.timing.rocketmq.foreign_deliveries import delivered_by_rocketmq, position_at
 from orbitmq.timing.rocketmq.log import TimerLog
 from orbitmq.timing.timers.exchange import TakenOver
 from orbitmq.timing.timers.facts import facts_of_record
+from orbitmq.timing.timers.pending_journal import runs_of
+
+Address = tuple[str, str, str]
+"""Unique key, topic, queue id; in the timer topic its slot time stands for the queue."""
+
+
+def delivered_by_rocketmq(log: CommitLog, sources: Mapping[int, bool], later: Iterable[Dispatched]) -> list[int]:
+    """Which of the timer records at these log positions one of the records in `later` delivers; or puts into the timer topic again,
+    for those whose value is true."""
+    addresses: dict[Address, list[int]] = {}
+    for physical, is_roll in sources.items():
+        view = log.record(physical)
+        if view is None or not is_sound(view, physical):
+            continue
+        properties = decode_properties(decode_record(view, body=False).properties)
+        key, topic = properties.get(Property.UNIQ_KEY), properties.get(Property.REAL_TOPIC)
+        queue_id = properties.get(Property.REAL_QID)
+        if key and topic and queue_id:
+            address = (
+                (key, TIMER_TOPIC, properties.get(Property.TIMER_OUT_MS, "")) if is_roll else (key, topic, queue_id)
+            )
+            addresses.setdefault(address, []).append(physical)
+    keys = {key for key, _, _ in addresses}
+    found: list[int] = []
+    for entry in later:
+        if entry.unique_key not in keys or entry.prepared_transaction_offset:
+            continue
+        properties = decode_properties(entry.properties)
+        slot = properties.get(Property.TIMER_OUT_MS, "")
+        if not slot or Property.TIMER_DEL_UNIQKEY in properties:  # a cancel record has the key of what it cancels
+            continue
+        place = slot if entry.topic == TIMER_TOPIC else str(entry.queue_id)
+        known = addresses.get((entry.unique_key or "", entry.topic, place))
+        if known is not None and len(known) == 1 and known[0] < entry.physical_offset:
+            found.append(known[0])
+            known.append(-1)
+    return found
+
+
+def position_at(log: CommitLog, time_ms: int) -> int:
+    """A log position that no record stored at or after `time_ms` lies below: the beginning of a file."""
+    for segment in reversed(log.sequence.segments):
+        view = log.record(segment.base)
+        if view is not None and is_sound(view, segment.base) and store_timestamp_of(view) < time_ms:
+            return segment.base
+    return log.start
+
 
 logger = logging.getLogger("orbitmq.timing")
 
@@ -130,7 +182,8 @@ class TakeOver:
         pending, waiting, at = self._store.pending, units.waiting, 0
         done: list[int] = []
         overdue: dict[int, int] = {}
-        for first, end in _runs(pending.offsets()):
+        for first, length in runs_of(pending.offsets()):
+            end = first + length
             start = queue.first_kept(first)
             if start > first:  # of retention, or of a lost file
                 logger.error("the records of %d timers that were pending are gone", min(start, end) - first)
@@ -222,17 +275,3 @@ class TakeOver:
         """Log position of a record of the timer topic, or of the first that is there behind it; the end of the log when none is."""
         unit = queue.kept_unit(queue.first_kept(queue_offset))
         return self._store.log.end_of_files if unit is None else unit[0]
-
-
-def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(first, end) of runs of ascending offsets."""
-    first = end = -1
-    for offset in offsets:
-        if offset == end:
-            end += 1
-            continue
-        if first >= 0:
-            yield first, end
-        first, end = offset, offset + 1
-    if first >= 0:
-        yield first, end

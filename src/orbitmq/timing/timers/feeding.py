@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from orbitmq.limits.timers import TIMERS_SOON_MAX
-from orbitmq.timing.index.due import DueSlice
 from orbitmq.timing.index.gathering import Found
+from orbitmq.timing.index.search import DueSlice
 from orbitmq.timing.timers.soon import SoonTimers
 
 SLICE_TIMERS: Final = 1_000

@@ -78,13 +78,13 @@ def boot_mark(boot_id: str) -> bytes:
 
 def encode_finished(offsets: Iterable[int]) -> bytes:
     """A block that finishes these offsets, in any order."""
-    return encode_block(FINISHED, b"".join(_RUN.pack(first, count) for first, count in runs_of(offsets)))
+    return encode_block(FINISHED, b"".join(_RUN.pack(first, count) for first, count in runs_of(sorted(offsets))))
 
 
 def runs_of(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(first, count) of every run of successive offsets."""
+    """(first, count) of every run of successive offsets, which ascend."""
     first = end = -1
-    for offset in sorted(offsets):
+    for offset in offsets:
         if offset == end:
             end += 1
             continue

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from orbitmq.clock import Clock
 from orbitmq.histogram import Histogram
 from orbitmq.limits.timers import HANDED_OVER_MAX, RELEASE_BATCH_MAX
@@ -37,24 +39,34 @@ from orbitmq.store.message import NewMessage
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.due_time import slot_time
+from orbitmq.timing.index.counting import SlotCounts
+from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.release import LATENESS_BOUNDS_MS, RETRY_MS, SLEEP_MAX_MS
 from orbitmq.timing.rewriting import Taken
 from orbitmq.timing.timers.delivery import Delivery
-from orbitmq.timing.timers.exchange import Exchange, HandOver
+from orbitmq.timing.timers.exchange import Exchange, HandOver, PendingInDueOrder
 from orbitmq.timing.timers.facts import FinishedTimer, TimerFacts, all_facts, unstated_facts
 from orbitmq.timing.timers.feeding import Feeding
-from orbitmq.timing.timers.finishing import finish_sources
-from orbitmq.timing.timers.in_due_order import PendingInDueOrder
-from orbitmq.timing.timers.leaving import Leaving, LeavingTimers
+from orbitmq.timing.timers.leaving import Leaving, LeavingTimers, finish_sources
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending import PendingTimers
 from orbitmq.timing.timers.pending_records import PendingRecords, TimerRecord
 from orbitmq.timing.timers.read_ahead import ReadAhead
 from orbitmq.timing.timers.recovery import TimerRecovery
-from orbitmq.timing.timers.settings import TimerSettings
-from orbitmq.timing.timers.slot_counts import SlotCounts
 from orbitmq.timing.timers.soon import SoonTimers
+
+
+class TimerSettings(msgspec.Struct, frozen=True):
+    """Settings of one store's timers."""
+
+    precision_ms: int = 1_000
+    """Width of the slots in which RocketMQ keeps due times, and which records and timer files name. Delivery is exact whatever it is."""
+    stopped: bool = False
+    """Release nothing."""
+    shape: IndexShape = IndexShape()
+    """How much goes into a part of the index."""
+
 
 logger = logging.getLogger("orbitmq.timing")
 

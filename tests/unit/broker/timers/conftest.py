@@ -30,7 +30,7 @@ from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
 from orbitmq.store.message import NewMessage
 from orbitmq.store.settings import StoreSettings
-from orbitmq.timing.index.counts import Counted
+from orbitmq.timing.index.counting import Counted
 from orbitmq.timing.index.entries import Candidate, split_keys
 from orbitmq.timing.index.search import IndexPage, IndexQuery
 from orbitmq.timing.restoring import restore_message, source_offset

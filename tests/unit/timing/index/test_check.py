@@ -8,8 +8,7 @@ import pytest
 from tests.worlds.little_store import LittleStore
 
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.index.check import check_index
-from orbitmq.timing.index.directory import INDEX_DIRECTORY, MANIFEST
+from orbitmq.timing.index.directory import INDEX_DIRECTORY, MANIFEST, check_index
 from orbitmq.timing.index.parts import IndexShape
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from orbitmq.timing.index.counts import WIDTHS_MS, PendingCounts
+from orbitmq.timing.index.counting import WIDTHS_MS, PendingCounts
 
 MINUTE, HOUR = WIDTHS_MS[:2]
 

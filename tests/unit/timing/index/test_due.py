@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.index import due
-from orbitmq.timing.index.due import SHARE_MIN, DamagedPartError, DueSlice, due_slice
+from orbitmq.timing.index import search
 from orbitmq.timing.index.entries import IndexEntry
 from orbitmq.timing.index.gathering import Due, Found, Gathering, Source
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.index.run_format import COLUMNS
 from orbitmq.timing.index.run_writing import write_run
+from orbitmq.timing.index.search import SHARE_MIN, DamagedPartError, DueSlice, due_slice
 
 BASE_MS = 1_800_000_000_000
 END_MS = 1 << 62
@@ -64,7 +64,7 @@ def test_slices_together_are_the_sorted_list(
 ) -> None:
     known = [(BASE_MS + after, 3 * number, topic, part) for number, (after, topic, part) in enumerate(told)]
     until_ms = BASE_MS + until
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(due, "SHARE_MIN", share_min):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(search, "SHARE_MIN", share_min):
         parts: list[Source] = []
         for part, is_run in enumerate(are_runs):
             mine = [one[:3] for one in known if one[3] == part]

@@ -11,8 +11,8 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.index.entries import KEY_BYTES_MAX, IndexEntry, id_hash, key_bytes, key_hash, split_keys, topic_seed
 from orbitmq.timing.index.gathering import Gathering, Source
-from orbitmq.timing.index.marks import Marked
 from orbitmq.timing.index.run import Run
+from orbitmq.timing.index.run_format import Marked
 from orbitmq.timing.index.run_writing import write_run
 from orbitmq.timing.index.search import IndexQuery, find_id, find_key, page
 

@@ -13,7 +13,7 @@ from orbitmq.store.check import CheckReport, check_store
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.rocketmq.check import check_timers
 from orbitmq.timing.rocketmq.inspection import StoredTimers
-from orbitmq.timing.rocketmq.unit import UNIT_BYTES, TimerUnit
+from orbitmq.timing.rocketmq.log import UNIT_BYTES, TimerUnit
 from orbitmq.timing.rocketmq.wheel import SLOT_BYTES, SLOT_COUNT
 
 FILES = OsFiles()

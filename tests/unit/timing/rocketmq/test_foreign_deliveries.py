@@ -12,7 +12,7 @@ from orbitmq.protocol.names import TIMER_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.message import NewMessage
-from orbitmq.timing.rocketmq.foreign_deliveries import delivered_by_rocketmq
+from orbitmq.timing.rocketmq.taking_over import delivered_by_rocketmq
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.due_time import TimerKind, TimerRules, due_time_of, stored_due_time
 from orbitmq.timing.rocketmq.check import check_timers
-from orbitmq.timing.rocketmq.dump import dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
-from orbitmq.timing.rocketmq.inspection import StoredTimers
-from orbitmq.timing.rocketmq.log import TimerLog
+from orbitmq.timing.rocketmq.inspection import StoredTimers, dump_timer_checkpoint, dump_timer_log, dump_timer_wheel
+from orbitmq.timing.rocketmq.log import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES, TimerLog
 from orbitmq.timing.rocketmq.stat import stat_timers
-from orbitmq.timing.rocketmq.unit import BLANK, BLANK_MAGIC, UNIT, UNIT_BYTES
 from orbitmq.timing.rocketmq.wheel import SLOT, SLOT_BYTES, TimerWheel
 
 FILES = OsFiles()

@@ -9,8 +9,17 @@ from tests.worlds.rocketmq_timers import MESSAGE, NOTHING, write_as_rocketmq
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import OsFiles
-from orbitmq.timing.rocketmq.log import FILE_BYTES, TimerLog, last_inside
-from orbitmq.timing.rocketmq.unit import DEFAULT, DELETE, ROLL, UNIT, UNIT_BYTES, TimerUnit
+from orbitmq.timing.rocketmq.log import (
+    DEFAULT,
+    DELETE,
+    FILE_BYTES,
+    ROLL,
+    UNIT,
+    UNIT_BYTES,
+    TimerLog,
+    TimerUnit,
+    last_inside,
+)
 from orbitmq.timing.rocketmq.wheel import NO_POSITION
 
 FILES = OsFiles()

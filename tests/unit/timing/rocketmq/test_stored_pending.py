@@ -13,9 +13,9 @@ from orbitmq.store.check import check_store
 from orbitmq.store.files import OsFiles
 from orbitmq.store.inspection import StoredQueue, read_sequence
 from orbitmq.timing.rocketmq.check import check_timers
+from orbitmq.timing.rocketmq.log import UNIT_BYTES
 from orbitmq.timing.rocketmq.stat import stat_timers
 from orbitmq.timing.rocketmq.stored_pending import stored_pending
-from orbitmq.timing.rocketmq.unit import UNIT_BYTES
 from orbitmq.timing.rocketmq.wheel import SLOT_COUNT
 from orbitmq.timing.timers.changes import recall
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.worlds.little_store import LittleStore
 
-from orbitmq.timing.index import due
-from orbitmq.timing.index.due import DueSlice
+from orbitmq.timing.index import search
 from orbitmq.timing.index.gathering import Due, Found
 from orbitmq.timing.index.parts import IndexShape
+from orbitmq.timing.index.search import DueSlice
 from orbitmq.timing.timers import feeding
 from orbitmq.timing.timers.feeding import CROWDED_MS, LEAD_MS, LOOK_MS, Feeding
 from orbitmq.timing.timers.soon import SoonTimers
@@ -331,7 +331,7 @@ def test_runs_that_are_put_together_between_two_slices_tell_nothing_twice(
         little.advance(200)
     assert little.timers.pending_count == len(later)
     monkeypatch.setattr(feeding, "SLICE_TIMERS", 5)
-    monkeypatch.setattr(due, "SHARE_MIN", 1)
+    monkeypatch.setattr(search, "SHARE_MIN", 1)
     little.clock.advance(28_000 + LOOK_MS)
     little.timers.run()
     little.timers.run()

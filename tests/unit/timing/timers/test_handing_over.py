@@ -11,9 +11,9 @@ from tests.worlds.little_store import LittleStore
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.properties import Property
 from orbitmq.timing.due_time import slot_time
-from orbitmq.timing.index import due
+from orbitmq.timing.index import search
 from orbitmq.timing.index.parts import IndexShape
-from orbitmq.timing.timers import handing_over
+from orbitmq.timing.timers import exchange
 from orbitmq.timing.timers.changes import recall
 from orbitmq.timing.timers.exchange import HandOver
 
@@ -50,8 +50,8 @@ def test_what_waits_is_told_in_the_order_of_due_times_with_its_places(
     open_again: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From runs and from memory, in pieces; not what was delivered or recalled."""
-    monkeypatch.setattr(handing_over, "PIECE", 7)
-    monkeypatch.setattr(due, "SHARE_MIN", 2)
+    monkeypatch.setattr(exchange, "PIECE", 7)
+    monkeypatch.setattr(search, "SHARE_MIN", 2)
     little = open_again(index=SHAPE)
     now_ms = little.clock.now_ms()
     sent = []

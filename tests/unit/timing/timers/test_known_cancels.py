@@ -16,7 +16,7 @@ from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.index.directory import INDEX_DIRECTORY
 from orbitmq.timing.timers.facts import TimerFacts
 from orbitmq.timing.timers.known_cancels import KnownCancels
-from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import TimerSettings
 
 Reopen = Callable[..., LittleStore]
 

@@ -25,7 +25,7 @@ from orbitmq.timing.timers.pending_journal import (
     POSITION,
     SYNCED_POSITION,
 )
-from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import TimerSettings
 
 COUNT = 40
 KEPT = [f"k{n}" for n in range(COUNT) if n % 3 and n % 7]

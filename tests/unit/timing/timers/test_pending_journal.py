@@ -78,7 +78,7 @@ def test_a_position_block_of_another_length_or_kind_is_none(kind: int, size: int
 
 
 def test_finished_offsets_are_runs() -> None:
-    assert list(runs_of([5, 3, 4, 9, 11, 10])) == [(3, 3), (9, 3)]
+    assert list(runs_of([3, 4, 5, 9, 10, 11])) == [(3, 3), (9, 3)]
     assert encode_finished([3, 4, 5])[12:] == (3).to_bytes(8) + (3).to_bytes(4)
 
 

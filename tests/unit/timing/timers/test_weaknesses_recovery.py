@@ -23,7 +23,7 @@ from orbitmq.timing.index.directory import INDEX_DIRECTORY
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.timers.changes import recall
 from orbitmq.timing.timers.pending_journal import JOURNAL_FILE
-from orbitmq.timing.timers.settings import TimerSettings
+from orbitmq.timing.timers.timers import TimerSettings
 
 Reopen = Callable[..., LittleStore]
 SHAPE = IndexShape(capacity=5, carried=0, small=2)
