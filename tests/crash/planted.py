@@ -35,6 +35,7 @@ from orbitmq.timing.index.journal import IndexJournal
 from orbitmq.timing.index.parts import Parts
 from orbitmq.timing.levels.release import LevelRelease
 from orbitmq.timing.timers import ledger
+from orbitmq.timing.timers import recovery as timer_recovery
 from orbitmq.timing.timers.pending_journal import encode_run
 from orbitmq.timing.timers.recovery import TimerRecovery
 
@@ -318,7 +319,10 @@ def entries_of_lost_records_kept() -> Iterator[None]:
 @contextmanager
 def timers_believed_without_their_log() -> Iterator[None]:
     """The journal of pending timers is believed to its end, whatever became of the log."""
-    with mock.patch.object(TimerRecovery, "_is_believed", return_value=True):
+    with (
+        mock.patch.object(TimerRecovery, "_is_believed", return_value=True),
+        mock.patch.object(timer_recovery, "_stands", return_value=True),
+    ):
         yield
 
 

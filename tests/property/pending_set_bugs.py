@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from tests.crash.planted import (
@@ -76,18 +75,6 @@ def pin_behind_the_first() -> Iterator[None]:
 
 
 @contextmanager
-def journal_ahead_of_the_log() -> Iterator[None]:
-    """Every position in the journal of what is pending claims that the log was synced up to there."""
-    correct = TimerLedger._at
-
-    def at(self: TimerLedger, *, synced: bool) -> Any:
-        return correct(self, synced=True)
-
-    with mock.patch.object(TimerLedger, "_at", at):
-        yield
-
-
-@contextmanager
 def gaps_not_noticed() -> Iterator[None]:
     """What the index does not know is not collected from the log."""
     with mock.patch.object(Missing, "add"):
@@ -138,7 +125,6 @@ PLANTS: dict[str, Plant] = {
         cursors_name_a_time_alone,
         recalls_lost_with_a_shorter_journal,
         pin_behind_the_first,
-        journal_ahead_of_the_log,
         gaps_not_noticed,
         what_goes_not_counted,
         late_ones_taken_for_gone,
