@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orbitmq.timing.timers.settings import TimerSettings
 from tests.unit.broker.conftest import NOW_MS, SMALL_STORE
 from tests.unit.broker.transactions.conftest import COMMIT, TransactionRig
 from tests.worlds.little_store import LITTLE_WHEEL
@@ -21,7 +20,7 @@ from orbitmq.protocol.sysflag import TransactionType, transaction_type
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.due_time import slot_time
 from orbitmq.timing.rocketmq.exchange import TimerExchange
-from orbitmq.timing.timers.timers import Timers
+from orbitmq.timing.timers.timers import Timers, TimerSettings
 
 OK = (ResponseCode.SUCCESS, None)
 
