@@ -95,6 +95,23 @@ def heartbeat(group: str, topic: str) -> bytes:
     return json.dumps(beat).encode()
 
 
+def transactions(server: ServedProcess, client: RawClient) -> None:
+    """Three half messages: one is committed, one rolled back, and one stays undecided."""
+    server.create_topic("paid")
+    for number, decision in enumerate((8, 12, 0)):
+        said = {"UNIQ_KEY": f"{number}" * 32, "TRAN_MSG": "true", "PGROUP": "producers"}
+        half = client.call(SEND, send_fields("paid", properties=said, f=4), b"half")
+        assert half.code == 0, half.remark
+        if decision:
+            fields = {
+                "topic": "paid", "producerGroup": "producers", "tranStateTableOffset": half.text("queueOffset"),
+                "commitLogOffset": str(int(half.text("msgId")[16:], 16)), "commitOrRollback": str(decision),
+                "fromTransactionCheck": "false", "msgId": half.text("transactionId"), "transactionId": half.text("transactionId"),
+            }  # fmt: skip
+            decided = client.call(RequestCode.END_TRANSACTION, fields)
+            assert decided.code == 0, decided.remark
+
+
 def use_everything(server: ServedProcess, client: RawClient) -> None:
     """Traffic that touches every metric: plain, delayed and large sends, pulls, commits, dead letters, refusals."""
     server.create_topic("orders")
@@ -109,6 +126,7 @@ def use_everything(server: ServedProcess, client: RawClient) -> None:
     soon, far = {"UNIQ_KEY": "f" * 32, "TIMER_DELAY_MS": "300"}, {"UNIQ_KEY": "0" * 32, "TIMER_DELAY_SEC": "7200"}
     assert client.call(SEND, send_fields(properties=soon), b"on time").code == 0
     assert client.call(SEND, send_fields(properties=far), b"in two hours").code == 0
+    transactions(server, client)
     at = 0
     while at < 20:  # an answer ends where the kernel is still busy with a page
         answer = client.call(PULL, pull_fields(offset=at, maxMsgNums=20 - at, sysFlag=5))
@@ -169,7 +187,11 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     assert 0 <= value(found, "orbitmq_delay_lateness_seconds_sum") < 30
     assert value(found, "rocketmq_timer_enqueue_total", topic="orders") == 2
     assert value(found, "rocketmq_timing_messages", topic="orders") == 1
-    assert value(found, "orbitmq_requests_total", role="broker", request="SEND_MESSAGE_V2") == 45
+    assert value(found, "orbitmq_requests_total", role="broker", request="SEND_MESSAGE_V2") == 48
+    assert value(found, "rocketmq_half_messages", topic="paid") == 1
+    assert value(found, "rocketmq_commit_messages_total", topic="paid") == 1
+    assert value(found, "rocketmq_rollback_messages_total", topic="paid") == 1
+    assert value(found, "rocketmq_finish_message_latency_count", topic="paid") == 2
     assert value(found, "orbitmq_request_failures_total", role="broker", request="SEND_MESSAGE_V2") == 1
     assert value(found, "orbitmq_unsupported_requests_total", role="broker") == 1
     assert value(found, "orbitmq_store_writable") == 1
