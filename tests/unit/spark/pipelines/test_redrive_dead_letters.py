@@ -113,7 +113,7 @@ def test_the_first_letter_that_comes_back_to_an_orderly_group_is_the_last(broker
         client.admin.create_topic("%DLQ%g7", queues_count=1)
         ends = time.monotonic() + 120
         while not consumer.queues:
-            assert time.monotonic() < ends, "the consumer has no queue after 30 s"
+            assert time.monotonic() < ends, "the consumer has no queue after 120 s"
             time.sleep(0.01)
         account = settle(broker, "g7", batch(300), only_group=True)
     assert account.came_back
