@@ -12,7 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, overload
 
@@ -22,11 +22,10 @@ from orbitmq.client._async.connecting.routes import Routes
 from orbitmq.client._async.connecting.transport import Dial, dial_socket
 from orbitmq.client._async.membership import Membership
 from orbitmq.client._async.runtime import Event, Tasks, sleep_ms, wait_event
-from orbitmq.client._async.sending.producer import Producer
+from orbitmq.client._async.sending.producer import Producer, SendingCalls
 from orbitmq.client._async.sending.waiting_replies import WaitingReplies
 from orbitmq.client.addresses import NameServerChoice, parse_addresses
 from orbitmq.client.identity import DEFAULT_INSTANCE, client_id, local_ip
-from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigurationError
@@ -40,11 +39,8 @@ from orbitmq.protocol.names import (
     group_name_problem,
     retry_topic,
 )
-from orbitmq.protocol.remoting.bodies import MessageQueue
 
 if TYPE_CHECKING:  # what a program that only sends never uses is imported when it is asked for
-    from datetime import datetime, timedelta
-
     from orbitmq.client._async.administration.admin import Admin
     from orbitmq.client._async.callbacks import Callbacks
     from orbitmq.client._async.connecting.transport import Channel
@@ -53,14 +49,11 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.pulling.assignment_watch import AssignmentListener
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
-    from orbitmq.client._async.sending.receipt import SendReceipt
-    from orbitmq.client._async.sending.transactions import MessageTransaction
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.sending.outgoing import Outgoing
-    from orbitmq.client.sending.reply import Reply
     from orbitmq.client.stored import StoredMessage
     from orbitmq.protocol.remoting.frame import Command
 
@@ -71,8 +64,10 @@ TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 """Producer group of trace records; no heartbeat names it."""
 
 
-class Client:
+class Client(SendingCalls):
     """A connection to a cluster, named by its name servers. Made by `connect`.
+
+    What it sends itself is sent by a producer whose group all programs share that do not name one.
 
     Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
     """
@@ -167,122 +162,6 @@ class Client:
         await self.close()
 
     # --- sending
-
-    async def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        delay_level: int = 0,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        ordering_key: str | None = None,
-        queue: MessageQueue | None = None,
-        once: Once | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        wait_stored: bool = True,
-        timeout_ms: int | None = None,
-    ) -> SendReceipt:
-        """`Producer.send` with the client's own producer."""
-        return await self._default_producer().send(
-            topic,
-            body,
-            tag=tag,
-            key=key,
-            delay_level=delay_level,
-            at=at,
-            after=after,
-            ordering_key=ordering_key,
-            queue=queue,
-            once=once,
-            properties=properties,
-            flag=flag,
-            wait_stored=wait_stored,
-            timeout_ms=timeout_ms,
-        )
-
-    async def send_oneway(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        delay_level: int = 0,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        ordering_key: str | None = None,
-        queue: MessageQueue | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        timeout_ms: int | None = None,
-    ) -> str:
-        """`Producer.send_oneway` with the client's own producer."""
-        return await self._default_producer().send_oneway(
-            topic,
-            body,
-            tag=tag,
-            key=key,
-            delay_level=delay_level,
-            at=at,
-            after=after,
-            ordering_key=ordering_key,
-            queue=queue,
-            properties=properties,
-            flag=flag,
-            timeout_ms=timeout_ms,
-        )
-
-    async def send_batch(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        ordering_key: str | None = None,
-        queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
-    ) -> list[SendReceipt]:
-        """`Producer.send_batch` with the client's own producer."""
-        return await self._default_producer().send_batch(
-            topic, messages, at=at, after=after, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
-        )
-
-    async def request(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        timeout_ms: int = 3_000,
-    ) -> Reply:
-        """`Producer.request` with the client's own producer."""
-        return await self._default_producer().request(
-            topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms
-        )
-
-    def transaction(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        properties: Mapping[str, str] | None = None,
-        timeout_ms: int | None = None,
-    ) -> MessageTransaction:
-        """`Producer.transaction` with the client's own producer, whose group all programs share that do not name one."""
-        return self._default_producer().transaction(
-            topic, body, tag=tag, key=key, at=at, after=after, properties=properties, timeout_ms=timeout_ms
-        )
 
     async def reply(
         self,
@@ -464,7 +343,7 @@ class Client:
 
     # --- inside
 
-    def _default_producer(self) -> Producer:
+    def _sender(self) -> Producer:
         producer = self.producers.get(DEFAULT_GROUP)
         return producer if producer is not None else self.producer(DEFAULT_GROUP)
 

@@ -14,8 +14,7 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/client.py: ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -26,21 +25,19 @@ from orbitmq.client._sync.handler_threads import listening
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
-from orbitmq.client._sync.sending.producer import Producer
-from orbitmq.client._sync.sending.receipt import SendReceipt
-from orbitmq.client._sync.sending.transactions import MessageTransaction
+from orbitmq.client._sync.sending.producer import Producer, SendingCalls
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
-from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
-from orbitmq.client.sending.reply import Reply
 from orbitmq.client.stored import StoredMessage
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
-class Client:
+class Client(SendingCalls):
     """A connection to a cluster, named by its name servers. Made by `connect`.
+
+    What it sends itself is sent by a producer whose group all programs share that do not name one.
 
     Cost: one connection per broker in use, three timers, a heartbeat to each broker every 30 s.
     """
@@ -76,139 +73,6 @@ class Client:
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.close(self._twin.__aexit__(error_type, error, trace))
-
-    def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        delay_level: int = 0,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        ordering_key: str | None = None,
-        queue: MessageQueue | None = None,
-        once: Once | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        wait_stored: bool = True,
-        timeout_ms: int | None = None,
-    ) -> SendReceipt:
-        """`Producer.send` with the client's own producer."""
-        found = self._loop.run(
-            self._twin.send(
-                topic,
-                body,
-                tag=tag,
-                key=key,
-                delay_level=delay_level,
-                at=at,
-                after=after,
-                ordering_key=ordering_key,
-                queue=queue,
-                once=once,
-                properties=properties,
-                flag=flag,
-                wait_stored=wait_stored,
-                timeout_ms=timeout_ms,
-            )
-        )
-        return SendReceipt(found, self._loop)
-
-    def send_oneway(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        delay_level: int = 0,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        ordering_key: str | None = None,
-        queue: MessageQueue | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        timeout_ms: int | None = None,
-    ) -> str:
-        """`Producer.send_oneway` with the client's own producer."""
-        return self._loop.run(
-            self._twin.send_oneway(
-                topic,
-                body,
-                tag=tag,
-                key=key,
-                delay_level=delay_level,
-                at=at,
-                after=after,
-                ordering_key=ordering_key,
-                queue=queue,
-                properties=properties,
-                flag=flag,
-                timeout_ms=timeout_ms,
-            )
-        )
-
-    def send_batch(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        ordering_key: str | None = None,
-        queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
-    ) -> list[SendReceipt]:
-        """`Producer.send_batch` with the client's own producer."""
-        found = self._loop.run(
-            self._twin.send_batch(
-                topic, messages, at=at, after=after, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms
-            )
-        )
-        return [SendReceipt(each, self._loop) for each in found]
-
-    def request(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        timeout_ms: int = 3000,
-    ) -> Reply:
-        """`Producer.request` with the client's own producer."""
-        return self._loop.run(
-            self._twin.request(topic, body, tag=tag, key=key, properties=properties, timeout_ms=timeout_ms)
-        )
-
-    def transaction(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        key: str | Sequence[str] | None = None,
-        at: datetime | int | None = None,
-        after: timedelta | float | None = None,
-        properties: Mapping[str, str] | None = None,
-        timeout_ms: int | None = None,
-    ) -> MessageTransaction:
-        """`Producer.transaction` with the client's own producer, whose group all programs share that do not name one."""
-        found = self._loop.do(
-            self._twin.transaction,
-            topic,
-            body,
-            tag=tag,
-            key=key,
-            at=at,
-            after=after,
-            properties=properties,
-            timeout_ms=timeout_ms,
-        )
-        return MessageTransaction(found, self._loop)
 
     def reply(
         self,

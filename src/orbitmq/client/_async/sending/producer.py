@@ -32,24 +32,12 @@ if TYPE_CHECKING:
     from orbitmq.client.sending.reply import Reply
 
 
-class Producer:
-    """Sends messages under a group name. Made by `Client.producer`; one producer serves any number of topics and tasks.
+class SendingCalls:
+    """What programs call to send: the calls of a producer, and of a client, which makes a producer for them."""
 
-    Cost of a send: one request and one answer; the call returns when the broker has answered.
-    """
-
-    def __init__(self, client: ClientContext, group: str, options: ProducerOptions) -> None:
-        self._client = client
-        self._path = SendPath(client, group, options)
-        self._batcher: Batcher | None = None
-        if options.auto_batch_ms:
-            from orbitmq.client._async.sending.batcher import Batcher
-
-            self._batcher = Batcher(client, self._path, options, f"producer {group}")
-        self._closed = False
-        self._transactions: GroupTransactions | None = None
-        self.group = group
-        self.options = options
+    def _sender(self) -> Producer:
+        """Whoever sends."""
+        raise NotImplementedError
 
     async def send(
         self,
@@ -76,6 +64,7 @@ class Producer:
         queue: exactly this one, of `queues`. once: makes repeats of this send, also by other processes, recognisable.
         timeout_ms: for all attempts together, and for waiting until there is room; default `send_timeout_ms`.
         """
+        producer = self._sender()
         message = Message(
             body,
             tag=tag,
@@ -87,21 +76,21 @@ class Producer:
             flag=flag,
             wait_stored=wait_stored,
         )
-        tracer = self._client.tracer
+        tracer = producer._client.tracer
         began_ms = 0 if tracer is None else monotonic_ms()
-        batcher = self._batcher
+        batcher = producer._batcher
         waits = batcher is not None and ordering_key is None and once is None and timeout_ms is None
         if batcher is not None and waits and batcher.takes(topic, message):
-            self._check(topic, queue)
+            producer._check(topic, queue)
             receipt = await batcher.send(topic, message, queue)
         else:
-            outgoing = await self._prepare(topic, message, ordering_key, queue)
-            receipts = await self._path.store(
+            outgoing = await producer._prepare(topic, message, ordering_key, queue)
+            receipts = await producer._path.store(
                 outgoing, ordering_key=ordering_key, queue=queue, once=once, timeout_ms=timeout_ms
             )
             receipt = receipts[0]
         if tracer is not None:
-            tracer.sent(self.group, (message,), (receipt,), monotonic_ms() - began_ms)
+            tracer.sent(producer.group, (message,), (receipt,), monotonic_ms() - began_ms)
         return receipt
 
     async def send_oneway(
@@ -124,11 +113,12 @@ class Producer:
 
         Nobody learns whether it was stored: for logs and metrics whose loss is acceptable. Errors before writing are raised.
         """
+        producer = self._sender()
         message = Message(
             body, tag=tag, key=key, delay_level=delay_level, at=at, after=after, properties=properties or {}, flag=flag
         )
-        outgoing = await self._prepare(topic, message, ordering_key, queue)
-        await self._path.post(outgoing, ordering_key, queue, timeout_ms)
+        outgoing = await producer._prepare(topic, message, ordering_key, queue)
+        await producer._path.post(outgoing, ordering_key, queue, timeout_ms)
         return outgoing.unique_ids[0]
 
     async def request(
@@ -146,11 +136,12 @@ class Producer:
         timeout_ms: for everything. `RequestTimeoutError` when no reply came, though the request may have been handled; the errors
         of `send` when it could not be sent.
         """
-        self._check(topic)
+        producer = self._sender()
+        producer._check(topic)
         from orbitmq.client._async.sending.requests import ask
 
         message = Message(body, tag=tag, key=key, properties=properties or {})
-        return await ask(self._client, self._path, self.options, topic, message, timeout_ms)
+        return await ask(producer._client, producer._path, producer.options, topic, message, timeout_ms)
 
     async def send_batch(
         self,
@@ -168,13 +159,16 @@ class Producer:
         All together at most `max_message_bytes` encoded, without delay level; bodies are not compressed. at, after: the due time of
         all of them, as in `send`.
         """
-        self._check(topic, queue)
-        outgoing = prepare_batch(topic, messages, self._client.unique_ids, self.options.max_message_bytes, at, after)
-        tracer = self._client.tracer
+        producer = self._sender()
+        producer._check(topic, queue)
+        outgoing = prepare_batch(
+            topic, messages, producer._client.unique_ids, producer.options.max_message_bytes, at, after
+        )
+        tracer = producer._client.tracer
         began_ms = 0 if tracer is None else monotonic_ms()
-        receipts = await self._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
+        receipts = await producer._path.store(outgoing, ordering_key=ordering_key, queue=queue, timeout_ms=timeout_ms)
         if tracer is not None:
-            tracer.sent(self.group, messages, receipts, monotonic_ms() - began_ms)
+            tracer.sent(producer.group, messages, receipts, monotonic_ms() - began_ms)
         return receipts
 
     def transaction(
@@ -195,10 +189,34 @@ class Producer:
         It is stored before the block begins. after: counts from the end of the block. A broker that hears nothing asks a member of
         this group, a living one; see `check_transactions`. timeout_ms: for sending, and again for the decision.
         """
+        producer = self._sender()
         message = Message(body, tag=tag, key=key, at=at, after=after, properties=properties or {})
-        return self.transactions.made(
-            lambda: self._send_half(topic, message, timeout_ms), timeout_ms or self.options.send_timeout_ms
+        return producer.transactions.made(
+            lambda: producer._send_half(topic, message, timeout_ms), timeout_ms or producer.options.send_timeout_ms
         )
+
+
+class Producer(SendingCalls):
+    """Sends messages under a group name. Made by `Client.producer`; one producer serves any number of topics and tasks.
+
+    Cost of a send: one request and one answer; the call returns when the broker has answered.
+    """
+
+    def __init__(self, client: ClientContext, group: str, options: ProducerOptions) -> None:
+        self._client = client
+        self._path = SendPath(client, group, options)
+        self._batcher: Batcher | None = None
+        if options.auto_batch_ms:
+            from orbitmq.client._async.sending.batcher import Batcher
+
+            self._batcher = Batcher(client, self._path, options, f"producer {group}")
+        self._closed = False
+        self._transactions: GroupTransactions | None = None
+        self.group = group
+        self.options = options
+
+    def _sender(self) -> Producer:
+        return self
 
     def check_transactions(self, checker: Checker) -> None:
         """Have `checker` answer brokers that ask about half messages of this group which this process knows nothing of: those of

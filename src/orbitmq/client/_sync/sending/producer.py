@@ -25,23 +25,12 @@ from orbitmq.client.sending.reply import Reply
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
-class Producer:
-    """Sends messages under a group name. Made by `Client.producer`; one producer serves any number of topics and tasks.
+class SendingCalls:
+    """What programs call to send: the calls of a producer, and of a client, which makes a producer for them."""
 
-    Cost of a send: one request and one answer; the call returns when the broker has answered.
-    """
-
-    def __init__(self, twin: source.Producer, loop_thread: LoopThread) -> None:
+    def __init__(self, twin: source.SendingCalls, loop_thread: LoopThread) -> None:
         self._loop = loop_thread
-        self._twin: source.Producer = twin
-
-    @property
-    def group(self) -> str:
-        return self._twin.group
-
-    @property
-    def options(self) -> ProducerOptions:
-        return self._twin.options
+        self._twin: source.SendingCalls = twin
 
     def send(
         self,
@@ -197,6 +186,25 @@ class Producer:
             timeout_ms=timeout_ms,
         )
         return MessageTransaction(found, self._loop)
+
+
+class Producer(SendingCalls):
+    """Sends messages under a group name. Made by `Client.producer`; one producer serves any number of topics and tasks.
+
+    Cost of a send: one request and one answer; the call returns when the broker has answered.
+    """
+
+    def __init__(self, twin: source.Producer, loop_thread: LoopThread) -> None:
+        self._loop = loop_thread
+        self._twin: source.Producer = twin
+
+    @property
+    def group(self) -> str:
+        return self._twin.group
+
+    @property
+    def options(self) -> ProducerOptions:
+        return self._twin.options
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
