@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from orbitmq.protocol.properties import Property, decode_properties
+from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record, sound_record
 from orbitmq.store.consume_queue import UNIT, UNIT_BYTES
-from orbitmq.timing.timers.facts import facts_of_record, stored_place
+from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.ledger import TimerLedger
 from orbitmq.timing.timers.pending_journal import runs_of
 
@@ -77,25 +77,18 @@ class PendingRecords:
         if record is None:
             return None
         values = decode_properties(record.properties)
-        place = stored_place(values, self._precision_ms)
-        if place is not None:
-            deliver_ms, topic, queue_id = place
-            unique_key, keys = values.get(Property.UNIQ_KEY), values.get(Property.KEYS)
-        else:
-            facts = facts_of_record(record, self._precision_ms, values)
-            if facts is None:
-                return None
-            deliver_ms, topic, queue_id = facts.deliver_ms, facts.topic, facts.queue_id
-            unique_key, keys = facts.unique_key, facts.keys
+        facts = facts_of_record(record, self._precision_ms, values)
+        if facts is None:
+            return None
         return TimerRecord(
             queue_offset,
             physical_offset,
             record.total_size,
-            deliver_ms,
-            topic,
-            queue_id,
-            unique_key,
-            keys,
+            facts.deliver_ms,
+            facts.topic,
+            facts.queue_id,
+            facts.unique_key,
+            facts.keys,
             record,
             values,
         )
