@@ -50,7 +50,7 @@ INTERNAL: Final = {
         "rebalance_soon", "reset",
         "running_info", "started_at_ms", "subscriptions", "tasks",
     },
-    "Producer": {"check_transactions", "send_prepared", "transactions"},
+    "Producer": {"send_prepared", "transactions"},
     "PullConsumer": {"client"},
     "ReceivedMessage": {"again", "problem", "settler"},
     "Timers": {"support"},
@@ -66,7 +66,7 @@ ATTRIBUTES: Final = {
 }
 """Attributes for programs, which never change."""
 
-KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring")}
+KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring"), ("Client", "transactions")}
 """Properties whose object stays the same, so that its twin does."""
 
 RESCUED: Final = {("Consumer", "__anext__"), ("LiteConsumer", "__anext__"), ("LiteConsumer", "poll")}

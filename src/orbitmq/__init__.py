@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ConsumeFrom,
         Consumer,
         ConsumerOptions,
+        HalfMessage,
         LiteConsumer,
         LiteConsumerOptions,
         MachineRoom,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         SentTrace,
         Settlement,
         StoredMessage,
+        StoredTransactions,
         TimerBucket,
         TimerCounts,
         TimerMatch,
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
         Trace,
+        TransactionState,
+        TransactionView,
         connect,
     )
     from orbitmq.errors import (
@@ -104,6 +108,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -142,6 +147,7 @@ __all__ = [
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -152,6 +158,8 @@ __all__ = [
     "Timers",
     "TimersMissingError",
     "Trace",
+    "TransactionState",
+    "TransactionView",
     "connect",
 ]
 

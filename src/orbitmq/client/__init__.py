@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitmq.client._async.administration.admin import Admin
+    from orbitmq.client._async.administration.transactions import StoredTransactions
     from orbitmq.client._async.client import Client, connect
     from orbitmq.client._async.consuming.consumer import Consumer
     from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
     )
+    from orbitmq.client.transactions import HalfMessage, TransactionView
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
     from orbitmq.protocol.remoting.send_answer import Repeat
+    from orbitmq.protocol.remoting.transaction_bodies import TransactionState
 
 __all__ = [
     "Admin",
@@ -67,6 +70,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -97,6 +101,7 @@ __all__ = [
     "SentTrace",
     "Settlement",
     "StoredMessage",
+    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -106,6 +111,8 @@ __all__ = [
     "TimerView",
     "Timers",
     "Trace",
+    "TransactionState",
+    "TransactionView",
     "connect",
 ]
 
@@ -126,6 +133,7 @@ _HOMES = {
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consuming.consumer",
     "ConsumerOptions": "orbitmq.client.options",
+    "HalfMessage": "orbitmq.client.transactions",
     "LiteConsumer": "orbitmq.client._async.pulling.lite_pull",
     "LiteConsumerOptions": "orbitmq.client.pulling.lite_options",
     "MachineRoom": "orbitmq.client.sending.queue_choice",
@@ -156,6 +164,7 @@ _HOMES = {
     "SentTrace": "orbitmq.client.sending.trace",
     "Settlement": "orbitmq.client._async.consuming.delivery",
     "StoredMessage": "orbitmq.client.stored",
+    "StoredTransactions": "orbitmq.client._async.administration.transactions",
     "TimerBucket": "orbitmq.client.timers",
     "TimerCounts": "orbitmq.client.timers",
     "TimerMatch": "orbitmq.client.timers",
@@ -165,6 +174,8 @@ _HOMES = {
     "TimerView": "orbitmq.client.timers",
     "Timers": "orbitmq.client._async.timers.timers",
     "Trace": "orbitmq.client.sending.trace",
+    "TransactionState": "orbitmq.protocol.remoting.transaction_bodies",
+    "TransactionView": "orbitmq.client.transactions",
     "connect": "orbitmq.client._async.client",
 }
 
