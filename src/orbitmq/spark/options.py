@@ -1,8 +1,7 @@
 """What the options of a read say; their table is `option_table`.
 
 Rules of this file
-1. Pure: text in, values out. Nothing is looked up, so every mistake in an option is found before a server is asked.
-2. Every mistake is a `ConfigurationError` that names the option, what is wrong with it, and how it would be right.
+1. Pure, as `given_options`: every mistake is found before a server is asked.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from orbitmq.client.addresses import parse_addresses
 from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_PULL_MESSAGES_MAX, SPARK_TOPICS_MAX
-from orbitmq.protocol.names import group_name_problem, topic_name_problem
+from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
-from orbitmq.spark.option_table import READ_OPTIONS, check_known
+from orbitmq.spark.given_options import GivenOptions
+from orbitmq.spark.option_table import READ_OPTIONS
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -96,74 +95,55 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The values of the options of one read. `ConfigurationError` says which option is wrong, and how it would be right."""
-    given = {name.lower(): str(value).strip() for name, value in options.items() if value is not None}
-    check_known(given, READ_OPTIONS, streaming=streaming)
+    given = GivenOptions(options, READ_OPTIONS, "reading")
+    given.check_reads(streaming=streaming)
     subscribed = _subscribed(given)
-    expression = given.get("subexpression") or "*"
+    expression = given.get("subExpression") or "*"
     subscribe(subscribed.topics[0] if subscribed.topics else "any", expression, 0)
-    properties = given.get("includeproperties")
     return ReadOptions(
-        name_servers=name_servers(given),
+        name_servers=given.name_servers(),
         subscribed=subscribed,
         starting=_starting(given, streaming),
         ending=_ending(given),
-        late_start_is_error=_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error") == "error",
-        max_rows=_number(given, "maxOffsetsPerTrigger", None, 1),
-        min_rows=_number(given, "minOffsetsPerTrigger", None, 1),
+        late_start_is_error=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        max_rows=given.number("maxOffsetsPerTrigger", None, 1),
+        min_rows=given.number("minOffsetsPerTrigger", None, 1),
         max_delay_ms=_duration_ms(given, "maxTriggerDelay", "15m"),
-        min_partitions=_number(given, "minPartitions", None, 1),
-        max_partition_rows=_number(given, "maxRecordsPerPartition", None, 1),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        min_partitions=given.number("minPartitions", None, 1),
+        max_partition_rows=given.number("maxRecordsPerPartition", None, 1),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         expression=expression,
-        pull_count=_number(given, "pullBatchSize", 1000, 1, SPARK_PULL_MESSAGES_MAX) or 1,
-        pull_timeout_ms=_number(given, "pullTimeoutMs", 3000, 1) or 1,
-        retry_timeout_ms=_number(given, "retryTimeoutMs", 60_000, 0) or 0,
+        pull_count=given.number("pullBatchSize", 1000, 1, SPARK_PULL_MESSAGES_MAX),
+        pull_timeout_ms=given.number("pullTimeoutMs", 3000, 1),
+        retry_timeout_ms=given.number("retryTimeoutMs", 60_000, 0),
         group=_group(given, subscribed, expression),
-        properties=None if properties is None else PropertiesForm(_choice(given, "includeProperties", ("map", "json", "none"), "map")),
-        pushdown=_flag(given, "pushdown", default=False),
-        refresh_ms=_number(given, "offsetRefreshMs", 200, 1) or 1,
+        properties=PropertiesForm(given.choice("includeProperties", ("map", "json", "none"))) if given.get("includeProperties") else None,
+        pushdown=given.flag("pushdown", default=False),
+        refresh_ms=given.number("offsetRefreshMs", 200, 1),
     )  # fmt: skip
-
-
-def name_servers(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The addresses that the option nameServer names; `given` has names in lower case."""
-    if not given.get("nameserver"):
-        raise ConfigurationError(
-            "option nameServer is missing", remedy='for example .option("nameServer", "localhost:9876")'
-        )
-    return parse_addresses(given["nameserver"])
 
 
 # --- one option --------------------------------------------------------------------------------------------------
 
 
-def _subscribed(given: Mapping[str, str]) -> Subscribed:
-    ways = [name for name in ("topic", "subscribe", "subscribePattern", "assign") if given.get(name.lower())]
+def _subscribed(given: GivenOptions) -> Subscribed:
+    ways = given.among("topic", "subscribe", "subscribePattern", "assign")
     if len(ways) != 1:
         what = f"{' and '.join(ways)} are given together" if ways else "nothing says what to read"
         raise ConfigurationError(
             what, remedy="give exactly one of the options topic, subscribe, subscribePattern, assign"
         )
     [way] = ways
-    value = given[way.lower()]
     if way == "subscribePattern":
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ConfigurationError(f"option subscribePattern: {value!r} is no regular expression: {error}") from error
-        return Subscribed(pattern=value)
+        return Subscribed(pattern=given.pattern(way))
     if way == "assign":
-        queues = frozenset(_assigned(value))
+        queues = frozenset(_assigned(given.get(way) or ""))
         if not queues:
             raise ConfigurationError(
                 "option assign names no queue", remedy='write for example {"orders": {"broker-a": [0, 1]}}'
             )
         return Subscribed(tuple(sorted({queue.topic for queue in queues})), queues=queues)
-    topics = [value] if way == "topic" else [name.strip() for name in value.split(",") if name.strip()]
-    for topic in topics:
-        problem = topic_name_problem(topic)
-        if problem is not None:
-            raise ConfigurationError(f"option {way}: {problem}")
+    topics = given.topics(way)
     if not 0 < len(topics) <= SPARK_TOPICS_MAX:
         raise ConfigurationError(
             f"option {way} names {len(topics)} topics; 1 to {SPARK_TOPICS_MAX} can be read together"
@@ -184,8 +164,8 @@ def _assigned(text: str) -> Iterable[MessageQueue]:
                 yield _queue("assign", topic, broker_name, queue_id)
 
 
-def _by_queue(given: Mapping[str, str], name: str, lowest: int) -> dict[MessageQueue, int]:
-    text = given[name.lower()]
+def _by_queue(given: GivenOptions, name: str, lowest: int) -> dict[MessageQueue, int]:
+    text = given.get(name) or ""
     try:
         topics = msgspec.json.decode(text, type=dict[str, dict[str, dict[str, int]]])
     except msgspec.DecodeError as error:
@@ -215,7 +195,7 @@ def _queue(option: str, topic: str, broker_name: str, queue_id: int) -> MessageQ
     return MessageQueue(topic, broker_name, queue_id)
 
 
-def _starting(given: Mapping[str, str], streaming: bool) -> Bound:
+def _starting(given: GivenOptions, streaming: bool) -> Bound:
     default = LATEST if streaming else EARLIEST
     bound = _bound(given, ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"), default)
     if not streaming and (bound.everywhere == LATEST or LATEST in bound.offsets.values()):
@@ -225,16 +205,16 @@ def _starting(given: Mapping[str, str], streaming: bool) -> Bound:
     return bound
 
 
-def _ending(given: Mapping[str, str]) -> Bound:
+def _ending(given: GivenOptions) -> Bound:
     bound = _bound(given, ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"), LATEST)
     if bound.everywhere == EARLIEST or EARLIEST in bound.offsets.values():
         raise ConfigurationError("a read cannot end at the earliest offset", remedy="end at latest, or at an offset")
     return bound
 
 
-def _bound(given: Mapping[str, str], names: tuple[str, str, str], default: int) -> Bound:
+def _bound(given: GivenOptions, names: tuple[str, str, str], default: int) -> Bound:
     """The bound that one of three options gives: a time for all, times by queue, or offsets."""
-    used = [name for name in names if given.get(name.lower())]
+    used = given.among(*names)
     if len(used) > 1:
         raise ConfigurationError(f"{' and '.join(used)} say different things", remedy="give only one of them")
     if not used:
@@ -242,18 +222,18 @@ def _bound(given: Mapping[str, str], names: tuple[str, str, str], default: int) 
     for_all, by_queue, offsets = names
     [name] = used
     if name == for_all:
-        return Bound(default, everywhere_ms=_number(given, name, None, 0))
+        return Bound(default, everywhere_ms=given.number(name, None, 0))
     if name == by_queue:
         return Bound(default, times_ms=_by_queue(given, name, 0))
     assert name == offsets
-    text = given[name.lower()]
+    text = given.get(name) or ""
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.lower() in words:
         return Bound(words[text.lower()])
     return Bound(default, offsets=_by_queue(given, name, EARLIEST))
 
 
-def _group(given: Mapping[str, str], subscribed: Subscribed, expression: str) -> str:
+def _group(given: GivenOptions, subscribed: Subscribed, expression: str) -> str:
     """The name given, else one that is the same whenever the same is read."""
     group = given.get("group")
     name = "group"
@@ -262,34 +242,13 @@ def _group(given: Mapping[str, str], subscribed: Subscribed, expression: str) ->
 
         what = repr((subscribed.topics, subscribed.pattern, sorted(subscribed.queues or ()), expression))
         digest = hashlib.blake2b(what.encode(), digest_size=4).hexdigest()
-        name, group = "groupIdPrefix", f"{given.get('groupidprefix') or 'spark-orbitmq-source'}-{digest}"
-    elif given.get("groupidprefix"):
+        name, group = "groupIdPrefix", f"{given.get('groupIdPrefix') or 'spark-orbitmq-source'}-{digest}"
+    elif given.get("groupIdPrefix"):
         raise ConfigurationError("group and groupIdPrefix are given together", remedy="give only one of them")
     problem = group_name_problem(group)
     if problem is not None:
         raise ConfigurationError(f"option {name}: {problem}")
     return group
-
-
-def _number(given: Mapping[str, str], name: str, default: int | None, low: int, high: int = 2**63 - 1) -> int | None:
-    text = given.get(name.lower())
-    if not text:
-        return default
-    if not text.isdecimal() or not low <= int(text) <= high:
-        bounds = f"from {low} to {high}" if high < 2**63 - 1 else f"from {low} on"
-        raise ConfigurationError(f"option {name}: {text!r} is not a whole number {bounds}")
-    return int(text)
-
-
-def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    return _choice(given, name, ("true", "false"), "true" if default else "false") == "true"
-
-
-def _choice(given: Mapping[str, str], name: str, values: tuple[str, ...], default: str) -> str:
-    text = (given.get(name.lower()) or default).lower()
-    if text not in values:
-        raise ConfigurationError(f"option {name}: {text!r} is not one of {', '.join(values)}")
-    return text
 
 
 _UNITS_MS: Final[Mapping[str, int]] = {
@@ -303,8 +262,8 @@ _UNITS_MS: Final[Mapping[str, int]] = {
 }
 
 
-def _duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
-    text = (given.get(name.lower()) or default).lower()
+def _duration_ms(given: GivenOptions, name: str, default: str) -> int:
+    text = (given.get(name) or default).lower()
     found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text)
     if found is None or found[2] not in _UNITS_MS:
         raise ConfigurationError(

@@ -1,18 +1,16 @@
 """Options of the data source `orbitmq` for writing: their table, and the values they give.
 
 Rules of this file
-1. Pure: text in, values out; every mistake in an option is found before a server is asked.
-2. Names count in any letter case. An unknown one is an error that lists the known ones; so is one that would have no effect.
+1. Pure, as `given_options`: every mistake is found before a server is asked; so is an option that would have no effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from orbitmq.client.addresses import parse_addresses
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import (
     SPARK_BATCH_BYTES,
@@ -22,51 +20,44 @@ from orbitmq.limits.spark import (
 )
 from orbitmq.limits.wire import BODY_BYTES_MAX, FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import group_name_problem, topic_name_problem
-
-
-class WriteOption(NamedTuple):
-    name: str
-    values: str
-    default: str
-    meaning: str
-
+from orbitmq.spark.given_options import GivenOptions, Option
 
 WRITE_OPTIONS: Final = (
-    WriteOption("nameServer", "`host:port`, several separated by `;`", "required", "The name servers of the cluster."),
-    WriteOption("topic", "a name", "the column `topic`", "Where all rows go, whatever a column `topic` says."),
-    WriteOption("producerGroup", "a name", "`spark-orbitmq-sink`", "The producer group of the messages."),
-    WriteOption("dedup", "`on` or `none`", "`on`", "`on`: what a repeated task has sent before is not stored again."),
-    WriteOption(
+    Option("nameServer", "`host:port`, several separated by `;`", "required", "The name servers of the cluster."),
+    Option("topic", "a name", "the column `topic`", "Where all rows go, whatever a column `topic` says."),
+    Option("producerGroup", "a name", "`spark-orbitmq-sink`", "The producer group of the messages."),
+    Option("dedup", "`on` or `none`", "`on`", "`on`: what a repeated task has sent before is not stored again."),
+    Option(
         "rowKey",
         "the name of a column",
         "the content of the row",
         "What names a row, for plans that do not divide and order their rows alike each time: text or a whole number, different in "
         "every row of a batch. A column that is none of a message's is allowed here and is not sent.",
     ),
-    WriteOption(
+    Option(
         "idempotencyKey",
         "a name",
         "none",
         "Batch jobs: a job that is started again with the same name does not store again what the first one stored.",
     ),
-    WriteOption(
+    Option(
         "idempotencyStep",
         "a whole number",
         "0",
         "Batch jobs that follow each other under one `idempotencyKey`, as parts of one larger work: which part this is. A part begins when "
         "the one before has ended well. The brokers then remember the rows of one part, not of all.",
     ),
-    WriteOption(
+    Option(
         "taskRowsPerSecond",
         "a number",
         "no limit",
         "At most so many rows a second in each task. Several tasks run at a time: `coalesce` says how many there are.",
     ),
-    WriteOption("batchBytes", "bytes", "524288", "Messages of one request."),
-    WriteOption("compression", "`none`, `zlib`, `lz4` or `zstd`", "`none`", "How bodies from 4 KiB on are compressed."),
-    WriteOption("maxMessageBytes", "bytes", "4194304", "The largest body; `maxMessageSize` of the brokers."),
-    WriteOption("sendTimeoutMs", "milliseconds", "10000", "Patience with one request."),
-    WriteOption(
+    Option("batchBytes", "bytes", "524288", "Messages of one request."),
+    Option("compression", "`none`, `zlib`, `lz4` or `zstd`", "`none`", "How bodies from 4 KiB on are compressed."),
+    Option("maxMessageBytes", "bytes", "4194304", "The largest body; `maxMessageSize` of the brokers."),
+    Option("sendTimeoutMs", "milliseconds", "10000", "Patience with one request."),
+    Option(
         "retryTimeoutMs",
         "milliseconds",
         "60000",
@@ -99,59 +90,48 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The values of the options of one write. `ConfigurationError` says which option is wrong, and how it would be right."""
-    given = {name.lower(): str(value).strip() for name, value in options.items() if value is not None}
-    _check_known(given, streaming)
-    if not given.get("nameserver"):
+    given = GivenOptions(options, WRITE_OPTIONS, "writing", others=SPARKS_OWN)
+    if given.get("path"):
         raise ConfigurationError(
-            "option nameServer is missing", remedy='for example .option("nameServer", "localhost:9876")'
+            "there is no option 'path' for writing", remedy="name the topic instead: .option('topic', 'orders')"
         )
-    topic, group = given.get("topic"), given.get("producergroup", "spark-orbitmq-sink")
+    if streaming and "idempotencyKey" in given:
+        raise ConfigurationError(
+            "option idempotencyKey has no effect on a stream",
+            remedy="leave it out: a stream is known by its checkpoint, which keeps the id of the query",
+        )
+    topic, group = given.get("topic"), given.get("producerGroup") or "spark-orbitmq-sink"
     for name, problem in (
         ("topic", None if topic is None else topic_name_problem(topic)),
         ("producerGroup", group_name_problem(group)),
     ):
         if problem is not None:
             raise ConfigurationError(f"option {name}: {problem}")
-    dedup = _choice(given, "dedup", ("on", "none")) == "on"
+    dedup = given.choice("dedup", ("on", "none")) == "on"
     if not dedup:
         for name in ("rowKey", "idempotencyKey"):
-            if name.lower() in given:
+            if name in given:
                 raise ConfigurationError(f"option {name} has no effect with dedup=none", remedy="leave one of them out")
-    if "idempotencystep" in given and "idempotencykey" not in given:
+    if "idempotencyStep" in given and "idempotencyKey" not in given:
         raise ConfigurationError(
             "option idempotencyStep has no effect without idempotencyKey", remedy="name the work of which it is a part"
         )
-    max_bytes = _number(given, "maxMessageBytes", BODY_BYTES_MAX, 1, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
+    max_bytes = given.number("maxMessageBytes", BODY_BYTES_MAX, 1, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
     return WriteOptions(
-        name_servers=parse_addresses(given["nameserver"]),
+        name_servers=given.name_servers(),
         topic=topic,
         producer_group=group,
         dedup=dedup,
-        row_key=given.get("rowkey"),
-        idempotency_key=_job_name(given.get("idempotencykey")),
-        idempotency_step=_number(given, "idempotencyStep", 0, 0, 10**18 - 1),
-        task_rows_per_second=_rate(given.get("taskrowspersecond")),
-        batch_bytes=_number(given, "batchBytes", min(SPARK_BATCH_BYTES, max_bytes), 1, max_bytes),
-        compression=_choice(given, "compression", ("none", "zlib", "lz4", "zstd")),
+        row_key=given.get("rowKey"),
+        idempotency_key=_job_name(given.get("idempotencyKey")),
+        idempotency_step=given.number("idempotencyStep", 0, 0, 10**18 - 1),
+        task_rows_per_second=_rate(given.get("taskRowsPerSecond")),
+        batch_bytes=given.number("batchBytes", min(SPARK_BATCH_BYTES, max_bytes), 1, max_bytes),
+        compression=given.choice("compression", ("none", "zlib", "lz4", "zstd")),
         max_message_bytes=max_bytes,
-        send_timeout_ms=_number(given, "sendTimeoutMs", 10_000, 1, 600_000),
-        retry_timeout_ms=_number(given, "retryTimeoutMs", 60_000, 0, 86_400_000),
+        send_timeout_ms=given.number("sendTimeoutMs", 10_000, 1, 600_000),
+        retry_timeout_ms=given.number("retryTimeoutMs", 60_000, 0, 86_400_000),
     )
-
-
-def _check_known(given: Mapping[str, str], streaming: bool) -> None:
-    known = {option.name.lower() for option in WRITE_OPTIONS}
-    for name in given:
-        if name not in known and not (name in SPARKS_OWN and (name != "path" or not given[name])):
-            raise ConfigurationError(
-                f"there is no option {name!r} for writing",
-                remedy=f"the options are {', '.join(option.name for option in WRITE_OPTIONS)}",
-            )
-    if streaming and "idempotencykey" in given:
-        raise ConfigurationError(
-            "option idempotencyKey has no effect on a stream",
-            remedy="leave it out: a stream is known by its checkpoint, which keeps the id of the query",
-        )
 
 
 def _job_name(text: str | None) -> str | None:
@@ -179,22 +159,3 @@ def _rate(text: str | None) -> float | None:
             remedy=f"it is a number from {SPARK_TASK_ROWS_PER_SECOND_MIN} to {SPARK_TASK_ROWS_PER_SECOND_MAX}",
         )
     return rate
-
-
-def _choice(given: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
-    """One of `values`, of which the first is the default."""
-    value = given.get(name.lower(), values[0]).lower()
-    if value not in values:
-        raise ConfigurationError(f"option {name} is {value!r}", remedy=f"it is one of {', '.join(values)}")
-    return value
-
-
-def _number(given: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 19 and lowest <= int(text) <= highest):
-        raise ConfigurationError(
-            f"option {name} is {text[:40]!r}", remedy=f"it is a whole number from {lowest} to {highest}"
-        )
-    return int(text)
