@@ -27,6 +27,10 @@ REPOSITORY: Final = INTEROP.parent.parent
 BROKER_VERSION: Final = "5.3.3"
 """The Java broker that serves as reference and as judge of store directories."""
 OLD_CLIENT_VERSION: Final = "4.9.8"
+EXAMPLES_VERSION: Final = "5.5.0"
+"""The newest release whose example programs Maven has with everything they need."""
+PROFILES: Final = {BROKER_VERSION: "broker", EXAMPLES_VERSION: "examples"}
+"""What comes with a client, as profiles of the project."""
 
 BUILD_LIMIT_S: Final = 600
 """A first build fetches about 120 MB; beyond ten minutes something hangs."""
@@ -68,7 +72,8 @@ def java_program() -> Path:
 
 
 def java_build(version: str) -> JavaBuild:
-    """Drivers and libraries for a client version; with `BROKER_VERSION` also name server and broker. Cost: 20-60 s once."""
+    """Drivers and libraries for a client version; with `BROKER_VERSION` also name server and broker, with
+    `EXAMPLES_VERSION` RocketMQ's example programs. Cost: 20-60 s once."""
     java = java_program()
     maven = program("mvn", "install Maven 3.8 or newer (Debian: apt install maven)")
     program("javac", "a JDK is needed, not only a JRE (Debian: apt install openjdk-17-jdk-headless)")
@@ -76,7 +81,7 @@ def java_build(version: str) -> JavaBuild:
     sources = [project / "pom.xml", *sorted((project / "src").rglob("*.java"))]
 
     def build(target: Path) -> None:
-        profile = ["-Pbroker"] if version == BROKER_VERSION else []
+        profile = [f"-P{PROFILES[version]}"] if version in PROFILES else []
         run(
             [
                 maven,
