@@ -35,7 +35,7 @@ OWNER: Final = "Client"
 INTERNAL: Final = {
     "Client": {
         "check_timed", "clock", "consumer_closed", "consumer_started", "consumers", "heartbeat_soon",
-        "inner_producer", "introduce_to", "lite_closed", "lite_consumers", "lite_started", "lite_subscribed",
+        "inner_producer", "introduce_to", "member_closed", "other_consumers", "member_started", "member_subscribed",
         "membership", "name_servers", "network", "producer_closed", "producers", "routes", "stable_id", "tasks", "tracer",
         "unique_ids", "waiting_replies",
     },
@@ -50,7 +50,11 @@ INTERNAL: Final = {
         "rebalance_soon", "reset",
         "running_info", "started_at_ms", "subscriptions", "tasks",
     },
-    "Producer": {"send_prepared", "transactions"},
+    "PopConsumer": {
+        "client", "feed", "heartbeat", "members_changed", "progress", "rebalance_soon", "reset", "running_info", "started_at_ms",
+        "statistics", "subscriptions", "tasks",
+    },
+    "Producer": {"check_transactions", "send_prepared", "transactions"},
     "PullConsumer": {"client"},
     "ReceivedMessage": {"again", "problem", "settler"},
     "Timers": {"support"},
@@ -61,15 +65,21 @@ ATTRIBUTES: Final = {
     "Client": {"client_id": "str", "options": "ClientOptions"},
     "Consumer": {"group": "str", "options": "ConsumerOptions"},
     "LiteConsumer": {"group": "str", "options": "LiteConsumerOptions"},
+    "PopConsumer": {"group": "str", "options": "PopOptions"},
     "Producer": {"group": "str", "options": "ProducerOptions"},
     "PullConsumer": {"group": "str"},
 }
 """Attributes for programs, which never change."""
 
-KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring"), ("Client", "transactions")}
+KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring")}
 """Properties whose object stays the same, so that its twin does."""
 
-RESCUED: Final = {("Consumer", "__anext__"), ("LiteConsumer", "__anext__"), ("LiteConsumer", "poll")}
+RESCUED: Final = {
+    ("Consumer", "__anext__"),
+    ("LiteConsumer", "__anext__"),
+    ("LiteConsumer", "poll"),
+    ("PopConsumer", "__anext__"),
+}
 """Methods that hand out messages. When a call is interrupted in the instant after they were taken, the next call gives them."""
 
 WRITTEN: Final = {

@@ -15,10 +15,10 @@ from __future__ import annotations
 from orbitmq.client._async.consuming.delivery import Settlement
 from orbitmq.client._async.pulling.pull_consumer import Pulled, PulledBytes
 from orbitmq.client._sync.administration.admin import Admin
-from orbitmq.client._sync.administration.transactions import StoredTransactions
 from orbitmq.client._sync.client import Client, connect
 from orbitmq.client._sync.consuming.consumer import Consumer
 from orbitmq.client._sync.consuming.delivery import ReceivedMessage
+from orbitmq.client._sync.popping.pop_consumer import PopConsumer
 from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer
@@ -37,6 +37,7 @@ from orbitmq.client.consuming.allocation import (
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+from orbitmq.client.popping.pop_options import PopOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.recurring import RecurringChange, RecurringMessage, RecurringRun
 from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
@@ -52,7 +53,6 @@ from orbitmq.client.timers import (
     TimerVerdict,
     TimerView,
 )
-from orbitmq.client.transactions import HalfMessage, TransactionView
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
@@ -70,7 +70,6 @@ from orbitmq.errors import (
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 from orbitmq.protocol.remoting.send_answer import Repeat
-from orbitmq.protocol.remoting.transaction_bodies import TransactionState
 
 __all__ = [
     "Admin",
@@ -92,7 +91,6 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
-    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -104,6 +102,8 @@ __all__ = [
     "Once",
     "OrbitError",
     "Overlap",
+    "PopConsumer",
+    "PopOptions",
     "Producer",
     "ProducerOptions",
     "PullConsumer",
@@ -131,7 +131,6 @@ __all__ = [
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
-    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -142,7 +141,5 @@ __all__ = [
     "Timers",
     "TimersMissingError",
     "Trace",
-    "TransactionState",
-    "TransactionView",
     "connect",
 ]

@@ -23,6 +23,7 @@ from rig.toolchain import Missing  # noqa: E402
 OF_OUR_CLIENT = (
     "test_our_client",
     "test_our_filters",
+    "test_our_pop_consumer",
     "test_our_producer",
     "test_our_sync_client",
     "test_our_timers",

@@ -98,6 +98,13 @@ async def polling(mq: orbitmq.Client) -> None:
         await consumer.commit({queue: 7})
         await consumer.commit({"queue": 7})  # type: ignore[dict-item]
 
+    async with mq.pop_consumer("group", "orders", options=orbitmq.PopOptions(invisible_ms=30_000)) as popper:
+        assert_type(popper, orbitmq.PopConsumer)
+        async for popped in popper:
+            assert_type(popped, orbitmq.ReceivedMessage)
+            assert_type(await popped.ack(), bool)
+    mq.pop_consumer("group", "orders", options=options)  # type: ignore[arg-type]
+
     async with mq.pull_consumer("group") as reader:
         assert_type(await reader.queues("orders"), tuple[orbitmq.MessageQueue, ...])
         pulled = await reader.pull(queue, 0, max_messages=10, wait_ms=100, tags="a")

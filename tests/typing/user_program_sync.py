@@ -105,6 +105,9 @@ def polling(mq: orbitmq.sync.Client) -> None:
         for message in lite:
             assert_type(message, orbitmq.StoredMessage)
         lite.watch_queues("orders", changed)  # type: ignore[arg-type]
+    with mq.pop_consumer("group", {"orders": "created"}) as popper:
+        for popped in popper:
+            assert_type(popped.ack(), bool)
     with mq.pull_consumer("group") as puller:
         assert_type(puller.queues("orders"), tuple[orbitmq.MessageQueue, ...])
 

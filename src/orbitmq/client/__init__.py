@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitmq.client._async.administration.admin import Admin
-    from orbitmq.client._async.administration.transactions import StoredTransactions
     from orbitmq.client._async.client import Client, connect
     from orbitmq.client._async.consuming.consumer import Consumer
     from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
+    from orbitmq.client._async.popping.pop_consumer import PopConsumer
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer, Pulled, PulledBytes
     from orbitmq.client._async.sending.producer import Producer
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orbitmq.client.consuming.pull_plan import PullStatus
     from orbitmq.client.message import Message, Once, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
+    from orbitmq.client.popping.pop_options import PopOptions
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.recurring import RecurringChange, RecurringMessage, RecurringRun
     from orbitmq.client.sending.queue_choice import MachineRoom, RandomQueue, RoundRobin, Selector
@@ -47,11 +48,9 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
     )
-    from orbitmq.client.transactions import HalfMessage, TransactionView
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
     from orbitmq.protocol.remoting.send_answer import Repeat
-    from orbitmq.protocol.remoting.transaction_bodies import TransactionState
 
 __all__ = [
     "Admin",
@@ -70,7 +69,6 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
-    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -79,6 +77,8 @@ __all__ = [
     "MessageTransaction",
     "Once",
     "Overlap",
+    "PopConsumer",
+    "PopOptions",
     "Producer",
     "ProducerOptions",
     "PullConsumer",
@@ -101,7 +101,6 @@ __all__ = [
     "SentTrace",
     "Settlement",
     "StoredMessage",
-    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -111,8 +110,6 @@ __all__ = [
     "TimerView",
     "Timers",
     "Trace",
-    "TransactionState",
-    "TransactionView",
     "connect",
 ]
 
@@ -133,7 +130,6 @@ _HOMES = {
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consuming.consumer",
     "ConsumerOptions": "orbitmq.client.options",
-    "HalfMessage": "orbitmq.client.transactions",
     "LiteConsumer": "orbitmq.client._async.pulling.lite_pull",
     "LiteConsumerOptions": "orbitmq.client.pulling.lite_options",
     "MachineRoom": "orbitmq.client.sending.queue_choice",
@@ -142,6 +138,8 @@ _HOMES = {
     "MessageTransaction": "orbitmq.client._async.sending.transactions",
     "Once": "orbitmq.client.message",
     "Overlap": "orbitmq.protocol.remoting.recurring_bodies",
+    "PopConsumer": "orbitmq.client._async.popping.pop_consumer",
+    "PopOptions": "orbitmq.client.popping.pop_options",
     "Producer": "orbitmq.client._async.sending.producer",
     "ProducerOptions": "orbitmq.client.options",
     "PullConsumer": "orbitmq.client._async.pulling.pull_consumer",
@@ -164,7 +162,6 @@ _HOMES = {
     "SentTrace": "orbitmq.client.sending.trace",
     "Settlement": "orbitmq.client._async.consuming.delivery",
     "StoredMessage": "orbitmq.client.stored",
-    "StoredTransactions": "orbitmq.client._async.administration.transactions",
     "TimerBucket": "orbitmq.client.timers",
     "TimerCounts": "orbitmq.client.timers",
     "TimerMatch": "orbitmq.client.timers",
@@ -174,8 +171,6 @@ _HOMES = {
     "TimerView": "orbitmq.client.timers",
     "Timers": "orbitmq.client._async.timers.timers",
     "Trace": "orbitmq.client.sending.trace",
-    "TransactionState": "orbitmq.protocol.remoting.transaction_bodies",
-    "TransactionView": "orbitmq.client.transactions",
     "connect": "orbitmq.client._async.client",
 }
 

@@ -79,6 +79,9 @@ ALLOCATION_VIRTUAL_NODES_MAX: Final = 10_000
 PULL_WAIT_MS_MAX: Final = 110_000
 """Longest wait one explicit pull may ask for: brokers close connections that are silent for 120 s."""
 
+POP_HELD_MESSAGES_MAX: Final = 96
+"""Popped messages, waiting or in hand, of one queue or broker above which none is popped; RocketMQ's popThresholdForQueue."""
+
 LITE_MESSAGES_MAX: Final = 10_000
 """Messages of all queues of a lite consumer, waiting to be polled or in hand, above which none is pulled (pullThresholdForAll)."""
 
@@ -207,6 +210,22 @@ PULL_EXPIRED_MS: Final = 120_000
 """A queue not pulled for so long is given up at the next rebalance and taken anew."""
 
 # --- rebalance -------------------------------------------------------------------------------------------------------
+POP_POLL_MS: Final = 15_000
+"""How long a broker may hold a pop that finds nothing; RocketMQ's value."""
+
+POP_TIMEOUT_MS: Final = 25_000
+"""For one pop with its wait; RocketMQ's value."""
+
+POP_REQUEST_TIMEOUT_MS: Final = 3_000
+"""For acknowledging and renewing; RocketMQ's value."""
+
+POP_AFTER_ERROR_MS: Final = 1_000
+"""Pause before what failed is asked for again: a pop, an acknowledgement, a renewal."""
+
+POP_LEAVE_WAIT_MS: Final = 500
+"""How long a consumer that leaves waits for the answers to its pops, to give back what they bring. An answer that comes later is lost
+until its invisible time has passed."""
+
 REBALANCE_INTERVAL_MS: Final = 20_000
 """How often a consumer computes its queues anew when nothing tells it to; RocketMQ's value."""
 

@@ -96,6 +96,18 @@ def start_offset_info(queues: Sequence[PoppedQueue]) -> str:
     return ";".join(f"{queue.source} {queue.queue_id} {queue.start_offset}" for queue in queues)
 
 
+def decode_start_offset_info(text: str) -> dict[tuple[PopSource, int], int]:
+    """Where a pop began in each queue, by topic and queue id. Raises ProtocolError."""
+    starts: dict[tuple[PopSource, int], int] = {}
+    for part in filter(None, text.split(";")):
+        try:
+            source, queue_id, start = part.split(" ")
+            starts[PopSource(source), int(queue_id)] = int(start)
+        except ValueError as error:
+            raise ProtocolError(f"{part[:64]!r} does not say where a pop began in a queue") from error
+    return starts
+
+
 def message_offset_info(queues: Sequence[PoppedQueue]) -> str:
     """Header field `msgOffsetInfo`: `source queue offset,offset,...`, one for each queue, between semicolons."""
     return ";".join(f"{queue.source} {queue.queue_id} {','.join(map(str, queue.offsets))}" for queue in queues)

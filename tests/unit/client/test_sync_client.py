@@ -501,7 +501,7 @@ def test_a_second_interruption_does_not_wait_for_handlers(
 
     with mq.consumer("g", "T", options=FIRST) as consumer:
         interrupt_when(began.is_set)
-        interrupt_when(lambda: began.is_set() and consumer._twin._stopping)
+        interrupt_when(lambda: began.is_set() and consumer._twin._handing_out.stopped.is_set())
         with pytest.raises(Interruption) as caught:
             consumer.run(handle, concurrency=2)
         assert isinstance(caught.value.__context__, Interruption), "the second came while the first was served"

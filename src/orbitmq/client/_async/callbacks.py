@@ -46,7 +46,7 @@ class Callbacks:
         """Called for every request on any connection of the client, from within the reading of the connection."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = command.text("consumerGroup")
-            member = self._client.consumers.get(group) or self._client.lite_consumers.get(group)
+            member = self._client.consumers.get(group) or self._client.other_consumers.get(group)
             if member is not None:
                 member.rebalance_soon()
                 member.members_changed()  # or a member has come to subscribe to something else
@@ -100,7 +100,7 @@ class Callbacks:
 
     async def _reset(self, command: Command) -> Command | None:
         group = command.text("group")
-        consumer = self._client.consumers.get(group) or self._client.lite_consumers.get(group)
+        consumer = self._client.consumers.get(group) or self._client.other_consumers.get(group)
         if consumer is None:
             log.warning("offsets of group %r were to be reset, but it is not here", command.text("group"))
             return None
@@ -110,7 +110,7 @@ class Callbacks:
 
     def _status(self, command: Command) -> Command:
         group, topic = command.text("group"), command.text("topic")
-        consumer, lite = self._client.consumers.get(group), self._client.lite_consumers.get(group)
+        consumer, lite = self._client.consumers.get(group), self._client.other_consumers.get(group)
         if consumer is not None:
             for owned in consumer.owned.values():
                 consumer.note_progress(owned)
@@ -124,7 +124,7 @@ class Callbacks:
     def _running_info(self, command: Command) -> Command:
         group = command.text("consumerGroup")
         stacks = stacks_of_tasks(CLIENT_STACKS_CHARS_MAX) if command.boolean("jstackEnable") else None
-        lite = self._client.lite_consumers.get(group)
+        lite = self._client.other_consumers.get(group)
         if lite is not None:
             return response(command, ResponseCode.SUCCESS, body=lite.running_info(stacks).encode())
         consumer = self._client.consumers.get(group)

@@ -42,17 +42,18 @@ from orbitmq.protocol.names import (
 
 if TYPE_CHECKING:  # what a program that only sends never uses is imported when it is asked for
     from orbitmq.client._async.administration.admin import Admin
-    from orbitmq.client._async.administration.transactions import StoredTransactions
     from orbitmq.client._async.callbacks import Callbacks
     from orbitmq.client._async.connecting.transport import Channel
     from orbitmq.client._async.consuming.consumer import Consumer
-    from orbitmq.client._async.parts import LiteMember, Member, Sender, Traces
+    from orbitmq.client._async.parts import Member, OtherMember, Sender, Traces
+    from orbitmq.client._async.popping.pop_consumer import PopConsumer
     from orbitmq.client._async.pulling.assignment_watch import AssignmentListener
     from orbitmq.client._async.pulling.lite_pull import LiteConsumer
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
     from orbitmq.client.consuming.subscription import Subscription
+    from orbitmq.client.popping.pop_options import PopOptions
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.sending.outgoing import Outgoing
     from orbitmq.client.stored import StoredMessage
@@ -97,14 +98,14 @@ class Client(SendingCalls):
         self.waiting_replies = WaitingReplies()
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Member] = {}
-        self.lite_consumers: dict[str, LiteMember] = {}
+        self.other_consumers: dict[str, OtherMember] = {}
         self.membership = Membership(
             self.client_id,
             self.network,
             self.routes,
             self.producers,
             self.consumers,
-            self.lite_consumers,
+            self.other_consumers,
             self.options.request_timeout_ms,
         )
         self.inner_producer = Producer(self, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions())
@@ -120,7 +121,6 @@ class Client(SendingCalls):
         self._admin: Admin | None = None
         self._timers: Timers | None = None
         self._recurring: Recurring | None = None
-        self._transactions: StoredTransactions | None = None
         self._started = False
         self._closed = False
 
@@ -142,7 +142,7 @@ class Client(SendingCalls):
         try:
             for consumer in tuple(self.consumers.values()):
                 await consumer.close()
-            for lite in tuple(self.lite_consumers.values()):
+            for lite in tuple(self.other_consumers.values()):
                 await lite.close()
             for producer in tuple(self.producers.values()):
                 await producer.close()
@@ -219,26 +219,37 @@ class Client(SendingCalls):
         """
         self._check_open()
         _check_group(group, "consumer")
-        if not isinstance(topic, str) and (tags != "*" or sql is not None):
-            raise ConfigurationError(
-                f"tags={tags!r} and sql={sql!r} beside several topics",
-                remedy="give each topic its tags: {'orders': 'paid', 'refunds': '*'}; an SQL92 expression needs a consumer of its own",
-            )
-        expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
-        if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
-            raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(expressions)}")
         from orbitmq.client._async.consuming.consumer import Consumer
         from orbitmq.client.consuming.subscription import subscribe
 
         version = self.clock.now_ms()
-        subscriptions: dict[str, Subscription] = {}
-        for name, expression in expressions.items():
-            subscriptions[name] = subscribe(name, expression, version, sql=sql)
+        subscriptions = _subscriptions(topic, tags, sql, version)
         options = options or ConsumerOptions()
         if not options.broadcasting:
             retry = retry_topic(group)
             subscriptions[retry] = subscribe(retry, "*", version)
         return Consumer(self, group, subscriptions, options)
+
+    def pop_consumer(
+        self,
+        group: str,
+        topic: str | Mapping[str, str],
+        *,
+        tags: str = "*",
+        sql: str | None = None,
+        options: PopOptions | None = None,
+    ) -> PopConsumer:
+        """As `consumer`, a member that takes messages one by one and owns no queue; needs a broker of RocketMQ 5.1 or ours.
+
+        The broker remembers who has which message. Any number of members share a queue, and a slow message holds up no other.
+        """
+        self._check_open()
+        _check_group(group, "pop consumer")
+        from orbitmq.client._async.popping.pop_consumer import PopConsumer
+        from orbitmq.client.popping.pop_options import PopOptions
+
+        subscriptions = _subscriptions(topic, tags, sql, self.clock.now_ms())
+        return PopConsumer(self, group, subscriptions, options or PopOptions())
 
     def pull_consumer(self, group: str) -> PullConsumer:
         """Explicit pulls of chosen queues from chosen offsets, which `group` may store; nothing runs in the background."""
@@ -293,15 +304,6 @@ class Client(SendingCalls):
             self._recurring = Recurring(self)
         return self._recurring
 
-    @property
-    def transactions(self) -> StoredTransactions:
-        """Transactions that the brokers know of: which are undecided, and what became of one."""
-        if self._transactions is None:
-            from orbitmq.client._async.administration.transactions import StoredTransactions
-
-            self._transactions = StoredTransactions(self)
-        return self._transactions
-
     # --- for the rest of the client
 
     async def consumer_started(self, consumer: Member) -> None:
@@ -327,19 +329,19 @@ class Client(SendingCalls):
             del self.producers[producer.group]
             await self.membership.leave(producer=producer.group)
 
-    def lite_started(self, consumer: LiteMember) -> None:
+    def member_started(self, consumer: OtherMember) -> None:
         self._check_open()
         self._check_new_member(consumer.group)
-        self.lite_consumers[consumer.group] = consumer
+        self.other_consumers[consumer.group] = consumer
 
-    async def lite_subscribed(self, consumer: LiteMember) -> None:
+    async def member_subscribed(self, consumer: OtherMember) -> None:
         for topic in consumer.subscriptions:
             await self.routes.find(topic)
         await self.membership.beat_all()
 
-    async def lite_closed(self, consumer: LiteMember) -> None:
-        if self.lite_consumers.get(consumer.group) is consumer:
-            del self.lite_consumers[consumer.group]
+    async def member_closed(self, consumer: OtherMember) -> None:
+        if self.other_consumers.get(consumer.group) is consumer:
+            del self.other_consumers[consumer.group]
             if consumer.heartbeat() is not None:
                 await self.membership.leave(consumer=consumer.group)
 
@@ -364,7 +366,7 @@ class Client(SendingCalls):
             raise ClientError(f"the client is {state}", remedy="use it inside the with block of connect(...)")
 
     def _check_new_member(self, group: str) -> None:
-        if group in self.consumers or group in self.lite_consumers:
+        if group in self.consumers or group in self.other_consumers:
             raise ClientError(
                 f"this client has a consumer of group {group!r} already",
                 remedy="a second member of the group needs a client of its own",
@@ -372,7 +374,7 @@ class Client(SendingCalls):
         self._check_room()
 
     def _check_room(self) -> None:
-        if len(self.producers) + len(self.consumers) + len(self.lite_consumers) >= CLIENT_GROUPS_MAX:
+        if len(self.producers) + len(self.consumers) + len(self.other_consumers) >= CLIENT_GROUPS_MAX:
             raise ClientError(f"a client has at most {CLIENT_GROUPS_MAX} groups", remedy="make another client")
 
     def _received(self, channel: Channel, command: Command) -> None:
@@ -386,14 +388,14 @@ class Client(SendingCalls):
     def _connected(self, address: str) -> None:
         if self._timers is not None:
             self._timers.support.forget(address)
-        if not self._closed and (self.consumers or self.lite_consumers or self.producers):
+        if not self._closed and (self.consumers or self.other_consumers or self.producers):
             self.tasks.spawn(self.membership.beat(address), f"first heartbeat to {address}")
 
     def _route_changed(self, topic: str) -> None:
         for consumer in self.consumers.values():
             if topic in consumer.subscriptions:
                 consumer.rebalance_soon()
-        for lite in self.lite_consumers.values():
+        for lite in self.other_consumers.values():
             if topic in lite.subscriptions:
                 lite.rebalance_soon()
 
@@ -432,3 +434,18 @@ def _check_group(group: str, kind: str) -> None:
         problem = f"the group name {group!r} is reserved"
     if problem is not None:
         raise ConfigurationError(f"no {kind} can be made: {problem}", remedy="choose a name of your own")
+
+
+def _subscriptions(topic: str | Mapping[str, str], tags: str, sql: str | None, version: int) -> dict[str, Subscription]:
+    """What a program wants of one topic or of several, by topic. `ConfigurationError`."""
+    if not isinstance(topic, str) and (tags != "*" or sql is not None):
+        raise ConfigurationError(
+            f"tags={tags!r} and sql={sql!r} beside several topics",
+            remedy="give each topic its tags: {'orders': 'paid', 'refunds': '*'}; an SQL92 expression needs a consumer of its own",
+        )
+    expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
+    if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
+        raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(expressions)}")
+    from orbitmq.client.consuming.subscription import subscribe
+
+    return {name: subscribe(name, expression, version, sql=sql) for name, expression in expressions.items()}

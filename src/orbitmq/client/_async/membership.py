@@ -20,7 +20,7 @@ from orbitmq.protocol.remoting.bodies import ConsumerData, HeartbeatData, Produc
 from orbitmq.protocol.remoting.codes import RequestCode
 
 if TYPE_CHECKING:
-    from orbitmq.client._async.parts import LiteMember, Member
+    from orbitmq.client._async.parts import Member, OtherMember
 
 
 class Membership:
@@ -36,7 +36,7 @@ class Membership:
         routes: Routes,
         producers: Mapping[str, object],
         consumers: Mapping[str, Member],
-        lite_consumers: Mapping[str, LiteMember],
+        other_consumers: Mapping[str, OtherMember],
         timeout_ms: int,
     ) -> None:
         self._client_id = client_id
@@ -44,7 +44,7 @@ class Membership:
         self._routes = routes
         self._producers = producers
         self._consumers = consumers
-        self._lite_consumers = lite_consumers
+        self._other_consumers = other_consumers
         self._timeout_ms = timeout_ms
         self._one_at_a_time = Lock()
 
@@ -90,7 +90,7 @@ class Membership:
 
     def _heartbeats(self) -> list[ConsumerData]:
         """Groups of which this client is a member; lite consumers of assigned queues are no members."""
-        lite = [consumer.heartbeat() for consumer in self._lite_consumers.values()]
+        lite = [consumer.heartbeat() for consumer in self._other_consumers.values()]
         return [consumer.heartbeat() for consumer in self._consumers.values()] + [
             data for data in lite if data is not None
         ]

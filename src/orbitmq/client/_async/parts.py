@@ -84,9 +84,11 @@ class Member(Keeper, Protocol):
     statistics: ConsumeStatistics
     locks: ConsumerLocks | None
     tasks: Tasks
-    handler: Handler | None
     started_at_ms: int
     shared_waiters_count: int
+
+    @property
+    def handler(self) -> Handler | None: ...
 
     @property
     def owned(self) -> Mapping[MessageQueue, OwnedQueue]: ...
@@ -126,8 +128,8 @@ class Member(Keeper, Protocol):
     async def close(self) -> None: ...
 
 
-class LiteMember(Protocol):
-    """A lite consumer as its client sees it."""
+class OtherMember(Protocol):
+    """A lite or a pop consumer as its client sees it: what is read, and how far, is its own or the broker's business."""
 
     group: str
     subscriptions: dict[str, Subscription]
@@ -165,7 +167,7 @@ class ClientContext(Protocol):
     @property
     def producers(self) -> Mapping[str, Sender]: ...
 
-    lite_consumers: dict[str, LiteMember]
+    other_consumers: dict[str, OtherMember]
 
     @property
     def inner_producer(self) -> Sender: ...
@@ -183,11 +185,11 @@ class ClientContext(Protocol):
 
     async def producer_closed(self, producer: Sender) -> None: ...
 
-    def lite_started(self, consumer: LiteMember) -> None: ...
+    def member_started(self, consumer: OtherMember) -> None: ...
 
-    async def lite_subscribed(self, consumer: LiteMember) -> None: ...
+    async def member_subscribed(self, consumer: OtherMember) -> None: ...
 
-    async def lite_closed(self, consumer: LiteMember) -> None: ...
+    async def member_closed(self, consumer: OtherMember) -> None: ...
 
     def heartbeat_soon(self) -> None: ...
 

@@ -20,16 +20,17 @@ from typing import Any, Self, overload
 
 from orbitmq.client._async import client as source
 from orbitmq.client._sync.administration.admin import Admin
-from orbitmq.client._sync.administration.transactions import StoredTransactions
 from orbitmq.client._sync.consuming.consumer import Consumer
 from orbitmq.client._sync.handler_threads import listening
 from orbitmq.client._sync.loop_thread import LoopThread
+from orbitmq.client._sync.popping.pop_consumer import PopConsumer
 from orbitmq.client._sync.pulling.lite_pull import LiteConsumer
 from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer, SendingCalls
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
+from orbitmq.client.popping.pop_options import PopOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
 from orbitmq.client.stored import StoredMessage
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -49,7 +50,6 @@ class Client(SendingCalls):
         self._admin: Admin | None = None
         self._timers: Timers | None = None
         self._recurring: Recurring | None = None
-        self._transactions: StoredTransactions | None = None
 
     @property
     def client_id(self) -> str:
@@ -120,6 +120,22 @@ class Client(SendingCalls):
         found = self._loop.do(consumer, group, topic, tags=tags, sql=sql, options=options)
         return Consumer(found, self._loop)
 
+    def pop_consumer(
+        self,
+        group: str,
+        topic: str | Mapping[str, str],
+        *,
+        tags: str = "*",
+        sql: str | None = None,
+        options: PopOptions | None = None,
+    ) -> PopConsumer:
+        """As `consumer`, a member that takes messages one by one and owns no queue; needs a broker of RocketMQ 5.1 or ours.
+
+        The broker remembers who has which message. Any number of members share a queue, and a slow message holds up no other.
+        """
+        found = self._loop.do(self._twin.pop_consumer, group, topic, tags=tags, sql=sql, options=options)
+        return PopConsumer(found, self._loop)
+
     def pull_consumer(self, group: str) -> PullConsumer:
         """Explicit pulls of chosen queues from chosen offsets, which `group` may store; nothing runs in the background."""
         found = self._loop.do(self._twin.pull_consumer, group)
@@ -164,13 +180,6 @@ class Client(SendingCalls):
         if self._recurring is None:
             self._recurring = Recurring(self._loop.do(lambda: self._twin.recurring), self._loop)
         return self._recurring
-
-    @property
-    def transactions(self) -> StoredTransactions:
-        """Transactions that the brokers know of: which are undecided, and what became of one."""
-        if self._transactions is None:
-            self._transactions = StoredTransactions(self._loop.do(lambda: self._twin.transactions), self._loop)
-        return self._transactions
 
 
 def connect(

@@ -19,8 +19,7 @@ message is tried again in its place. A broadcasting consumer leaves failed messa
 
 Rules of this file
 1. Messages come in no particular order between queues; within a queue in the order of their offsets, retries excepted.
-2. Errors of handlers never stop the consumer; errors of the consumer itself are raised to the program that iterates or runs it.
-3. A handler that never waits for anything lets the rest of the program run every `CONSUMER_SLICE_MS`.
+2. How messages get to the program is that of every consumer: see `handing_out`.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from orbitmq.client._async.consuming.failures import BeginAgain, FailureRule, Le
 from orbitmq.client._async.consuming.feed import AnyFeed, Feed, OrderedFeed
 from orbitmq.client._async.consuming.filter_check import check_filters
 from orbitmq.client._async.consuming.group_check import GroupCheck
+from orbitmq.client._async.consuming.handing_out import HandingOut
 from orbitmq.client._async.consuming.local_offsets import LocalOffsets
 from orbitmq.client._async.consuming.offsets import GroupOffsets
 from orbitmq.client._async.consuming.owned_queue import OwnedQueue
@@ -43,11 +43,7 @@ from orbitmq.client._async.consuming.rebalance import Rebalance
 from orbitmq.client._async.parts import BatchHandler, ClientContext, Handler
 from orbitmq.client._async.runtime import (
     Cancelled,
-    Event,
-    Seldom,
     Tasks,
-    let_others_run,
-    log,
     monotonic_ms,
     sleep_ms,
     wait_event,
@@ -58,8 +54,7 @@ from orbitmq.client.consuming.consumer_state import ConsumerState
 from orbitmq.client.consuming.pull_plan import Hold, Unsettled, hold
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.options import ConsumerOptions
-from orbitmq.errors import ClientError, ConfigurationError
-from orbitmq.limits.client import CONSUMER_CONCURRENCY_MAX, CONSUMER_SLICE_MS
+from orbitmq.errors import ClientError
 from orbitmq.protocol.remoting.bodies import ConsumeFromWhere, ConsumerData, MessageModel, MessageQueue
 
 _STUCK_AT_ONCE: Final = 16
@@ -82,8 +77,7 @@ class Consumer:
         else:
             self.offsets = GroupOffsets(client.network, client.routes, group, options)
         self.statistics = ConsumeStatistics()
-        self.tasks = Tasks(f"consumer {group}", self._crashed)
-        self.handler: Handler | None = None
+        self.tasks = Tasks(f"consumer {group}", lambda error: self._handing_out.crashed(error))
         self.started_at_ms = 0
         self.shared_waiters_count = 0
         self.locks: ConsumerLocks | None = None
@@ -99,13 +93,8 @@ class Consumer:
             self._failures = LeaveBehind(self) if options.broadcasting else SendBack(self, self._feed)
         self._rebalance = Rebalance(self)
         self._check = GroupCheck(self)
-        self._pausing = False
-        self._slice_ms = 0
-        self._stopping = False
-        self._stopped = Event()
+        self._handing_out = HandingOut(group, self._feed, self.tasks, client.tracer)
         self._state = ConsumerState.NEW
-        self._failure: BaseException | None = None
-        self._handler_failures = Seldom()
 
     # --- for programs
 
@@ -134,10 +123,7 @@ class Consumer:
 
     def stop(self) -> None:
         """Deliver nothing more: `async for` ends, `run` returns when its handlers have ended. Messages in hand can still be settled."""
-        if not self._stopping:
-            self._stopping = True
-            self._feed.idlers.wake_all()
-            self._stopped.set()
+        self._handing_out.stop()
 
     async def close(self, error: BaseException | None = None) -> None:
         """Leave the group: settle what is in hand as the module says, write all offsets, give up locks, tell the brokers."""
@@ -168,18 +154,14 @@ class Consumer:
         Raises what broke the consumer itself; errors of the handler are logged and the message is sent back.
         """
 
-        await self._run(handler, lambda messages: handler(messages[0]), 1, concurrency)
+        await self._handing_out.run(handler, concurrency)
 
     async def run_batches(self, handler: BatchHandler, *, concurrency: int = 20) -> None:
         """As `run`, with up to `ConsumerOptions.batch_messages_count` messages of one queue in each call, in the order of their offsets.
 
         No call waits for more messages than there are. When the handler raises, all that it has not settled are sent back.
         """
-
-        async def handle_one(message: ReceivedMessage) -> None:
-            await handler([message])
-
-        await self._run(handle_one, handler, self.options.batch_messages_count, concurrency)
+        await self._handing_out.run_batches(handler, self.options.batch_messages_count, concurrency)
 
     def __aiter__(self) -> Self:
         return self
@@ -187,11 +169,7 @@ class Consumer:
     async def __anext__(self) -> ReceivedMessage:
         if self._state is not ConsumerState.RUNNING:
             raise ClientError(f"consumer {self.group!r} is {self._state.value}", remedy="iterate inside its with block")
-        messages = await self._next(1)
-        if not messages:
-            self._raise_failure()
-            raise StopAsyncIteration
-        return messages[0]
+        return await self._handing_out.one()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -238,6 +216,10 @@ class Consumer:
         await send_reply(self.client, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
 
     # --- for the rest of the client
+
+    @property
+    def handler(self) -> Handler | None:
+        return self._handing_out.handler
 
     @property
     def owned(self) -> Mapping[MessageQueue, OwnedQueue]:
@@ -302,97 +284,6 @@ class Consumer:
 
     # --- inside
 
-    def _take(self, count: int, now_ms: int) -> list[ReceivedMessage]:
-        """The next messages for the program. One that cannot be read never gets there: it goes to the dead letters."""
-        while messages := self._feed.take(count, now_ms):
-            for message in messages:
-                if message.problem is not None:
-                    break
-            else:
-                return messages
-            for message in messages:
-                if message.problem is not None:
-                    log.error("%r goes to the dead letters of %s: %s", message, self.group, message.problem)
-                    self.tasks.spawn(_dead_letter(message), f"dead letter {message.message_id}")
-            if readable := [message for message in messages if message.problem is None]:
-                return readable
-        return []
-
-    async def _next(self, count: int) -> list[ReceivedMessage]:
-        """The next messages to begin; none when there will be none."""
-        while not self._stopping:
-            if not self._pausing:
-                now_ms = monotonic_ms()
-                if now_ms - self._slice_ms >= CONSUMER_SLICE_MS:
-                    await self._pause()
-                    continue
-                messages = self._take(count, now_ms)
-                if messages:
-                    if self.client.tracer is not None:
-                        for message in messages:
-                            self.client.tracer.begun(self.group, message)
-                    return messages
-            await self._feed.idlers.wait()
-        return []
-
-    async def _pause(self) -> None:
-        """End a slice. Whoever else comes for messages meanwhile waits, so that all of them together keep to one slice a turn."""
-        self._pausing = True
-        try:
-            await let_others_run()
-        finally:
-            self._pausing = False
-            self._slice_ms = monotonic_ms()
-            self._feed.idlers.wake()
-
-    async def _run(self, one: Handler, handle: BatchHandler, count: int, concurrency: int) -> None:
-        if not 1 <= concurrency <= CONSUMER_CONCURRENCY_MAX:
-            raise ConfigurationError(f"concurrency={concurrency}: must be 1 to {CONSUMER_CONCURRENCY_MAX}")
-        if self.handler is not None:
-            raise ClientError(f"consumer {self.group!r} has a handler already", remedy="call run() once")
-        self.handler = one
-        workers = Tasks(f"handlers of {self.group}", self._crashed)
-        try:
-            running = [workers.spawn(self._work(handle, count), str(number)) for number in range(concurrency)]
-            for worker in running:
-                await worker.wait()
-        finally:
-            self.handler = None
-            await workers.close()
-        self._raise_failure()
-
-    async def _work(self, handle: BatchHandler, count: int) -> None:
-        while messages := await self._next(count):
-            try:
-                work = handle(messages)
-                if not hasattr(work, "__await__"):
-                    self._crashed(_plain_handler(work))
-                    return
-                await work
-            except Exception as error:
-                self._log_failure(error, messages)
-                for message in messages:
-                    if message.settlement is Settlement.PENDING:
-                        await message.retry()
-            else:
-                for message in messages:
-                    if message.settlement is Settlement.PENDING:
-                        message.settlement = Settlement.ACKED
-                        message.settler.ack(message)
-
-    def _log_failure(self, error: Exception, messages: list[ReceivedMessage]) -> None:
-        unlogged = self._handler_failures.due()
-        if unlogged is None:
-            return
-        log.error(
-            "handler of group %s failed on %r%s%s",
-            self.group,
-            messages[0],
-            f" and {len(messages) - 1} more" if len(messages) > 1 else "",
-            f"; {unlogged} failures before it were not logged" if unlogged else "",
-            exc_info=error,
-        )
-
     @staticmethod
     def _unsettled(queues: Iterable[OwnedQueue]) -> Unsettled:
         messages_count = bytes_total = 0
@@ -425,33 +316,9 @@ class Consumer:
     async def _look_for_stuck_forever(self) -> None:
         timeout_ms = self.options.settle_timeout_ms
         period_ms = max(timeout_ms // 4, 250)
-        while not await wait_event(self._stopped, period_ms):
+        while not await wait_event(self._handing_out.stopped, period_ms):
             instant_ms = monotonic_ms() - timeout_ms
             for owned in tuple(self._rebalance.owned.values()):
                 for message in owned.messages.started_before(instant_ms, _STUCK_AT_ONCE):
                     if message.settlement is Settlement.PENDING:
                         await self._failures.stuck(message, timeout_ms)
-
-    def _crashed(self, error: BaseException) -> None:
-        self._failure = error
-        self.stop()
-
-    def _raise_failure(self) -> None:
-        if isinstance(self._failure, ConfigurationError):
-            raise self._failure
-        if self._failure is not None:
-            raise ClientError(
-                f"consumer {self.group!r} stopped because of a defect: {self._failure!r}",
-                remedy="please report it with the traceback from the log",
-            ) from self._failure
-
-
-def _plain_handler(returned: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"the handler returned {returned!r} instead of something to wait for",
-        remedy="write it with async def; orbitmq.sync takes plain functions",
-    )
-
-
-async def _dead_letter(message: ReceivedMessage) -> None:
-    await message.dead_letter()

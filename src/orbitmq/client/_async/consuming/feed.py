@@ -56,7 +56,7 @@ class Feed:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, owned: OwnedQueue, fresh: list[ReceivedMessage]) -> None:
+    def add(self, owned: Settler, fresh: list[ReceivedMessage]) -> None:
         self._waiting.extend(fresh)
         self.idlers.wake()
 
@@ -76,12 +76,11 @@ class Feed:
             self.idlers.wake()
         return taken
 
-    def settled(self, owned: OwnedQueue) -> None:
+    def settled(self, owned: Settler) -> None:
         pass  # nothing waits for it
 
-    def forget(self, owned: OwnedQueue) -> None:
-        gone: Settler = owned
-        self._waiting = deque(message for message in self._waiting if message.settler is not gone)
+    def forget(self, owned: Settler) -> None:
+        self._waiting = deque(message for message in self._waiting if message.settler is not owned)
 
 
 class OrderedFeed:

@@ -30,11 +30,16 @@ def wanted_records(body: Buffer, tag_filter: TagFilter, offset_delta: int = 0) -
     """Records with a wanted tag, compared by text; `offset_delta` is added to their queue offsets (a queue of a static topic)."""
     records = records_of(body)
     if not tag_filter.accepts_all:
-        records = [record for record in records if tag_filter.accepts_tag(find_property(record.properties, _TAGS))]
+        records = [record for record in records if is_wanted(record, tag_filter)]
     if offset_delta:
         for record in records:
             record.queue_offset += offset_delta
     return records
+
+
+def is_wanted(record: Record, tag_filter: TagFilter) -> bool:
+    """Whether a record has a wanted tag, compared by text."""
+    return tag_filter.accepts_all or tag_filter.accepts_tag(find_property(record.properties, _TAGS))
 
 
 def _messages_of(record: Record) -> Iterator[Record]:

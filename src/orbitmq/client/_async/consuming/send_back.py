@@ -26,6 +26,7 @@ from orbitmq.protocol.remoting.codes import RequestCode
 _NOT_COPIED: Final = (
     Property.TRAN_MSG, Property.RECONSUME_TIME, Property.MAX_RECONSUME_TIMES, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS,
     Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS, Property.TIMER_ENQUEUE_MS, Property.TIMER_DEQUEUE_MS, Property.TIMER_ROLL_TIMES,
+    Property.POP_CK,
 )  # fmt: skip
 
 DEAD_LETTER_LEVEL: Final = -1

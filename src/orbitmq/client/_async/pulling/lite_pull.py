@@ -106,7 +106,7 @@ class LiteConsumer:
             raise ClientError(
                 f"lite consumer {self.group!r} is {self._state.value}; it starts once", remedy="make a new one"
             )
-        self.client.lite_started(self)
+        self.client.member_started(self)
         self._state = ConsumerState.RUNNING
         self.started_at_ms = self.client.clock.now_ms()
         if self.options.auto_commit:
@@ -134,7 +134,7 @@ class LiteConsumer:
             await self.reader.write_changed(self.queues.offsets, timeout_ms=self.client.options.close_timeout_ms)
         for owned in tuple(self.queues.owned.values()):
             self.queues.remove(owned)
-        await self.client.lite_closed(self)
+        await self.client.member_closed(self)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -165,7 +165,7 @@ class LiteConsumer:
         self.subscriptions = {**before, topic: subscription}
         self._mode = Mode.SUBSCRIBE
         try:
-            await self.client.lite_subscribed(self)
+            await self.client.member_subscribed(self)
         except BaseException:
             self.subscriptions, self._mode = before, mode
             raise

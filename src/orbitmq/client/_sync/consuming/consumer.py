@@ -19,8 +19,7 @@ message is tried again in its place. A broadcasting consumer leaves failed messa
 
 Rules of this file
 1. Messages come in no particular order between queues; within a queue in the order of their offsets, retries excepted.
-2. Errors of handlers never stop the consumer; errors of the consumer itself are raised to the program that iterates or runs it.
-3. A handler that never waits for anything lets the rest of the program run every `CONSUMER_SLICE_MS`.
+2. How messages get to the program is that of every consumer: see `handing_out`.
 
 Written by scripts/generate_sync.py from src/orbitmq/client/_async/consuming/consumer.py: change that file and run `make generate`.
 """

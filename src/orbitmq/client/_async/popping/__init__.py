@@ -1,0 +1,1 @@
+"""POP consumption: asking for messages, renewing what is held, acknowledging."""
