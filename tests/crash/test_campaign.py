@@ -34,7 +34,7 @@ KILL, POWER, BOTH = End
 ASYNC, SYNC = FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH
 
 SEEDS: dict[Way, tuple[int, ...]] = {
-    (KILL, ASYNC, None): (124, 21, 66, 73, 67, 25, 51, 36, 19, 48, *range(11)),
+    (KILL, ASYNC, None): (10, 7, 124, 21, 66, 73, 67, 25, 51, 36, 19, 48, *range(7), 8, 9),
     (KILL, SYNC, None): tuple(range(16)),
     (POWER, ASYNC, None): (46, 102, 122, 24, 32, 29, 15, 18, *range(10)),
     (POWER, ASYNC, MOST): (3, 18, 32, 9),
