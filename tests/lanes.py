@@ -51,9 +51,10 @@ ALONE: Final = frozenset({
 })  # fmt: skip
 """Files with the marker `alone`."""
 
-WAITING: Final = frozenset(
-    {"tests/chaos", "tests/interop", "tests/system/test_demo.py", "tests/unit/docs/test_console_pages.py"}
-)
+WAITING: Final = frozenset({
+    "tests/chaos", "tests/interop", "tests/spark/test_killed_reads.py", "tests/spark/test_killed_writes.py",
+    "tests/system/test_demo.py", "tests/unit/docs/test_console_pages.py",
+})  # fmt: skip
 """Suites and files that wait most of the time: they use less than a third of a core."""
 
 ORDER: Final = {"spark": 0, "interop": 1, "crash": 2, "property": 3, "system": 4}

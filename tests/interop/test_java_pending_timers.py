@@ -152,15 +152,6 @@ def test_orbitmq_to_java(brokers: Brokers, tmp_path: Path) -> None:
     account.judge(brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start())
 
 
-def test_java_to_orbitmq(brokers: Brokers, tmp_path: Path) -> None:
-    account = Account()
-    java = brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start()
-    account.fill(java, until_ms=JAVA_STOP_MS + 25_000, moves=False)
-    time.sleep(6)
-    java.stop()
-    account.judge(brokers(Kind.ORBITMQ, "ours", data=tmp_path / "data", settings=SETTINGS).start())
-
-
 def test_killed_java_to_orbitmq(brokers: Brokers, tmp_path: Path) -> None:
     account = Account()
     java = brokers(Kind.JAVA, "java", data=tmp_path / "data", settings=SETTINGS).start()
@@ -207,19 +198,7 @@ def test_killed_orbitmq_is_refused_by_java_until_it_is_handed_over(brokers: Brok
     account.judge(brokers(Kind.JAVA, "java", data=data, settings=SETTINGS).start())
 
 
-def test_orbitmq_goes_on_after_a_kill_and_a_refused_start_of_java(brokers: Brokers, tmp_path: Path) -> None:
-    account = Account()
-    data = tmp_path / "data"
-    ours = brokers(Kind.ORBITMQ, "ours", data=data, settings=SETTINGS).start()
-    account.fill(ours, until_ms=25_000, moves=True)
-    time.sleep(6.4)
-    ours.kill()
-    assert_refused(brokers(Kind.JAVA, "refused", data=data, settings=SETTINGS))
-    account.judge(brokers(Kind.ORBITMQ, "again", data=data, settings=SETTINGS).start())
-
-
-@pytest.mark.parametrize("java_until_s", [14, 33], ids=["before the hop", "after the hop"])
-def test_there_and_back(brokers: Brokers, tmp_path: Path, java_until_s: int) -> None:
+def test_there_and_back_after_the_hop(brokers: Brokers, tmp_path: Path) -> None:
     """What was changed hops in RocketMQ half a minute after it was sent, as if it had not been."""
     account = Account()
     data = tmp_path / "data"
@@ -229,7 +208,7 @@ def test_there_and_back(brokers: Brokers, tmp_path: Path, java_until_s: int) -> 
     time.sleep(4)
     ours.stop()
     java = brokers(Kind.JAVA, "java", data=data, settings=SETTINGS).start()
-    time.sleep(max(begin + java_until_s - time.monotonic(), 3))
+    time.sleep(max(begin + 33 - time.monotonic(), 3))
     java.stop()
     account.judge(brokers(Kind.ORBITMQ, "again", data=data, settings=SETTINGS).start())
 
