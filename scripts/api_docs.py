@@ -90,6 +90,11 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "Transactions on the brokers",
+        "`Client.transactions` is a `StoredTransactions`; how to use it: [use-transactions.md](../howto/use-transactions.md).",
+        ("StoredTransactions", "TransactionView", "TransactionState", "HalfMessage"),
+    ),
+    Section(
         "Choosing queues",
         "`ProducerOptions.selector` is one of these, or a function `(queues, ordering_key) -> queue`, which is called `Selector`.",
         ("RoundRobin", "RandomQueue", "MachineRoom", "Selector"),

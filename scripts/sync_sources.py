@@ -54,7 +54,7 @@ INTERNAL: Final = {
         "client", "feed", "heartbeat", "members_changed", "progress", "rebalance_soon", "reset", "running_info", "started_at_ms",
         "statistics", "subscriptions", "tasks",
     },
-    "Producer": {"check_transactions", "send_prepared", "transactions"},
+    "Producer": {"send_prepared", "transactions"},
     "PullConsumer": {"client"},
     "ReceivedMessage": {"again", "problem", "settler"},
     "Timers": {"support"},
@@ -71,7 +71,7 @@ ATTRIBUTES: Final = {
 }
 """Attributes for programs, which never change."""
 
-KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring")}
+KEPT: Final = {("Client", "admin"), ("Client", "timers"), ("Client", "recurring"), ("Client", "transactions")}
 """Properties whose object stays the same, so that its twin does."""
 
 RESCUED: Final = {

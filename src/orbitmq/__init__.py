@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ConsumeFrom,
         Consumer,
         ConsumerOptions,
+        HalfMessage,
         LiteConsumer,
         LiteConsumerOptions,
         MachineRoom,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         SentTrace,
         Settlement,
         StoredMessage,
+        StoredTransactions,
         TimerBucket,
         TimerCounts,
         TimerMatch,
@@ -69,6 +71,8 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
         Trace,
+        TransactionState,
+        TransactionView,
         connect,
     )
     from orbitmq.errors import (
@@ -106,6 +110,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -146,6 +151,7 @@ __all__ = [
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -156,6 +162,8 @@ __all__ = [
     "Timers",
     "TimersMissingError",
     "Trace",
+    "TransactionState",
+    "TransactionView",
     "connect",
 ]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from orbitmq.client._async.consuming.delivery import Settlement
 from orbitmq.client._async.pulling.pull_consumer import Pulled, PulledBytes
 from orbitmq.client._sync.administration.admin import Admin
+from orbitmq.client._sync.administration.transactions import StoredTransactions
 from orbitmq.client._sync.client import Client, connect
 from orbitmq.client._sync.consuming.consumer import Consumer
 from orbitmq.client._sync.consuming.delivery import ReceivedMessage
@@ -53,6 +54,7 @@ from orbitmq.client.timers import (
     TimerVerdict,
     TimerView,
 )
+from orbitmq.client.transactions import HalfMessage, TransactionView
 from orbitmq.errors import (
     ClientError,
     ConfigurationError,
@@ -70,6 +72,7 @@ from orbitmq.errors import (
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 from orbitmq.protocol.remoting.send_answer import Repeat
+from orbitmq.protocol.remoting.transaction_bodies import TransactionState
 
 __all__ = [
     "Admin",
@@ -91,6 +94,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -131,6 +135,7 @@ __all__ = [
     "Settlement",
     "StaleEpochError",
     "StoredMessage",
+    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -141,5 +146,7 @@ __all__ = [
     "Timers",
     "TimersMissingError",
     "Trace",
+    "TransactionState",
+    "TransactionView",
     "connect",
 ]

@@ -34,6 +34,10 @@ PRINTS = {
     ),
     "chosen_orders": r"large-orders: bike, boat\nsmall-in-europe: kite, lamp\n",
     "slow_jobs": r"30 jobs done by [23] workers, out of one queue\n",
+    "paid_orders": (
+        r"tea: booked and announced\ncoffee: not booked, not announced\ngold: booked, and the program died\n"
+        r"asked about gold\nannounced: gold, tea\n"
+    ),
     "redrive": (
         r"3 dead letters\n2 sent again, 1 passed over\n(booked: card (12|30)\n){2}0 sent again the second time\n"
     ),
@@ -53,8 +57,9 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def quick_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
-    """With levels of a second: the examples do not say how long they mean."""
-    process = ServedProcess(tmp_path_factory.mktemp("examples"), settings={"messageDelayLevel": " ".join(["1s"] * 18)})
+    """With levels of a second, and checks after one: the examples do not say how long they mean."""
+    settings = {"messageDelayLevel": " ".join(["1s"] * 18), "transactionTimeOut": "1000"}
+    process = ServedProcess(tmp_path_factory.mktemp("examples"), settings=settings)
     yield process
     process.stop()
 

@@ -30,6 +30,9 @@ COMMANDS: Final = {
     "timer": CommandEntry(
         "orbitmq.cli.timers", "Timer messages: list, show, recall, reschedule, stats, export, import."
     ),
+    "transaction": CommandEntry(
+        "orbitmq.cli.transactions", "Transactions: list what is undecided, show one, resume its checks."
+    ),
     "send": CommandEntry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
     "tail": CommandEntry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": CommandEntry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbitmq.client._async.administration.admin import Admin
+    from orbitmq.client._async.administration.transactions import StoredTransactions
     from orbitmq.client._async.client import Client, connect
     from orbitmq.client._async.consuming.consumer import Consumer
     from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
@@ -48,9 +49,11 @@ if TYPE_CHECKING:
         TimerVerdict,
         TimerView,
     )
+    from orbitmq.client.transactions import HalfMessage, TransactionView
     from orbitmq.protocol.remoting.bodies import MessageQueue
     from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
     from orbitmq.protocol.remoting.send_answer import Repeat
+    from orbitmq.protocol.remoting.transaction_bodies import TransactionState
 
 __all__ = [
     "Admin",
@@ -69,6 +72,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
     "MachineRoom",
@@ -101,6 +105,7 @@ __all__ = [
     "SentTrace",
     "Settlement",
     "StoredMessage",
+    "StoredTransactions",
     "TimerBucket",
     "TimerCounts",
     "TimerMatch",
@@ -110,6 +115,8 @@ __all__ = [
     "TimerView",
     "Timers",
     "Trace",
+    "TransactionState",
+    "TransactionView",
     "connect",
 ]
 
@@ -130,6 +137,7 @@ _HOMES = {
     "ConsumeFrom": "orbitmq.client.options",
     "Consumer": "orbitmq.client._async.consuming.consumer",
     "ConsumerOptions": "orbitmq.client.options",
+    "HalfMessage": "orbitmq.client.transactions",
     "LiteConsumer": "orbitmq.client._async.pulling.lite_pull",
     "LiteConsumerOptions": "orbitmq.client.pulling.lite_options",
     "MachineRoom": "orbitmq.client.sending.queue_choice",
@@ -162,6 +170,7 @@ _HOMES = {
     "SentTrace": "orbitmq.client.sending.trace",
     "Settlement": "orbitmq.client._async.consuming.delivery",
     "StoredMessage": "orbitmq.client.stored",
+    "StoredTransactions": "orbitmq.client._async.administration.transactions",
     "TimerBucket": "orbitmq.client.timers",
     "TimerCounts": "orbitmq.client.timers",
     "TimerMatch": "orbitmq.client.timers",
@@ -171,6 +180,8 @@ _HOMES = {
     "TimerView": "orbitmq.client.timers",
     "Timers": "orbitmq.client._async.timers.timers",
     "Trace": "orbitmq.client.sending.trace",
+    "TransactionState": "orbitmq.protocol.remoting.transaction_bodies",
+    "TransactionView": "orbitmq.client.transactions",
     "connect": "orbitmq.client._async.client",
 }
 

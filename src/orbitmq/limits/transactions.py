@@ -28,3 +28,6 @@ RocketMQ would begin to read a little earlier."""
 
 OP_RECORDS_READ_MAX: Final = 32
 """Records looked at to tell how a transaction ended: those that name it are one for each copy at most, the others share a hash."""
+
+TRANSACTION_PAGE_MAX: Final = 1_000
+"""Undecided transactions on one page of a list, 300 bytes each; more is INVALID_PARAMETER."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
@@ -130,6 +131,38 @@ async def test_a_checker_answers_for_members_that_died(broker: EmbeddedBroker) -
         assert asked[3:] == [b"running"]
 
 
+async def test_a_checker_that_fails_leaves_the_question_open(
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker.connect() as dying:
+        await dying.producer("shop").transaction("orders", b"x").__aenter__()
+    asked = 0
+
+    async def checker(message: StoredMessage) -> bool | None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise ZeroDivisionError
+        return True
+
+    async with broker.connect() as living, living.producer("shop") as producer:
+        producer.check_transactions(checker)
+        await producer.send("others", b"so that the broker knows it")
+        await broker.advance(7 * SECOND)
+
+        async def failed() -> bool:
+            return asked == 1
+
+        await until(failed)
+        await broker.advance(30 * SECOND)
+
+        async def decided() -> bool:
+            return await bodies(broker) == [b"x"]
+
+        await until(decided)
+    assert "the broker will ask again" in caplog.text
+
+
 async def test_a_decision_that_comes_too_late_is_refused(broker: EmbeddedBroker, mq: orbitmq.Client) -> None:
     with pytest.raises(RemoteError, match="given up"):
         async with mq.transaction("orders", b"late"):
@@ -162,3 +195,27 @@ def test_the_synchronous_client_has_transactions_too() -> None:
         with pytest.raises(ZeroDivisionError), mq.transaction("orders", b"dropped"):
             raise ZeroDivisionError
         assert [message.body for message in broker.messages("orders")] == [b"kept"]
+
+
+def test_a_plain_function_checks_in_the_synchronous_client() -> None:
+    asked: list[bytes] = []
+
+    def checker(message: StoredMessage) -> bool:
+        asked.append(message.body)
+        return message.body == b"done"
+
+    with SyncEmbeddedBroker() as broker:
+        with broker.connect() as dying:
+            left = dying.producer("shop")
+            for body in (b"done", b"undone"):
+                left.transaction("orders", body).__enter__()
+        with broker.connect() as living, living.producer("shop") as producer:
+            producer.check_transactions(checker)
+            producer.send("others", b"so that the broker knows it")
+            broker.advance(7 * SECOND)
+            for _ in range(3_000):
+                if len(asked) == 2 and broker.messages("orders"):
+                    break
+                time.sleep(0.01)
+        assert sorted(asked) == [b"done", b"undone"]
+        assert [message.body for message in broker.messages("orders")] == [b"done"]

@@ -1,4 +1,4 @@
-"""Requests about transactions: END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323).
+"""Requests that change transactions: END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323).
 
 Rules of this file
 1. A decision is the committed message, if there is one, and its op record, in one write. Whoever repeats it stores nothing; whoever says
@@ -27,11 +27,10 @@ from orbitmq.broker.transactions.op_records import OpRecords, decision_record
 from orbitmq.broker.transactions.records import (
     Ending,
     copy_message,
-    ending_of,
     facts_of_half,
-    named_by_keys,
     resumed_message,
 )
+from orbitmq.broker.transactions.showing import TransactionViews
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.broker.transactions.undecided import Transaction
 from orbitmq.errors import ProtocolError, RecordError, StoreUnwritableError
@@ -66,12 +65,15 @@ class TransactionProcessor(Room):
         self._told_progress = (0, 0)
         self.checks = TransactionChecks(core, transactions)
         self.figures = TransactionFigures()
+        self.views = TransactionViews(core, transactions)
         self._op_records = OpRecords(core, transactions)
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+            RequestCode.LIST_TRANSACTIONS: self.views.page,
+            RequestCode.GET_TRANSACTION: self.views.one,
         }
 
     def turn_ended(self) -> None:
@@ -182,28 +184,15 @@ class TransactionProcessor(Room):
 
     def _end_again(self, command: Command, position: int, wanted: Ending) -> Command:
         """The answer where nothing undecided is: the decision that was made, if it is the same."""
-        record = self._record_at(position)
+        record = self.views.record(position)
         if record is None or record.topic != HALF_TOPIC:
             raise _wrong(f"there is no half message at commit log offset {position}")
         facts = facts_of_half(record, 0)
         _check_same(command, facts.group, facts.unique_key, facts.queue_offset)
-        ended = self._ending_in_log(facts.queue_offset)
+        ended = self.views.ending(facts.queue_offset)
         if ended is not wanted:
             raise _contrary(ended, wanted)
         return response(command, ResponseCode.SUCCESS)
-
-    def _ending_in_log(self, queue_offset: int) -> Ending | None:
-        """How the transaction of a half message ended; None when no op record of ours says so (any more). One look into the key index."""
-        key = str(queue_offset)
-        for position in self._store.query_by_key(OP_HALF_TOPIC, key, OP_RECORDS_READ_MAX, 0, ANY_TIME_MS):
-            record = self._record_at(position)
-            if record is None or record.topic != OP_HALF_TOPIC:
-                continue
-            ending = ending_of(record.properties)
-            named = named_by_keys(decode_properties(record.properties).get(Property.KEYS))
-            if ending not in (None, Ending.COPIED) and queue_offset in named:
-                return ending
-        return None
 
     # --- RESUME_CHECK_HALF_MESSAGE ----------------------------------------------------------------------------------
 
@@ -231,7 +220,7 @@ class TransactionProcessor(Room):
 
     def _resumed(self, position: int) -> NewMessage:
         known = self._undecided.at(position)
-        record = self._record_at(position if known is None else known.place.physical_offset)
+        record = self.views.record(position if known is None else known.place.physical_offset)
         if known is not None and record is not None and known.ending is None:
             return copy_message(record, 0)
         if record is None or known is not None or record.topic != TRANS_CHECK_MAX_TIME_TOPIC:
@@ -243,10 +232,6 @@ class TransactionProcessor(Room):
         if any(found > position for found in since):
             raise _wrong("checks of this half message were resumed before")
         return resumed_message(record)
-
-    def _record_at(self, position: int) -> Record | None:
-        data = self._store.record_at(position) if position >= 0 else None
-        return None if data is None else decode_record(data)
 
 
 def _check_same(command: Command, group: str, unique_key: str, queue_offset: int) -> None:

@@ -42,6 +42,7 @@ from orbitmq.protocol.names import (
 
 if TYPE_CHECKING:  # what a program that only sends never uses is imported when it is asked for
     from orbitmq.client._async.administration.admin import Admin
+    from orbitmq.client._async.administration.transactions import StoredTransactions
     from orbitmq.client._async.callbacks import Callbacks
     from orbitmq.client._async.connecting.transport import Channel
     from orbitmq.client._async.consuming.consumer import Consumer
@@ -121,6 +122,7 @@ class Client(SendingCalls):
         self._admin: Admin | None = None
         self._timers: Timers | None = None
         self._recurring: Recurring | None = None
+        self._transactions: StoredTransactions | None = None
         self._started = False
         self._closed = False
 
@@ -303,6 +305,15 @@ class Client(SendingCalls):
 
             self._recurring = Recurring(self)
         return self._recurring
+
+    @property
+    def transactions(self) -> StoredTransactions:
+        """Transactions that the brokers know of: which are undecided, and what became of one."""
+        if self._transactions is None:
+            from orbitmq.client._async.administration.transactions import StoredTransactions
+
+            self._transactions = StoredTransactions(self)
+        return self._transactions
 
     # --- for the rest of the client
 

@@ -20,6 +20,7 @@ from typing import Any, Self, overload
 
 from orbitmq.client._async import client as source
 from orbitmq.client._sync.administration.admin import Admin
+from orbitmq.client._sync.administration.transactions import StoredTransactions
 from orbitmq.client._sync.consuming.consumer import Consumer
 from orbitmq.client._sync.handler_threads import listening
 from orbitmq.client._sync.loop_thread import LoopThread
@@ -50,6 +51,7 @@ class Client(SendingCalls):
         self._admin: Admin | None = None
         self._timers: Timers | None = None
         self._recurring: Recurring | None = None
+        self._transactions: StoredTransactions | None = None
 
     @property
     def client_id(self) -> str:
@@ -180,6 +182,13 @@ class Client(SendingCalls):
         if self._recurring is None:
             self._recurring = Recurring(self._loop.do(lambda: self._twin.recurring), self._loop)
         return self._recurring
+
+    @property
+    def transactions(self) -> StoredTransactions:
+        """Transactions that the brokers know of: which are undecided, and what became of one."""
+        if self._transactions is None:
+            self._transactions = StoredTransactions(self._loop.do(lambda: self._twin.transactions), self._loop)
+        return self._transactions
 
 
 def connect(

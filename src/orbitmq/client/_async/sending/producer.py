@@ -220,8 +220,14 @@ class Producer(SendingCalls):
 
     def check_transactions(self, checker: Checker) -> None:
         """Have `checker` answer brokers that ask about half messages of this group which this process knows nothing of: those of
-        members that died. It looks whether the program's own work was done."""
+        members that died.
+
+        It looks whether the program's own work was done: True commits, False rolls back, None leaves it undecided for now. An error of it
+        is logged and counts as None. Several checks may run at the same time; in the synchronous client each has a thread. Brokers
+        that this client knows hear of the member at once; a program that sends nothing asks for `queues` of its topics before.
+        """
         self.transactions.checker = checker
+        self._client.heartbeat_soon()
 
     @property
     def transactions(self) -> GroupTransactions:

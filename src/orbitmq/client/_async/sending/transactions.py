@@ -82,10 +82,7 @@ class GroupTransactions:
     async def asked(self, address: str, command: Command, message: StoredMessage) -> None:
         """A broker asks about a half message."""
         key = message.properties.get(Property.UNIQ_KEY, "")
-        if key in self._known:
-            commits = self._known[key]
-        else:
-            commits = None if self.checker is None else await self.checker(message)
+        commits = self._known[key] if key in self._known else await self._checked(message)
         if commits is None:
             return
         offset, position = command.integer("tranStateTableOffset"), command.integer("commitLogOffset")
@@ -93,6 +90,18 @@ class GroupTransactions:
         fields |= {"topic": message.topic, "bname": command.text("bname"), "fromTransactionCheck": "true"}
         timeout_ms = self._client.options.request_timeout_ms
         await self._client.network.post(address, RequestCode.END_TRANSACTION, fields, timeout_ms=timeout_ms)
+
+    async def _checked(self, message: StoredMessage) -> bool | None:
+        """What the program says of a half message that this process knows nothing of."""
+        try:
+            return None if self.checker is None else await self.checker(message)
+        except Exception:
+            log.exception(
+                "the checker of group %s failed about message %s, and the broker will ask again",
+                self._group,
+                message.message_id,
+            )
+            return None
 
     def _fields(self, key: str, queue_offset: int, position: int, commits: bool) -> dict[str, str]:
         return {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orbitmq.client._async.runtime import offload
 from orbitmq.errors import RemoteError
+from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.sysflag import compression_of
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import ClientContext
@@ -46,3 +49,13 @@ async def ask(
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise RemoteError(answer.code, f"broker {name} has no {lacks}", address=address, remedy=remedy)
     return answer
+
+
+async def restored(body: bytes, sys_flag: int) -> bytes:
+    """The body of a message in an answer, as it was sent. Raises as `compression.decompress`."""
+    compression = compression_of(sys_flag)
+    if compression is None:
+        return body
+    from orbitmq.protocol.compression import decompress
+
+    return await offload(len(body), decompress, body, compression, DECOMPRESSED_BYTES_MAX)

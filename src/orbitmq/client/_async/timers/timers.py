@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from orbitmq.client._async.runtime import all_of, log, offload
+from orbitmq.client._async.runtime import all_of, log
 from orbitmq.client._async.timers.merged_list import Master, MergedList
-from orbitmq.client._async.timers.own_requests import ask
+from orbitmq.client._async.timers.own_requests import ask, restored
 from orbitmq.client._async.timers.timer_support import KnownSupport
 from orbitmq.client.due_time import instant_ms, length_ms
 from orbitmq.client.timers import (
@@ -35,12 +35,10 @@ from orbitmq.client.timers import (
 )
 from orbitmq.errors import ClientError, ConfigurationError, RemoteError
 from orbitmq.limits.timers import TIMER_PAGE_MAX
-from orbitmq.limits.wire import DECOMPRESSED_BYTES_MAX
 from orbitmq.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from orbitmq.protocol.remoting import timer_bodies as wire
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
-from orbitmq.protocol.sysflag import compression_of
 
 if TYPE_CHECKING:
     from orbitmq.client._async.parts import ClientContext
@@ -147,7 +145,9 @@ class Timers:
             [self._ask(master, RequestCode.GET_TIMER, body, wire.TimerMessageBody, doing) for master in masters]
         )
         found = [
-            TimerMessage(view(answer.timer, master.broker_name), await _restored(answer), answer.properties)
+            TimerMessage(
+                view(answer.timer, master.broker_name), await restored(answer.body, answer.sys_flag), answer.properties
+            )
             for master, answer in zip(masters, answers, strict=True)
             if answer.verdict is wire.Verdict.PENDING and answer.timer is not None
         ]
@@ -353,16 +353,6 @@ def _warn_left_out(broker_name: str, count: int) -> None:
 
 def _doing(code: RequestCode, wanted: MeantTimers) -> str:
     return f"{wanted.text} to be {_CHANGES[code]}"
-
-
-async def _restored(answer: wire.TimerMessageBody) -> bytes:
-    """The body as it was sent."""
-    compression = compression_of(answer.sys_flag)
-    if compression is None:
-        return answer.body
-    from orbitmq.protocol.compression import decompress
-
-    return await offload(len(answer.body), decompress, answer.body, compression, DECOMPRESSED_BYTES_MAX)
 
 
 def _with_all(selector: wire.TimerSelector) -> wire.TimerSelector:

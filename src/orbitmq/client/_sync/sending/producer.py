@@ -10,18 +10,20 @@ Written by scripts/generate_sync.py from src/orbitmq/client/_async/sending/produ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 from orbitmq.client._async.sending import producer as source
+from orbitmq.client._sync.handler_threads import listening
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client._sync.sending.receipt import SendReceipt
 from orbitmq.client._sync.sending.transactions import MessageTransaction
 from orbitmq.client.message import Message, Once
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.sending.reply import Reply
+from orbitmq.client.stored import StoredMessage
 from orbitmq.protocol.remoting.bodies import MessageQueue
 
 
@@ -205,6 +207,16 @@ class Producer(SendingCalls):
     @property
     def options(self) -> ProducerOptions:
         return self._twin.options
+
+    def check_transactions(self, checker: Callable[[StoredMessage], bool | None]) -> None:
+        """Have `checker` answer brokers that ask about half messages of this group which this process knows nothing of: those of
+        members that died.
+
+        It looks whether the program's own work was done: True commits, False rolls back, None leaves it undecided for now. An error of it
+        is logged and counts as None. Several checks may run at the same time; in the synchronous client each has a thread. Brokers
+        that this client knows hear of the member at once; a program that sends nothing asks for `queues` of its topics before.
+        """
+        self._loop.do(self._twin.check_transactions, listening(checker))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be sent to at present, for programs that choose one themselves."""
