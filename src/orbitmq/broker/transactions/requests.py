@@ -22,6 +22,7 @@ from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send import ANSWERS
 from orbitmq.broker.transactions.checks import TransactionChecks
+from orbitmq.broker.transactions.counts_file import TRANSACTION_METRICS_FILE, write_counts_of
 from orbitmq.broker.transactions.figures import TransactionFigures
 from orbitmq.broker.transactions.op_records import OpRecords, decision_record
 from orbitmq.broker.transactions.records import (
@@ -81,6 +82,8 @@ class TransactionProcessor(Room):
 
     def close(self) -> None:
         self._tell_progress(self._transactions.progress)
+        counts = self._core.facilities.tables(TRANSACTION_METRICS_FILE)
+        write_counts_of(self._undecided, counts, self._clock.now_ms())
 
     def _tell_progress(self, progress: tuple[int, int]) -> None:
         """Keep for RocketMQ how far all transactions are decided."""

@@ -13,12 +13,17 @@ from tests.worlds.little_store import LITTLE_WHEEL
 
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.protocol.names import TIMER_TOPIC
+from orbitmq.protocol.names import FAR_TIMER_TOPIC, TIMER_TOPIC
 from orbitmq.protocol.recall_handles import encode_handle
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.timer_bodies import FarTierAction, FarTierRequest, FarTierState
 from orbitmq.protocol.sysflag import TransactionType, transaction_type
 from orbitmq.store.files import OsFiles
+from orbitmq.store.worker import InlineWorker
 from orbitmq.timing.due_time import slot_time
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.far.process import Helper, Helpers
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.timers.timers import Timers, TimerSettings
 
@@ -100,3 +105,67 @@ def test_a_time_that_cannot_be_is_refused_with_the_half_message(tx: TimedRig) ->
     assert answer is not None
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert tx.undecided == 0
+
+
+# --- due later than timer messages wait -----------------------------------------------------------------------------------
+
+
+class FarRig(TimedRig):
+    """With a far tier that takes what is due in more than five seconds."""
+
+    def more_parts(self) -> dict[str, Any]:
+        return super().more_parts() | {"far": self.far}
+
+    def more_derived(self) -> list[Any]:
+        from orbitmq.timing.far.arrow_tier import ArrowTier
+
+        helper = Helper(self.clock, ArrowTier(str(self.root / "far")), InlineWorker())
+        self.far = FarTimers(OsFiles(), self.root, self.clock, Helpers(helper), horizon_ms=5_000)
+        return [*super().more_derived(), self.far]
+
+    def open(self) -> None:
+        super().open()
+        DerivedState(far=self.far).attach(self.store)
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[FarRig]:
+    pytest.importorskip("pyarrow", reason="the far tier's files are written with pyarrow")
+    rig = FarRig(tmp_path / "store", BrokerSettings(), SMALL_STORE)
+    yield rig
+    rig.close()
+
+
+def committed_far(far: FarRig) -> Command:
+    """A half message that was committed ten seconds before its time and lies in a file, and nowhere else."""
+    sent = far.half(TIMER_DELIVER_MS=str(NOW_MS + 10_000), UNIQ_KEY="U1")
+    assert far.ended(sent, COMMIT) == OK
+    assert (far.undecided, len(far.records(FAR_TIMER_TOPIC)), far.records(TIMER_TOPIC)) == (0, 1, [])
+    far.call(RequestCode.FAR_TIER, body=FarTierRequest(FarTierAction.COMPACT).encode())
+    far.advance(2_000)
+    state = FarTierState.decode(far.call(RequestCode.FAR_TIER, body=FarTierRequest().encode()).body)
+    assert (state.pending, state.file_rows, state.in_log) == (1, 1, 0)
+    return sent
+
+
+def test_a_message_committed_for_the_far_tier_is_delivered_once_and_in_time(far: FarRig) -> None:
+    sent = committed_far(far)
+    far.kill()
+    far.advance(9_000)
+    assert [record.store_timestamp for record in far.records("orders")] == [NOW_MS + 10_000]
+    assert far.ended(sent, COMMIT) == OK, "a repeated decision stores nothing"
+    far.kill()
+    far.advance(5_000)
+    assert far.bodies() == [b"half"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_message_committed_for_the_far_tier_is_recalled(far: FarRig, killed: bool) -> None:
+    committed_far(far)
+    if killed:
+        far.kill()
+    handle = encode_handle("orders", far.settings.broker_name, slot_time(NOW_MS + 10_000, 1_000), "U1")
+    answer = far.call(RequestCode.RECALL_MESSAGE, {"producerGroup": "pg", "topic": "orders", "recallHandle": handle})
+    assert (answer.code, answer.remark, answer.fields.get("msgId")) == (0, None, "U1")
+    far.advance(12_000)
+    assert far.bodies() == []
