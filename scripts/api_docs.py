@@ -102,7 +102,7 @@ SECTIONS: Final = (
     Section(
         "Consuming",
         "",
-        ("Consumer", "ConsumerOptions", "ConsumeFrom", "ReceivedMessage", "StoredMessage", "Settlement"),
+        ("Consumer", "ConsumerOptions", "ConsumeFrom", "Sql", "ReceivedMessage", "StoredMessage", "Settlement"),
     ),
     Section(
         "Popping",

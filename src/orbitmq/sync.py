@@ -36,6 +36,7 @@ from orbitmq.client.consuming.allocation import (
     AllocateNearby,
 )
 from orbitmq.client.consuming.pull_plan import PullStatus
+from orbitmq.client.consuming.subscription import Sql
 from orbitmq.client.message import Message, Once, SendStatus
 from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
 from orbitmq.client.popping.pop_options import PopOptions
@@ -133,6 +134,7 @@ __all__ = [
     "SendStatus",
     "SentTrace",
     "Settlement",
+    "Sql",
     "StaleEpochError",
     "StoredMessage",
     "StoredTransactions",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         AllocateNearby,
     )
     from orbitmq.client.consuming.pull_plan import PullStatus
+    from orbitmq.client.consuming.subscription import Sql
     from orbitmq.client.message import Message, Once, SendStatus
     from orbitmq.client.options import ClientOptions, Codec, ConsumeFrom, ConsumerOptions, ProducerOptions
     from orbitmq.client.popping.pop_options import PopOptions
@@ -104,6 +105,7 @@ __all__ = [
     "SendStatus",
     "SentTrace",
     "Settlement",
+    "Sql",
     "StoredMessage",
     "StoredTransactions",
     "TimerBucket",
@@ -169,6 +171,7 @@ _HOMES = {
     "SendStatus": "orbitmq.client.message",
     "SentTrace": "orbitmq.client.sending.trace",
     "Settlement": "orbitmq.client._async.consuming.delivery",
+    "Sql": "orbitmq.client.consuming.subscription",
     "StoredMessage": "orbitmq.client.stored",
     "StoredTransactions": "orbitmq.client._async.administration.transactions",
     "TimerBucket": "orbitmq.client.timers",

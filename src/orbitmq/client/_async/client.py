@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # what a program that only sends never uses is imported when 
     from orbitmq.client._async.pulling.pull_consumer import PullConsumer
     from orbitmq.client._async.timers.recurring import Recurring
     from orbitmq.client._async.timers.timers import Timers
-    from orbitmq.client.consuming.subscription import Subscription
+    from orbitmq.client.consuming.subscription import Sql, Subscription
     from orbitmq.client.popping.pop_options import PopOptions
     from orbitmq.client.pulling.lite_options import LiteConsumerOptions
     from orbitmq.client.sending.outgoing import Outgoing
@@ -202,12 +202,14 @@ class Client(SendingCalls):
     ) -> Consumer: ...
 
     @overload
-    def consumer(self, group: str, topic: Mapping[str, str], *, options: ConsumerOptions | None = None) -> Consumer: ...
+    def consumer(
+        self, group: str, topic: Mapping[str, str | Sql], *, options: ConsumerOptions | None = None
+    ) -> Consumer: ...
 
     def consumer(
         self,
         group: str,
-        topic: str | Mapping[str, str],
+        topic: str | Mapping[str, str | Sql],
         *,
         tags: str = "*",
         sql: str | None = None,
@@ -215,8 +217,8 @@ class Client(SendingCalls):
     ) -> Consumer:
         """A member of consumer group `group`, to be started with `async with`.
 
-        topic: one topic, with `tags` or `sql` as filter; or several as a mapping from topic to tag expression. All members of a group must
-        subscribe to the same topics and filters: the broker keeps only one subscription per group and topic.
+        topic: one topic, with `tags` or `sql` as filter; or several as a mapping from topic to tag expression or `Sql`. All members of a
+        group must subscribe to the same topics and filters: the broker keeps only one subscription per group and topic.
         sql: only messages for which this expression over their properties is true, such as `price > 10 AND region = 'eu'`.
         """
         self._check_open()
@@ -235,7 +237,7 @@ class Client(SendingCalls):
     def pop_consumer(
         self,
         group: str,
-        topic: str | Mapping[str, str],
+        topic: str | Mapping[str, str | Sql],
         *,
         tags: str = "*",
         sql: str | None = None,
@@ -447,16 +449,24 @@ def _check_group(group: str, kind: str) -> None:
         raise ConfigurationError(f"no {kind} can be made: {problem}", remedy="choose a name of your own")
 
 
-def _subscriptions(topic: str | Mapping[str, str], tags: str, sql: str | None, version: int) -> dict[str, Subscription]:
+def _subscriptions(
+    topic: str | Mapping[str, str | Sql], tags: str, sql: str | None, version: int
+) -> dict[str, Subscription]:
     """What a program wants of one topic or of several, by topic. `ConfigurationError`."""
-    if not isinstance(topic, str) and (tags != "*" or sql is not None):
+    from orbitmq.client.consuming.subscription import Sql, subscribe
+
+    if isinstance(topic, str):
+        return {topic: subscribe(topic, tags, version, sql=sql)}
+    if tags != "*" or sql is not None:
         raise ConfigurationError(
             f"tags={tags!r} and sql={sql!r} beside several topics",
-            remedy="give each topic its tags: {'orders': 'paid', 'refunds': '*'}; an SQL92 expression needs a consumer of its own",
+            remedy="give each topic its own: {'orders': 'paid', 'refunds': orbitmq.Sql('price > 10')}",
         )
-    expressions = {topic: tags} if isinstance(topic, str) else dict(topic)
-    if not expressions or len(expressions) > CONSUMER_TOPICS_MAX:
-        raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(expressions)}")
-    from orbitmq.client.consuming.subscription import subscribe
-
-    return {name: subscribe(name, expression, version, sql=sql) for name, expression in expressions.items()}
+    if not 0 < len(topic) <= CONSUMER_TOPICS_MAX:
+        raise ConfigurationError(f"a consumer has 1 to {CONSUMER_TOPICS_MAX} topics, not {len(topic)}")
+    return {
+        name: subscribe(name, "*", version, sql=wanted.expression)
+        if isinstance(wanted, Sql)
+        else subscribe(name, wanted, version)
+        for name, wanted in topic.items()
+    }

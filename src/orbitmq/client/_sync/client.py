@@ -30,6 +30,7 @@ from orbitmq.client._sync.pulling.pull_consumer import PullConsumer
 from orbitmq.client._sync.sending.producer import Producer, SendingCalls
 from orbitmq.client._sync.timers.recurring import Recurring
 from orbitmq.client._sync.timers.timers import Timers
+from orbitmq.client.consuming.subscription import Sql
 from orbitmq.client.options import ClientOptions, ConsumerOptions, ProducerOptions
 from orbitmq.client.popping.pop_options import PopOptions
 from orbitmq.client.pulling.lite_options import LiteConsumerOptions
@@ -101,12 +102,14 @@ class Client(SendingCalls):
     ) -> Consumer: ...
 
     @overload
-    def consumer(self, group: str, topic: Mapping[str, str], *, options: ConsumerOptions | None = None) -> Consumer: ...
+    def consumer(
+        self, group: str, topic: Mapping[str, str | Sql], *, options: ConsumerOptions | None = None
+    ) -> Consumer: ...
 
     def consumer(
         self,
         group: str,
-        topic: str | Mapping[str, str],
+        topic: str | Mapping[str, str | Sql],
         *,
         tags: str = "*",
         sql: str | None = None,
@@ -114,8 +117,8 @@ class Client(SendingCalls):
     ) -> Consumer:
         """A member of consumer group `group`, to be started with `with`.
 
-        topic: one topic, with `tags` or `sql` as filter; or several as a mapping from topic to tag expression. All members of a group must
-        subscribe to the same topics and filters: the broker keeps only one subscription per group and topic.
+        topic: one topic, with `tags` or `sql` as filter; or several as a mapping from topic to tag expression or `Sql`. All members of a
+        group must subscribe to the same topics and filters: the broker keeps only one subscription per group and topic.
         sql: only messages for which this expression over their properties is true, such as `price > 10 AND region = 'eu'`.
         """
         consumer: Callable[..., Any] = self._twin.consumer
@@ -125,7 +128,7 @@ class Client(SendingCalls):
     def pop_consumer(
         self,
         group: str,
-        topic: str | Mapping[str, str],
+        topic: str | Mapping[str, str | Sql],
         *,
         tags: str = "*",
         sql: str | None = None,

@@ -22,6 +22,12 @@ from orbitmq.protocol.remoting.bodies import SubscriptionData
 EVERYTHING: Final = TagFilter.parse("*")
 
 
+class Sql(msgspec.Struct, frozen=True):
+    """An SQL92 expression over properties, where a text would mean tags: `{"orders": "paid", "refunds": Sql("price > 10")}`."""
+
+    expression: str
+
+
 class Subscription(msgspec.Struct, frozen=True):
     """A topic and what is wanted of it: `sql` where it is set, else the tags of `filter`. `version` is its creation time in ms; brokers
     keep the newest."""
