@@ -82,16 +82,6 @@ class QueueEnds(Protocol):
 # --- seen without opening the store -------------------------------------------------------------------------------------
 
 
-def extended_units(place: StoreFolder) -> Fact | None:
-    queues = place.queue_folders("consumequeue_ext")
-    return _fact(
-        queues,
-        f"{queues} queues with extended consume queue units, which no tag filter here can read",
-        "set enableConsumeQueueExt=false in RocketMQ, stop it, remove consumequeue, consumequeue_ext and index, and let it make "
-        "the queues again from the log before it is stopped",
-    )
-
-
 def inner_batches(place: StoreFolder) -> Fact | None:
     queues = place.queue_folders("batchconsumequeue")
     return _fact(
@@ -167,7 +157,6 @@ POP_REMEDY: Final = (
 )
 
 FILE_RULES: Final[tuple[Callable[[StoreFolder], Fact | None], ...]] = (
-    extended_units,
     inner_batches,
     rocksdb,
     key_value_pop,

@@ -24,12 +24,10 @@ from orbitmq.protocol.names import SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import Record
 from orbitmq.protocol.sysflag import TRANSACTION_MASK, SysFlag, TransactionType
+from orbitmq.store.extended_units import EXTENSION_ADDRESS_MAX
 from orbitmq.store.index_batch import TIME_DIFF_MAX_S
 from orbitmq.store.index_file import IndexFile, IndexFileEntry
 from orbitmq.store.inspection import StoredQueue, Unit
-
-EXTENSION_ADDRESS_MAX: Final = -(2**31) - 1
-"""Tags codes from here down are addresses in `consumequeue_ext`."""
 
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 _QUEUED: Final = (int(TransactionType.NOT), int(TransactionType.COMMIT))
@@ -209,7 +207,10 @@ class QueueCheck:
         if missing and self._crashed:
             self._sink.note(self._root, f"{missing} messages have no unit yet; recovery adds them")
         if self._extended:
-            self._sink.note(self._root, f"{self._extended} units refer to consumequeue_ext, which is not checked")
+            self._sink.note(
+                self._root,
+                f"{self._extended} units are extended ones (consumequeue_ext): their tags codes are not checked",
+            )
         if self._inner_batches:
             self._sink.note(self._root, f"{self._inner_batches} batch records: batchconsumequeue is not checked")
 

@@ -23,6 +23,7 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.store.checkpoint import Checkpoint, CheckpointFile, read_checkpoint
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.dispatch import Derived, Dispatched, DueTime
+from orbitmq.store.extended_units import make_units_ordinary
 from orbitmq.store.files import Files, Lock
 from orbitmq.store.index import IndexService, Trust
 from orbitmq.store.index_file import IndexFileShape
@@ -160,7 +161,7 @@ class _Opening:
         self.due_time = due_time
         directory = settings.store_path_commit_log or root / "commitlog"
         self.log = CommitLog(log_files, directory, settings.mapped_file_size_commit_log)
-        self.queues = ConsumeQueues(files, root / "consumequeue", settings.mapped_file_size_consume_queue)
+        self.queues = self._unread_queues()
         shape = IndexFileShape(settings.max_hash_slot_num, settings.max_index_num)
         self.index = IndexService(files, root / "index", shape, clock) if settings.message_index_enable else None
 
@@ -186,6 +187,7 @@ class _Opening:
         end = find_end(log, plan.start)
         torn = judge_end(log, end, plan)
         reserve.take_up()
+        self._make_units_ordinary(limit)
         checkpoint = CheckpointFile.open(files, root / CHECKPOINT_FILE)
         self.queues.cut(min(limit, end))
         if plan.origin is LastWriter.FOREIGN_CRASH:
@@ -260,6 +262,22 @@ class _Opening:
         feed_in_batches(scan, self.queues.apply)
         if scan.position < end:
             raise damage_at(self.log, scan.position, f"the log was good up to {end}")
+
+    def _make_units_ordinary(self, limit: int) -> None:
+        """Take over queues with extended units, which RocketMQ wrote."""
+
+        def code_of_record(position: int) -> int:
+            entry = next(iter(LogScan(self.log, position, self.due_time)), None)
+            return 0 if entry is None else entry.tags_code
+
+        count = make_units_ordinary(self.files, self.root, code_of_record)
+        if count:
+            logger.info("%d extended consume queue units were made ordinary ones", count)
+            self.queues = self._unread_queues()
+            self.queues.load(limit)
+
+    def _unread_queues(self) -> ConsumeQueues:
+        return ConsumeQueues(self.files, self.root / "consumequeue", self.settings.mapped_file_size_consume_queue)
 
     def _recover(
         self, plan: RecoveryPlan, others: Sequence[Recoverable], abort_exists: bool, index_msg_timestamp: int, end: int

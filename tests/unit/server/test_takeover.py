@@ -40,11 +40,6 @@ def write(root: Path, name: str, content: object = "x") -> None:
 UNITS = "00000000000000000000"
 FOUND: list[tuple[str, Callable[[Path], Any], str]] = [
     (
-        "extended units",
-        lambda root: [write(root, f"consumequeue_ext/T/{queue}/{UNITS}") for queue in range(3)],
-        "3 queues with extended consume queue units",
-    ),
-    (
         "inner batches",
         lambda root: write(root, f"batchconsumequeue/B/0/{UNITS}"),
         "1 queues of batches stored as one record each",
@@ -100,7 +95,7 @@ def test_a_store_with_it_is_refused_with_what_how_much_and_the_remedy(
 
 
 def test_an_ordinary_store_is_taken_over(tmp_path: Path) -> None:
-    for name in ("consumequeue_ext", "batchconsumequeue/T/0", "kvStore", "config/topics", "timerlog"):
+    for name in ("batchconsumequeue/T/0", "kvStore", "config/topics", "timerlog"):
         (tmp_path / name).mkdir(parents=True)
     write(tmp_path, "config/topicQueueMapping.json", {"topicQueueMappingDetailMap": {}})
     store = LittleStore(tmp_path)
@@ -134,11 +129,11 @@ def test_store_check_names_what_a_start_would_refuse_and_the_store_is_sound(tmp_
     store = LittleStore(tmp_path)
     store.send(HALF_TOPIC, 1)
     store.close()
-    write(tmp_path, f"consumequeue_ext/T/0/{UNITS}")
+    write(tmp_path, f"batchconsumequeue/T/0/{UNITS}")
     shown = CliRunner().invoke(app, ["check", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.output.split())
-    assert "1 queues with extended consume queue units" in text
+    assert "1 queues of batches stored as one record" in text
     assert "up to 1 undecided transactions" in text
 
 
@@ -155,4 +150,4 @@ def test_a_table_that_is_none_holds_nothing(tmp_path: Path, content: str) -> Non
 
 
 def test_every_rule_has_its_row() -> None:
-    assert len(FILE_RULES) + len(QUEUE_RULES) == 10
+    assert len(FILE_RULES) + len(QUEUE_RULES) == 9
