@@ -318,6 +318,7 @@ class PullProcessor(Room):
             wanted = self._subscriptions.wanted(topic, fields.get("subscription"), fields.get("expressionType"))
         else:
             wanted = self._subscriptions.registered(group, topic, command.integer("subVersion"))
+        wanted = self._subscriptions.of_retries(group_name, topic, wanted)
         if settings.reject_pull_consumer_enable:
             self._check_registered(group_name, peer)
         max_bytes = command.int32("maxMsgBytes")

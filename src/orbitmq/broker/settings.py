@@ -154,6 +154,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_property_filter: bool = True
     """Serve subscriptions by SQL92 expressions over properties; RocketMQ refuses them by default."""
 
+    filter_support_retry: bool = False
+    """Filter pulls of retry topics by the expression that their group has for the topic that a message came from."""
+
     reject_pull_consumer_enable: bool = False
     """Refuse pulls from connections that are not registered in the group they name."""
 

@@ -234,7 +234,6 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "enableSlaveActingMaster=true",
         "duplicationEnable=true",
         "storeType=defaultRocksDB",
-        "filterSupportRetry=true",
         "readUnCommitted=true",
         "inSyncReplicas=2",
         "timerStopEnqueue=true",

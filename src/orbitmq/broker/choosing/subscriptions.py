@@ -2,22 +2,24 @@
 
 Rules of this file
 1. The order of the checks is the protocol's.
-2. Retry topics are not filtered by properties: what is in them was wanted once.
+2. Retry topics are not filtered by properties: what is in them was wanted once. With `filterSupportRetry` pulls of them are, by what
+   the group wants now of the topic that a message came from.
 
 Source: RocketMQ broker, pull path and filtering; remoting, PULL_MESSAGE and CHECK_CLIENT_CONFIG.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from orbitmq.broker.choosing.filter_tests import FilterTests
-from orbitmq.broker.choosing.wanted import WantedMessages
+from orbitmq.broker.choosing.wanted import RetriedFilter, WantedMessages
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.protocol.filtering.expression import SQL92, TAG
+from orbitmq.protocol.filtering.expression import SQL92, TAG, PropertyFilter
 from orbitmq.protocol.names import RETRY_PREFIX
 from orbitmq.protocol.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from orbitmq.protocol.remoting.commands import ResponseCode
@@ -92,6 +94,23 @@ class Subscriptions:
             raise Refusal(
                 ResponseCode.FILTER_DATA_NOT_EXIST, f"group {name!r}, topic {topic!r}: {refusal}", {}
             ) from refusal
+
+    def of_retries(self, group: str, topic: str, wanted: WantedMessages) -> WantedMessages:
+        """What a pull of a group gets of a topic of which it has `wanted`."""
+        if not self._settings.filter_support_retry or not topic.startswith(RETRY_PREFIX):
+            return wanted
+        return WantedMessages(codes=wanted.codes, properties=RetriedFilter(partial(self._filter_of, group)))
+
+    def _filter_of(self, group: str, topic: str) -> PropertyFilter | None:
+        """The expression by which a group that is online chooses messages of a topic; None where everything passes."""
+        online = self._clients.consumer(group)
+        subscription = None if online is None else online.subscriptions.get(topic)
+        if subscription is None or subscription.expression_type != SQL92:
+            return None
+        try:
+            return self._tests.of_properties(subscription.sub_string or "")
+        except Refusal:
+            return None
 
     def _check_enabled(self, kind: str | None) -> None:
         if not self._settings.enable_property_filter:

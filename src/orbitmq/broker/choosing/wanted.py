@@ -10,17 +10,30 @@ Source: RocketMQ broker, filtering in two phases.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from orbitmq.limits.broker import PULL_SCAN_BYTES_MAX
 from orbitmq.limits.store import SCAN_UNITS_MIN
 from orbitmq.protocol.filtering.expression import PropertyFilter
-from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import decode_record
 from orbitmq.store.reading import GetResult, GetStatus, Records
 from orbitmq.store.store import MessageStore
+
+
+class RetriedFilter:
+    """Which messages of a retry topic pass: each by the expression that its group has for the topic it came from, if it has one."""
+
+    __slots__ = ("_filter_of",)
+
+    def __init__(self, filter_of: Callable[[str], PropertyFilter | None]) -> None:
+        self._filter_of = filter_of
+
+    def accepts(self, properties: Mapping[str, str]) -> bool:
+        wanted = self._filter_of(properties.get(Property.RETRY_TOPIC, ""))
+        return wanted is None or wanted.accepts(properties)
 
 
 class WantedMessages(msgspec.Struct, frozen=True):
@@ -28,7 +41,7 @@ class WantedMessages(msgspec.Struct, frozen=True):
 
     codes: Callable[[int], bool] | None = None
     """Of the tags code of a consume queue unit."""
-    properties: PropertyFilter | None = None
+    properties: PropertyFilter | RetriedFilter | None = None
     """Of the stored properties."""
 
 
@@ -39,14 +52,14 @@ class ArrivedMessage:
         self._tags_code = tags_code
         self._stored = properties
         self._properties: dict[str, str] | None = None
-        self._answers: dict[PropertyFilter, bool] = {}
+        self._answers: dict[PropertyFilter | RetriedFilter, bool] = {}
 
     def is_one_of(self, wanted: WantedMessages) -> bool:
         if wanted.codes is not None and not wanted.codes(self._tags_code):
             return False
         return wanted.properties is None or self._passes(wanted.properties)
 
-    def _passes(self, wanted: PropertyFilter) -> bool:
+    def _passes(self, wanted: PropertyFilter | RetriedFilter) -> bool:
         answer = self._answers.get(wanted)
         if answer is None:
             if self._properties is None:

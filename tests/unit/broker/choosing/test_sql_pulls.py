@@ -147,7 +147,67 @@ class TestRegisteredSubscriptions:
         assert bodies(answer) == [b"again"]
 
 
+class TestRetries:
+    """With filterSupportRetry."""
+
+    @pytest.fixture
+    def retried(self, make_rig):
+        """Three messages that came back, of two topics."""
+        rig = make_rig(filter_support_retry=True)
+        rig.heartbeat(rig.peer(), "c", "g", ["T", "%RETRY%g"], sub_string="price > 5", kind="SQL92")
+        rig.heartbeat(rig.peer(), "d", "other", ["T"])
+        for body, topic, price in ((b"dear", "T", "9"), (b"cheap", "T", "1"), (b"of another", "U", "1")):
+            rig.sent_ok("%RETRY%g", body, {"RETRY_TOPIC": topic, "price": price})
+        return rig
+
+    def test_a_message_passes_by_what_its_group_wants_of_its_topic(self, retried):
+        assert bodies(retried.pull("%RETRY%g")) == [b"dear", b"of another"]
+        assert bodies(retried.pull("%RETRY%g", sysFlag=0, subVersion=1)) == [b"dear", b"of another"]
+        assert len(bodies(retried.pull("%RETRY%g", group="other"))) == 3, "that group wants all of the topic"
+
+    def test_an_arriving_one_wakes_only_if_it_passes(self, retried):
+        peer = retried.peer()
+        assert retried.pull("%RETRY%g", 3, sysFlag=OWN | SUSPEND, peer=peer) is None
+        retried.sent_ok("%RETRY%g", b"cheap", {"RETRY_TOPIC": "T", "price": "2"})
+        assert peer.take() == []
+        retried.sent_ok("%RETRY%g", b"dear", {"RETRY_TOPIC": "T", "price": "8"})
+        assert [bodies(answer) for answer in peer.take()] == [[b"dear"]]
+
+    def test_an_expression_that_does_not_compile_holds_nothing_back(self, retried):
+        retried.heartbeat(retried.peer(), "c", "g", ["T"], sub_string="price >", kind="SQL92", sub_version=2)
+        assert len(bodies(retried.pull("%RETRY%g"))) == 3
+
+
+HUGE = [
+    "(" * 10_000 + "a = 5" + ")" * 10_000,
+    "a = 5 OR " * 8_000 + "a = 5",
+    "x" * 65_536,
+    "'" + "\u00e9" * 65_536,
+    "-" * 65_536,
+]
+
+
 class TestRefused:
+    @pytest.mark.parametrize("expression", HUGE, ids=range(len(HUGE)))
+    def test_a_huge_expression_is_refused_by_every_request_that_may_carry_one(self, priced, expression):
+        refused = sql(priced, expression)
+        assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert len(refused.remark) < 500
+        priced.heartbeat(priced.peer(), "c", "g", ["T"], sub_string=expression, kind="SQL92", sub_version=5)
+        assert priced.pull("T", sysFlag=0, subVersion=5).code == ResponseCode.FILTER_DATA_NOT_EXIST
+        body = CheckClientBody(
+            subscription_data=SubscriptionData(topic="T", sub_string=expression, expression_type="SQL92")
+        )
+        assert (
+            priced.call(RequestCode.CHECK_CLIENT_CONFIG, None, body.encode()).code
+            == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        )
+        fields = {"topic": "T", "queueId": 0, "index": 0, "count": 4, "consumerGroup": "g"}
+        shown = ConsumeQueueBody.decode(priced.call(RequestCode.QUERY_CONSUME_QUEUE, fields).body)
+        assert "does not compile" in shown.filter_data
+        assert bodies(sql(priced, "price = 3")) == [b"3"]
+        assert priced.broker.statistics.failed_handler_count == 0
+
     def test_what_does_not_compile(self, priced):
         answer = sql(priced, "price # 5")
         assert (answer.code, "at character 6" in answer.remark) == (ResponseCode.SUBSCRIPTION_PARSE_FAILED, True)
