@@ -393,7 +393,8 @@ def overdue_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     correct = handing_over._LogWriter.add
 
     def add(self: Any, units: Any, magic: int) -> None:
-        correct(self, [one for one in units if one[0] > self._slots.now_ms], magic)
+        later = [place for place in units.places if units.dues[place] > self._slots.now_ms]
+        correct(self, units._replace(places=later), magic)
 
     monkeypatch.setattr(handing_over._LogWriter, "add", add)
 

@@ -16,7 +16,7 @@ from orbitmq.timing.rocketmq import exchange as exchanging
 from orbitmq.timing.rocketmq import handing_over
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.fence import lower_fence
-from orbitmq.timing.timers.exchange import HandOver
+from orbitmq.timing.timers.exchange import DueUnits, HandOver
 
 NOW_MS = 1_795_228_412_345
 SLOTS, WINDOW, LOG_BYTES = 1_024, 300, 52 * 6 + 16
@@ -37,7 +37,7 @@ def to_rocketmq(files: Files, root: Path) -> TimerExchange:
 
 
 def leave(exchange: TimerExchange, units: Units, *, lower: bool = True) -> None:
-    pieces = [units[:5], units[5:]]
+    pieces = [DueUnits.of(units[:5]), DueUnits.of(units[5:])]
     exchange.hand_over(HandOver(pieces, {}, [], (units[-1][1] + 300, 300), len(units) + 1, NOW_MS))
     if lower:
         exchange.lower_fence()

@@ -19,7 +19,7 @@ from orbitmq.timing.rocketmq.check import check_timers
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.inspection import StoredTimers
 from orbitmq.timing.rocketmq.stat import stat_timers
-from orbitmq.timing.timers.exchange import HandOver
+from orbitmq.timing.timers.exchange import DueUnits, HandOver
 
 pytestmark = pytest.mark.java
 
@@ -80,7 +80,7 @@ def write_again(data: Path) -> int:
     exchange = TimerExchange(FILES, data, PRECISION_MS, ROLL_WINDOW_SLOTS, log_file_bytes=TIMER_LOG_BYTES)
     place = newest.physical_offset, newest.size
     now_ms = time.time_ns() // 1_000_000
-    exchange.hand_over(HandOver([sorted(units)], by_topic, [], place, next_offset, now_ms))
+    exchange.hand_over(HandOver([DueUnits.of(sorted(units))], by_topic, [], place, next_offset, now_ms))
     exchange.lower_fence()
     return len(units)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from array import array
 from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from orbitmq.timing.due_time import stored_due_time
 from orbitmq.timing.restoring import UNDELIVERABLE_TOPICS, Undeliverable, restore_message
 from orbitmq.timing.rocketmq import handing_over
 from orbitmq.timing.rocketmq.wheel import SLOT_BYTES
+from orbitmq.timing.timers.exchange import DueUnits
 from orbitmq.timing.timers.facts import TimerFacts, timer_facts
 
 REFERENCE_MODULES = (
@@ -353,9 +355,10 @@ STORED_SLOTS = st.tuples(
 )
 
 
+WORDS = FIELDS.filter(lambda value: -(2**63) <= value < 2**63)
 DUE_UNITS = st.tuples(
     st.integers(100_000 - 12_000, 100_000 + 30_000) | st.integers(-(2**62), 2**62),
-    st.integers(0, 2**40) | FIELDS, st.integers(1, 500) | FIELDS, st.integers(-(2**31), 2**31 - 1) | FIELDS,
+    st.integers(0, 2**40) | WORDS, st.integers(1, 500) | WORDS, st.integers(-(2**31), 2**31 - 1) | WORDS,
 )  # fmt: skip
 
 
@@ -368,12 +371,31 @@ def test_units_in_their_slots(
     twin: Any, units: list[Any], at: int, magic: int, position: int, room: int, precision_ms: int
 ) -> None:
     slots = (precision_ms, 100_000, 100_000 - 5 * precision_ms, 8)
+    columns = DueUnits.of(units)[:4]
+    places = sorted(range(len(units)), key=columns[1].__getitem__)
     found = []
     for pack_slots in (twin.pack_slots, REFERENCES["pack_slots"]):
         wheel, tail = memoryview(bytearray(20 * SLOT_BYTES)).cast("q"), bytearray(b"before")
-        count = outcome(pack_slots, units, min(at, len(units)), magic, position, position + room, slots, wheel, tail)
+        count = outcome(
+            pack_slots, columns, places, min(at, len(units)), magic, position, position + room, slots, wheel, tail
+        )
         found.append((count, wheel.tolist(), tail) if isinstance(count, int) else count)
     assert found[0] == found[1]
+
+
+QUEUE_OFFSETS = st.integers(0, 60) | st.integers(0, 2**63 - 1)
+
+
+@given(st.lists(QUEUE_OFFSETS, max_size=12), st.sets(QUEUE_OFFSETS, max_size=40))
+def test_where_records_of_queue_offsets_lie(twin: Any, wanted: list[int], known: set[int]) -> None:
+    offsets = array("q", sorted(known))
+    positions, sizes = array("q", [offset ^ 77 for offset in offsets]), array("q", range(1, len(offsets) + 1))
+    found = []
+    for find_units in (twin.find_units, REFERENCES["find_units"]):
+        columns = array("q", bytes(8 * len(wanted))), array("q", bytes(8 * len(wanted)))
+        found.append((find_units(array("q", wanted), offsets, positions, sizes, *columns), columns))
+    assert found[0] == found[1]
+    assert found[0][0] == sum(offset in known for offset in wanted)
 
 
 WORD = st.integers(0, 2**64 - 1)

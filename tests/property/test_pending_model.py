@@ -84,6 +84,9 @@ def one_life(seed: int) -> None:
     since = rng.randrange(first, model.next + 1)
     assert list(timers.offsets(since)) == sorted(offset for offset in model.known if offset >= since)
     assert list(saved(timers).offsets()) == sorted(model.known)
+    flagged = list(timers.flags())
+    assert [first + at for first, flags in flagged for at, flag in enumerate(flags) if flag] == sorted(model.known)
+    assert all(flags[0] == flags[-1] == 1 for _, flags in flagged)
 
 
 def many_lives() -> None:

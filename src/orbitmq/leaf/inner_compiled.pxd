@@ -144,6 +144,16 @@ cdef _usual_timer(entry, long long precision_ms, make)
 cdef long long _once(long long known, bytes data, Py_ssize_t at, Py_ssize_t stop, long long digits_max)
 
 @cython.locals(
+    asked="const long long[::1]", known="const long long[::1]", from_positions="const long long[::1]",
+    from_sizes="const long long[::1]", to_positions="long long[::1]", to_sizes="long long[::1]", count=cython.Py_ssize_t,
+    place=cython.Py_ssize_t, offset=cython.longlong, low=cython.Py_ssize_t, high=cython.Py_ssize_t,
+    middle=cython.Py_ssize_t, size=cython.Py_ssize_t, first=cython.longlong, last=cython.longlong,
+)
+cpdef Py_ssize_t find_units(wanted, offsets, positions, sizes, found_positions, found_sizes) except -1
+
+@cython.locals(
+    dues="const long long[::1]", positions="const long long[::1]", sizes="const long long[::1]",
+    hashes="const long long[::1]", row=cython.Py_ssize_t,
     precision_ms=cython.longlong, now_ms=cython.longlong, oldest_ms=cython.longlong, window_slots=cython.longlong,
     count=cython.longlong, begin=cython.Py_ssize_t, place=cython.Py_ssize_t, due_ms=cython.longlong,
     physical=cython.longlong, size=cython.longlong, topic_hash=cython.longlong, slot_ms=cython.longlong,
@@ -151,7 +161,7 @@ cdef long long _once(long long known, bytes data, Py_ssize_t at, Py_ssize_t stop
     number=cython.longlong, spot=cython.Py_ssize_t, previous=cython.longlong,
 )
 cpdef Py_ssize_t pack_slots(
-    list units, Py_ssize_t at, long long magic, long long position, long long last, slots, long long[::1] wheel,
+    tuple units, places, Py_ssize_t at, long long magic, long long position, long long last, slots, long long[::1] wheel,
     bytearray tail,
 ) except -1
 

@@ -12,15 +12,14 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from mmap import mmap
 from typing import Any
 
 from orbitmq.leaf.inner import (
     INT32_MAX,
     INT32_MIN,
-    INT64_MAX,
-    INT64_MIN,
     MAGIC_V1,
     MASK,
     ROLLBACK,
@@ -142,8 +141,41 @@ def _once(known: int, data: bytes, at: int, stop: int, digits_max: int) -> int:
     return value
 
 
+def find_units(
+    wanted: array[int],
+    offsets: array[int],
+    positions: array[int],
+    sizes: array[int],
+    found_positions: array[int],
+    found_sizes: array[int],
+) -> int:
+    asked, known, from_positions, from_sizes = wanted, offsets, positions, sizes
+    to_positions, to_sizes = found_positions, found_sizes
+    count, size = 0, len(known)
+    if not size:
+        return 0
+    first, last = known[0], known[size - 1]
+    for place in range(len(asked)):
+        offset = asked[place]
+        if not first <= offset <= last:
+            continue
+        low = max(size - 1 - (last - offset), 0)  # they ascend: where few are left out this is nearly the place
+        high = min(offset - first, size - 1)
+        while low < high:
+            middle = (low + high) // 2
+            if known[middle] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        if known[low] == offset:
+            to_positions[place], to_sizes[place] = from_positions[low], from_sizes[low]
+            count += 1
+    return count
+
+
 def pack_slots(
-    units: list[tuple[int, int, int, int]],
+    units: tuple[array[int], array[int], array[int], array[int]],
+    places: Sequence[int],
     at: int,
     magic: int,
     position: int,
@@ -152,22 +184,16 @@ def pack_slots(
     wheel: memoryview,
     tail: bytearray,
 ) -> int:
+    dues, positions, sizes, hashes = units[0], units[1], units[2], units[3]
     precision_ms, now_ms, oldest_ms, window_slots = slots
     begin = at
     place = len(tail)
-    count = min(len(units), at + max((last - position) // 52 + 1, 0))
+    count = min(len(places), at + max((last - position) // 52 + 1, 0))
     tail.extend(bytes(52 * max(count - at, 0)))
     while at < count:
-        try:
-            due_ms, physical, size, topic_hash = units[at]
-        except OverflowError:  # compiled, these are C numbers of 64 bits
-            raise ValueError("a unit has a number of more than 64 bits") from None
-        if not (
-            INT32_MIN <= size <= INT32_MAX
-            and INT32_MIN <= topic_hash <= INT32_MAX
-            and INT64_MIN <= physical <= INT64_MAX
-            and INT64_MIN <= due_ms <= INT64_MAX
-        ):
+        row = places[at]
+        due_ms, physical, size, topic_hash = dues[row], positions[row], sizes[row], hashes[row]
+        if not (INT32_MIN <= size <= INT32_MAX and INT32_MIN <= topic_hash <= INT32_MAX):
             raise ValueError("a unit has a number that fits no field")
         slot_ms = (due_ms - 1) // precision_ms * precision_ms
         flags = magic

@@ -109,6 +109,17 @@ def test_units_in_memory_are_read_before_they_are_written(tmp_path: Path) -> Non
     assert len(bytes(found.units(38, 10))) == 2 * 20, "a read ends with its file"
 
 
+def test_units_are_read_in_columns_across_files_and_memory(tmp_path: Path) -> None:
+    found = filled(tmp_path, 45)
+    found.put(45, 1 << 40 | 7, 2_000_000_000, 45)
+    units = list(found.scan(30, 46))
+    assert found.tail_bytes > 0
+    for end in (46, 60):
+        positions, sizes = found.columns(30, end)
+        assert list(zip(positions, sizes, strict=True)) == [unit[:2] for unit in units]
+    assert not any(found.columns(46, 60))
+
+
 def test_a_failed_write_keeps_the_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from orbitmq.store.files import OsFile
 

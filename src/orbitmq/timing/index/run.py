@@ -24,7 +24,7 @@ import msgspec
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.files import Files
 from orbitmq.timing.index.entries import IndexEntry
-from orbitmq.timing.index.gathering import NUMBER_BYTES, Due, Found, FoundKey
+from orbitmq.timing.index.gathering import NUMBER_BYTES, Due, Found, FoundKey, PartColumns
 from orbitmq.timing.index.run_format import (
     COLUMNS,
     DUE_FENCE,
@@ -219,12 +219,27 @@ class Run:
         next_ms = self.base_due + self._due[max(first, end)] if max(first, end) < len(self._due) else None
         if end <= first:
             return [], next_ms
-        names, topics = self._names, self._topic_of[first:end]
-        if max(topics) >= len(names):
-            raise StoreDamagedError(f"{self.path} names topics that it does not have")
+        names, topics = self._names, self._topics_of(first, end)
         base_due, base_offset = self.base_due, self.base_offset
         rows = zip(self._due[first:end], self._offset[first:end], topics, strict=True)
         return [(base_due + due, base_offset + offset, names[topic]) for due, offset, topic in rows], next_ms
+
+    def left(self) -> PartColumns:
+        """See `Source`. Raises StoreDamagedError."""
+        self._will_read_columns("due", "topic_of")
+        first, base_due, base_offset = self.first, self.base_due, self.base_offset
+        return PartColumns(
+            array("q", [base_due + due for due in self._due[first:]]),
+            array("q", [base_offset + offset for offset in self._offset[first:]]),
+            self._topics_of(first, len(self._due)),
+            self._names,
+        )
+
+    def _topics_of(self, first: int, end: int) -> Sequence[int]:
+        topics = self._topic_of[first:end]
+        if max(topics, default=0) >= len(self._names):
+            raise StoreDamagedError(f"{self.path} names topics that it does not have")
+        return topics
 
     def _key_text(self, index: int) -> bytes:
         return bytes(self._key[self._key_at[index] : self._key_at[index + 1]])

@@ -16,13 +16,13 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
 from orbitmq.clock import Clock
-from orbitmq.errors import TimerIndexIncompleteError
+from orbitmq.errors import StoreDamagedError, TimerIndexIncompleteError
 from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX
 from orbitmq.protocol.names import OWN_TOPIC_PREFIX, TIMER_TOPIC
 from orbitmq.protocol.records import sound_record
@@ -35,7 +35,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.index import search
 from orbitmq.timing.index.counting import Counted, Counting
 from orbitmq.timing.index.entries import Candidate, id_hash, key_bytes, key_hash, topic_seed
-from orbitmq.timing.index.gathering import Found
+from orbitmq.timing.index.gathering import Found, PartColumns
 from orbitmq.timing.index.journal import NOTHING, Witness
 from orbitmq.timing.index.parts import CLOSED_MAX, IndexShape, Parts
 from orbitmq.timing.index.run import Run
@@ -250,6 +250,15 @@ class TimerIndex:
                 return due_slice(self.parts.sources(), after, until_ms, limit)
             except DamagedPartError as error:
                 self._forget(error.part, str(error))
+
+    def left(self) -> Iterator[PartColumns]:
+        """All timers that are known, part by part, those that are over among them. 0.3 us each."""
+        for part in self.parts.sources():
+            try:
+                yield part.left()
+            except StoreDamagedError as error:
+                assert isinstance(part, Run)
+                self._forget(part, str(error))
 
     def pending_between(self, from_ms: int, until_ms: int) -> int:
         """How many that are known are pending and due from one time to before another. 1 us each, and 4 us a part."""

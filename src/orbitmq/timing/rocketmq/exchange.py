@@ -111,7 +111,7 @@ class TimerExchange:
     def _hand_over(self, what: HandOver) -> None:
         now_ms = self._floor(what.now_ms)
         if what.newest is None:
-            if any(map(len, what.pending)):
+            if any(piece.places for piece in what.pending):
                 raise ValueError("messages wait, and no record of the timer topic is kept")
             written = Written(0, now_ms)
         else:

@@ -23,7 +23,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 from mmap import mmap
-from operator import itemgetter
 from pathlib import Path
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -47,10 +46,7 @@ from orbitmq.timing.rocketmq.log import (
     last_inside,
 )
 from orbitmq.timing.rocketmq.wheel import NO_POSITION, SLOT_BYTES, WHEEL_FILE
-from orbitmq.timing.timers.exchange import HandOver
-
-Unit = tuple[int, int, int, int]
-"""Due time, log position and size of the record, hash of the topic."""
+from orbitmq.timing.timers.exchange import DueUnits, HandOver
 
 Words = memoryview
 """The wheel while it is made: four numbers of 64 bits a slot, in the byte order of the machine."""
@@ -89,13 +85,13 @@ def write_timer_files(
     files: Files, root: Path, slots: Slots, slot_count: int, file_bytes: int, what: HandOver
 ) -> Written:
     """Write timer log and wheel, durably, the wheel with its fence. Where they were there is no timer log, and the fence is up.
-    0.3 us a message, 3 us without the compiled leaf. Raises OSError."""
+    0.2 us a message, 2 us without the compiled leaf. Raises OSError."""
     assert what.newest is not None
     wheel = memoryview(mmap(-1, slot_count * SLOT_BYTES)).cast("q")
     writer = _LogWriter(files, root / LOG_DIRECTORY, file_bytes, slots, wheel)
     try:
         read_ms = _write_units(writer, slots, what)
-        writer.add([(slots.now_ms + 1, *what.newest, 0)], DEFAULT | DELETE | VOID)
+        writer.add(DueUnits.of([(slots.now_ms + 1, *what.newest, 0)]), DEFAULT | DELETE | VOID)
         writer.sync()
     finally:
         writer.close()
@@ -109,14 +105,15 @@ def _write_units(writer: _LogWriter, slots: Slots, what: HandOver) -> int:
     crossed = {slot_ms for slot_ms in cancelled if slot_ms >= slots.now_ms}
     read_ms = slots.now_ms
     for piece in what.pending:
-        if piece and slots.of(piece[0][0]) < slots.now_ms:
-            first = bisect_right(piece, slots.oldest_ms + slots.precision_ms, key=itemgetter(0))
-            read_ms = min([read_ms, *(slots.of(unit[0]) for unit in piece[first : first + 1])])
+        dues, places = piece.dues, piece.places
+        if places and slots.of(dues[places[0]]) < slots.now_ms:
+            first = bisect_right(places, slots.oldest_ms + slots.precision_ms, key=dues.__getitem__)
+            read_ms = min([read_ms, *(slots.of(dues[place]) for place in places[first : first + 1])])
             if cancelled:
-                crossed.update(cancelled.intersection(slots.of(unit[0]) for unit in piece))
+                crossed.update(cancelled.intersection(slots.of(dues[place]) for place in places))
         writer.add(piece, DEFAULT)
     kept = sorted(one for one in what.cancels if slots.of(one[0] + 1) in crossed)
-    writer.add([(slot_ms + 1, position, size, 0) for slot_ms, position, size in kept], DEFAULT | DELETE)
+    writer.add(DueUnits.of([(slot_ms + 1, position, size, 0) for slot_ms, position, size in kept]), DEFAULT | DELETE)
     return read_ms
 
 
@@ -131,17 +128,16 @@ class _LogWriter:
         self._wheel = wheel
         self.end = 0
 
-    def add(self, units: Sequence[Unit], magic: int) -> None:
+    def add(self, units: DueUnits, magic: int) -> None:
         """Append units and link each into its slot. Raises OSError, and ValueError for a value that fits no field."""
-        every = units if isinstance(units, list) else list(units)
-        at = 0
-        while at < len(every):
+        columns, at = units[:4], 0
+        while at < len(units.places):
             inside = self.end % self._sequence.segment_size
             if inside > self._last_inside:
                 self._close_file(self._sequence.segment_size - inside)
                 continue
             last = self.end + min(self._last_inside - inside, TIMER_TAIL_BYTES_MAX)
-            count = pack_slots(every, at, magic, self.end, last, self._slots, self._wheel, self._tail)
+            count = pack_slots(columns, units.places, at, magic, self.end, last, self._slots, self._wheel, self._tail)
             at, self.end = at + count, self.end + count * UNIT_BYTES
             if len(self._tail) >= TIMER_TAIL_BYTES_MAX:
                 self._write()
@@ -171,17 +167,28 @@ class _LogWriter:
 
 @twin
 def pack_slots(
-    units: list[Unit], at: int, magic: int, position: int, last: int, slots: Slots, wheel: Words, tail: bytearray
+    units: tuple[array[int], array[int], array[int], array[int]],
+    places: Sequence[int],
+    at: int,
+    magic: int,
+    position: int,
+    last: int,
+    slots: Slots,
+    wheel: Words,
+    tail: bytearray,
 ) -> int:
-    """Append the units from the one numbered `at` on to `tail`, the first at `position` in the timer log, and make each the last one of
-    its slot in `wheel`. Returns their number: less than all when one would begin behind `last`. Raises ValueError for a value that
-    fits no field."""
+    """Append units to `tail`, the first at `position` in the timer log, and make each the last one of its slot in `wheel`. `units` are
+    columns of 64 bits: due time, log position, size, hash of the topic; those in `places` are meant, from the one numbered `at` on.
+    Returns how many were appended: less than all when one would begin behind `last`. Raises ValueError for a value that fits no
+    field."""
+    dues, positions, sizes, hashes = units
     precision_ms, now_ms, oldest_ms, window_slots = slots
     slot_count, begin, cancels = len(wheel) // SLOT_WORDS, position, magic & DELETE
     far_ms = now_ms + window_slots * precision_ms
-    for due_ms, physical_offset, size, topic_hash in islice(units, at, None):
+    for place in islice(places, at, None):
         if position > last:
             break
+        due_ms, physical_offset, size, topic_hash = dues[place], positions[place], sizes[place], hashes[place]
         slot_ms = (due_ms - 1) // precision_ms * precision_ms
         flags, write_ms = magic, now_ms
         if slot_ms >= far_ms:
@@ -190,8 +197,8 @@ def pack_slots(
         elif slot_ms <= now_ms:
             slot_ms = write_ms = slot_ms if slot_ms > oldest_ms else now_ms
         number = slot_ms // precision_ms
-        place = number % slot_count * SLOT_WORDS
-        previous = wheel[place + LAST] if wheel[place] == number else NO_POSITION
+        spot = number % slot_count * SLOT_WORDS
+        previous = wheel[spot + LAST] if wheel[spot] == number else NO_POSITION
         delay_ms, deliver_ms = slot_ms - write_ms, 0 if cancels else due_ms
         try:
             tail += UNIT.pack(
@@ -200,9 +207,9 @@ def pack_slots(
         except StructError as error:
             raise ValueError(f"{(due_ms, physical_offset, size, topic_hash)} cannot be linked: {error}") from error
         if previous == NO_POSITION:
-            wheel[place], wheel[place + FIRST], wheel[place + COUNT] = number, position, 0
-        wheel[place + LAST] = position
-        wheel[place + COUNT] += -ONE if cancels else ONE
+            wheel[spot], wheel[spot + FIRST], wheel[spot + COUNT] = number, position, 0
+        wheel[spot + LAST] = position
+        wheel[spot + COUNT] += -ONE if cancels else ONE
         position += UNIT_BYTES
     return (position - begin) // UNIT_BYTES
 

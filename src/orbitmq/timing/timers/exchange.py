@@ -4,25 +4,28 @@ While a broker of ours serves a store these files say nothing, and a fence has R
 `Exchange` that is declared here, and whoever opens a store hands it in; the timers themselves know no layout.
 
 Rules of this file
-1. What is left for RocketMQ is read piece by piece: a million messages are never in memory at once.
+1. What is left for RocketMQ stands in memory in columns, never as a million objects.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress, pairwise
 from typing import Final, NamedTuple, Protocol
 
+from orbitmq.leaf import twin
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import ConsumeQueue
 from orbitmq.store.dispatch import DueTime
-from orbitmq.timing.index.gathering import Found
+from orbitmq.timing.index.gathering import PartColumns
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.timers.known_cancels import KnownCancels
 from orbitmq.timing.timers.pending import PendingTimers
-from orbitmq.timing.timers.pending_records import PendingRecords
+from orbitmq.timing.timers.pending_records import KeptUnits, PendingRecords
 
 
 class TakenOver(NamedTuple):
@@ -42,11 +45,30 @@ class TakenOver(NamedTuple):
     due_time: DueTime
 
 
+class DueUnits(NamedTuple):
+    """Messages for the timer log, in columns of 64 bits, and those that are meant."""
+
+    dues: array[int]
+    positions: array[int]
+    """Log positions of their records, whose sizes follow."""
+    sizes: array[int]
+    hashes: array[int]
+    """RocketMQ's hash of the topic."""
+    places: Sequence[int]
+    """Where in the columns those stand that are meant, in their order."""
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> DueUnits:
+        """All of these: (due time, log position, record size, hash of the topic)."""
+        dues, positions, sizes, hashes = (array("q", [row[field] for row in rows]) for field in range(4))
+        return cls(dues, positions, sizes, hashes, range(len(rows)))
+
+
 class HandOver(NamedTuple):
     """What waits, for RocketMQ."""
 
-    pending: Iterable[Sequence[tuple[int, int, int, int]]]
-    """In pieces, ascending by due time: (due time, log position, record size, hash of the topic)."""
+    pending: Iterable[DueUnits]
+    """In pieces, ascending by due time."""
     by_topic: Mapping[str, int]
     """How many messages wait for each topic, once `pending` was read to its end."""
     cancels: Sequence[tuple[int, int, int]]
@@ -94,15 +116,17 @@ class Exchange(Protocol):
 
 
 PIECE: Final = 65_536
-"""Messages read at a time."""
+"""About so many messages stand in a piece."""
 
 END_MS: Final = 1 << 62
 """Behind every due time."""
 
+SAMPLE: Final = 256
+"""One due time in so many decides where pieces end."""
+
 
 class PendingInDueOrder:
-    """(due time, log position, record size, RocketMQ's hash of the topic) of every pending message, in pieces. 1.5 us and 24 bytes
-    of memory each."""
+    """Every pending message in the order of due times, in pieces. 0.4 us and 80 bytes of memory each, 1 us without the compiled leaf."""
 
     def __init__(self, index: TimerIndex, records: PendingRecords) -> None:
         self._index = index
@@ -110,22 +134,59 @@ class PendingInDueOrder:
         self.by_topic: Counter[str] = Counter()
         """How many messages were given out so far, by the topic they go to."""
 
-    def __iter__(self) -> Iterator[list[tuple[int, int, int, int]]]:
+    def __iter__(self) -> Iterator[DueUnits]:
         """Raises OSError."""
-        hashes: dict[str, int] = {}
-        offsets, positions, sizes = self._records.all_units()
-        count = len(offsets)
-        after: Found = (0, -1)
-        while after[0] < END_MS:
-            found = self._index.due(after, END_MS, PIECE)
-            after = found.end
-            for topic in {topic for _, _, topic in found.entries} - hashes.keys():
-                hashes[topic] = java_hash(topic)
-            kept = [
-                (due_ms, at, topic)
-                for due_ms, queue_offset, topic in found.entries
-                if (at := bisect_left(offsets, queue_offset)) < count and offsets[at] == queue_offset
-            ]
-            self.by_topic.update([topic for _, _, topic in kept])
-            if kept:
-                yield [(due_ms, positions[at], sizes[at], hashes[topic]) for due_ms, at, topic in kept]
+        units = DueUnits.of(())
+        kept, ends = self._records.all_units(), [0]
+        for part in self._index.left():
+            self._add(part, kept, units)
+            ends.append(len(units.dues))
+        del kept
+        for places in in_due_order(units.dues, ends):
+            yield units._replace(places=places)
+
+    def _add(self, part: PartColumns, kept: KeptUnits, units: DueUnits) -> None:
+        count = len(part.offsets)
+        positions, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
+        hash_of = [java_hash(name) for name in part.names]
+        topics = part.topics
+        columns = (part.dues, positions, sizes, array("q", [hash_of[topic] for topic in topics]))
+        is_all = find_units(part.offsets, *kept, positions, sizes) == count
+        for known, values in zip(units[:4], columns, strict=True):
+            known.extend(values if is_all else array("q", compress(values, sizes)))
+        counts = Counter(topics if is_all else compress(topics, sizes))
+        self.by_topic.update({part.names[topic]: number for topic, number in counts.items()})
+
+
+@twin
+def find_units(
+    wanted: array[int],
+    offsets: array[int],
+    positions: array[int],
+    sizes: array[int],
+    found_positions: array[int],
+    found_sizes: array[int],
+) -> int:
+    """Put log position and size of the record at each wanted queue offset into the last two, at the same place; nothing where `offsets`,
+    which ascend, do not have it. Returns how many were found. All are columns of 64 bits."""
+    count = 0
+    for place, offset in enumerate(wanted):
+        at = bisect_left(offsets, offset)
+        if at < len(offsets) and offsets[at] == offset:
+            found_positions[place], found_sizes[place] = positions[at], sizes[at]
+            count += 1
+    return count
+
+
+def in_due_order(dues: array[int], ends: Sequence[int]) -> Iterator[list[int]]:
+    """The numbers of all due times in ascending order, in pieces; `dues` ascend from each of the `ends` to the next."""
+    borders = sorted(due for begin, end in pairwise(ends) for due in dues[begin:end:SAMPLE])[:: max(PIECE // SAMPLE, 1)]
+    begins = list(ends[:-1])
+    for border in [*borders[1:], END_MS]:
+        places: list[int] = []
+        for part, end in enumerate(ends[1:]):
+            behind = bisect_left(dues, border, begins[part], end)
+            places += range(begins[part], behind)
+            begins[part] = behind
+        places.sort(key=dues.__getitem__)
+        yield places

@@ -16,11 +16,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import Final, TypeAlias
 
 CHUNK_BITS: Final = 16
 CHUNK_OFFSETS: Final = 1 << CHUNK_BITS
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+
+FLAGS: Final = 4_096
+"""Offsets whose flags come together."""
 
 SPARSE_MAX: Final = 512
 """Pending offsets of a complete chunk up to which they are listed, two bytes each, instead of one bit for every offset."""
@@ -194,6 +198,16 @@ class PendingTimers:
                 if base + at >= since:
                     yield base + at
 
+    def flags(self) -> Iterator[tuple[int, bytes]]:
+        """(first, a byte for each offset from there on, 1 where it is pending), ascending, `FLAGS` at most at a time. The first one and the
+        last one are pending. 2 ns an offset."""
+        for chunk, bits in sorted(self._bits.items()):
+            every = _flags(bits)
+            for low in range(0, CHUNK_OFFSETS, FLAGS):
+                begin, end = every.find(1, low, low + FLAGS), every.rfind(1, low, low + FLAGS) + 1
+                if end:
+                    yield chunk * CHUNK_OFFSETS + begin, every[begin:end]
+
     def count_below(self, end: int) -> int:
         """How many offsets below `end` are pending. Some microseconds, and 0.1 us for each chunk in use."""
         last, at = divmod(end, CHUNK_OFFSETS)
@@ -264,6 +278,7 @@ class PendingTimers:
 
 
 _NONE: Final = array("H")
+_FLAG_OF_DIGIT: Final = bytes.maketrans(b"01", b"\0\1")
 
 
 def _mask(first: int, end: int) -> int:
@@ -281,15 +296,17 @@ def _as_bits(bits: Bits) -> bytearray:
     return found
 
 
+def _flags(bits: Bits) -> bytes:
+    """A byte for each offset of a chunk, 1 where it is pending."""
+    digits = f"{int.from_bytes(_as_bits(bits), 'little'):0{CHUNK_OFFSETS}b}"
+    return digits[::-1].encode().translate(_FLAG_OF_DIGIT)
+
+
 def _places(bits: Bits) -> Iterator[int]:
     if bits is None:
         yield from range(CHUNK_OFFSETS)
     elif isinstance(bits, bytearray):
-        for byte_at, byte in enumerate(bytes(bits)):
-            if byte:
-                for bit in range(8):
-                    if byte & 1 << bit:
-                        yield byte_at * 8 + bit
+        yield from compress(range(CHUNK_OFFSETS), _flags(bits))
     else:
         yield from bits.tolist()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 from orbitmq.protocol.properties import decode_properties
@@ -17,7 +18,6 @@ from orbitmq.protocol.records import Record, sound_record
 from orbitmq.store.consume_queue import UNIT, UNIT_BYTES
 from orbitmq.timing.timers.facts import facts_of_record
 from orbitmq.timing.timers.ledger import TimerLedger
-from orbitmq.timing.timers.pending_journal import runs_of
 
 UNITS_AT_ONCE: Final = 256
 """Units of the consume queue that are read together when several of them are wanted."""
@@ -41,6 +41,16 @@ class TimerRecord(NamedTuple):
     record: Record
     values: dict[str, str]
     """The properties of the record, for reading only."""
+
+
+class KeptUnits(NamedTuple):
+    """Where records of the timer topic lie, in columns of 64 bits."""
+
+    offsets: array[int]
+    """Queue offsets, ascending."""
+    positions: array[int]
+    """Log positions."""
+    sizes: array[int]
 
 
 class PendingRecords:
@@ -120,19 +130,19 @@ class PendingRecords:
             at = end
         return [found.get(queue_offset) for queue_offset in queue_offsets]
 
-    def all_units(self) -> tuple[array[int], array[int], array[int]]:
-        """Queue offset, log position and size of every pending record that is kept, by queue offset. 0.3 us and 24 bytes each. Raises
-        OSError."""
-        queue, pending = self._ledger.queue, self._ledger.pending
-        offsets, positions, sizes = array("q"), array("q"), array("q")
-        for first, length in runs_of(pending.offsets()) if queue is not None else ():
-            assert queue is not None
-            start = queue.first_kept(first)
-            units = list(queue.scan(start, first + length))
-            offsets.extend(range(start, start + len(units)))
-            positions.extend([unit[0] for unit in units])
-            sizes.extend([unit[1] for unit in units])
-        return offsets, positions, sizes
+    def all_units(self) -> KeptUnits:
+        """Every pending record that is kept. 0.1 us and 24 bytes each. Raises OSError."""
+        found = KeptUnits(array("q"), array("q"), array("q"))
+        queue = self._ledger.queue
+        if queue is None:
+            return found
+        for first, flags in self._ledger.pending.flags():
+            begin = queue.first_kept(first)
+            positions, sizes = queue.columns(begin, first + len(flags))
+            columns = array("q", range(begin, begin + len(positions))), positions, sizes
+            for column, values in zip(found, columns, strict=True):
+                column.extend(array("q", compress(values, flags[begin - first :])) if 0 in flags else values)
+        return found
 
     def unit(self, queue_offset: int) -> tuple[int, int] | None:
         """Log position and size of a record of the timer topic."""

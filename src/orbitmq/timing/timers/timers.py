@@ -280,7 +280,7 @@ class Timers:
         """Before the save of an orderly stop: leave timer files so that RocketMQ can go on with them.
 
         It goes on refusing the store unless `is_all`, because messages wait elsewhere, and where more than `handed_over_max` are pending,
-        or it is not known yet what is, by files that match their sums. 1.5 us a message; raises OSError."""
+        or it is not known yet what is, by files that match their sums. 0.6 us a message, 3 us without the compiled leaf; raises OSError."""
         ledger = self._ledger
         self.index.check_now()
         is_possible = is_all and self.index.is_complete and ledger.pending.count <= self.handed_over_max

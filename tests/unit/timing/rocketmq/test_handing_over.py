@@ -12,7 +12,7 @@ from orbitmq.store.files import OsFiles
 from orbitmq.timing.due_time import slot_to_link
 from orbitmq.timing.rocketmq import handing_over
 from orbitmq.timing.rocketmq.exchange import TimerExchange
-from orbitmq.timing.timers.exchange import HandOver
+from orbitmq.timing.timers.exchange import DueUnits, HandOver
 
 FILES = OsFiles()
 NOW_MS = 1_795_228_412_345
@@ -39,7 +39,7 @@ def units_due(*dues: int) -> list[Unit]:
 
 
 def what(units: list[Unit], *cancels: tuple[int, int, int], piece: int = 7, next_offset: int = 12) -> HandOver:
-    pieces = [units[at : at + piece] for at in range(0, len(units), piece)]
+    pieces = [DueUnits.of(units[at : at + piece]) for at in range(0, len(units), piece)]
     return HandOver(pieces, {}, cancels, NEWEST, next_offset, NOW_MS)
 
 
@@ -184,7 +184,7 @@ def test_where_no_record_is_kept_there_are_no_files(tmp_path: Path) -> None:
 
 def test_messages_without_a_record_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no record"):
-        exchange(tmp_path).hand_over(HandOver([units_due(5)], {}, [], None, 40, NOW_MS))
+        exchange(tmp_path).hand_over(HandOver([DueUnits.of(units_due(5))], {}, [], None, 40, NOW_MS))
 
 
 def test_nothing_of_an_earlier_hand_over_stays(tmp_path: Path) -> None:
@@ -207,7 +207,10 @@ def test_a_hand_over_that_leaves_out_what_is_overdue_is_found(tmp_path: Path, mo
     whole = handing_over._write_units
 
     def planted(writer: handing_over._LogWriter, slots: handing_over.Slots, what: HandOver) -> int:
-        to_come = [[unit for unit in piece if unit[0] > slots.now_ms] for piece in what.pending]
+        to_come = [
+            piece._replace(places=[place for place in piece.places if piece.dues[place] > slots.now_ms])
+            for piece in what.pending
+        ]
         return whole(writer, slots, what._replace(pending=to_come))
 
     monkeypatch.setattr(handing_over, "_write_units", planted)

@@ -20,7 +20,7 @@ from orbitmq.timing.rocketmq import taking_over
 from orbitmq.timing.rocketmq.check import check_timers
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.stat import stat_timers
-from orbitmq.timing.timers.exchange import HandOver
+from orbitmq.timing.timers.exchange import DueUnits, HandOver
 from orbitmq.timing.timers.pending import PendingTimers
 
 FILES = OsFiles()
@@ -300,7 +300,7 @@ def test_a_store_of_rocketmq_is_taken_over_and_left_to_it_exactly(
     )
     newest = records[max(records)]
     place = (newest["physicalOffset"], newest["size"])
-    exchange.hand_over(HandOver([units], {}, [], place, max(records) + 1, clock.now_ms()))
+    exchange.hand_over(HandOver([DueUnits.of(units)], {}, [], place, max(records) + 1, clock.now_ms()))
     exchange.lower_fence()
     foreign.store.close()
     assert check_store(root, FILES, timers=check_timers).findings == []

@@ -11,7 +11,7 @@ from orbitmq.limits.timers import TIMER_PRECISION_MS_MAX
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.rocketmq.exchange import TimerExchange
 from orbitmq.timing.rocketmq.wheel import EMPTY, SLOT, SLOT_BYTES, SLOT_COUNT, Slot, TimerWheel
-from orbitmq.timing.timers.exchange import HandOver
+from orbitmq.timing.timers.exchange import DueUnits, HandOver
 
 FILES = OsFiles()
 T = 1_795_228_422_000
@@ -31,7 +31,7 @@ def wheel_with(root: Path, *slots: tuple[int, ...], precision_ms: int = 1000) ->
 def test_a_slot_of_rocketmq_byte_for_byte(tmp_path: Path) -> None:
     """The one that a hand-over writes for one message."""
     exchange = TimerExchange(FILES, tmp_path, 1000, 172_800)
-    exchange.hand_over(HandOver([[(T + 1, 0, 206, 84)]], {}, [], (0, 206), 1, T - 10_000))
+    exchange.hand_over(HandOver([DueUnits.of([(T + 1, 0, 206, 84)])], {}, [], (0, 206), 1, T - 10_000))
     exchange.lower_fence()
     data = (tmp_path / "timerwheel").read_bytes()
     assert len(data) == 38_707_200
@@ -42,7 +42,8 @@ def test_a_slot_of_rocketmq_byte_for_byte(tmp_path: Path) -> None:
 
 def test_a_handed_over_wheel_is_sparse(tmp_path: Path) -> None:
     exchange = TimerExchange(FILES, tmp_path, 1000, 172_800)
-    exchange.hand_over(HandOver([[(T + 1, 0, 206, 84), (T + 86_400_000, 300, 206, 84)]], {}, [], (300, 206), 2, T))
+    units = DueUnits.of([(T + 1, 0, 206, 84), (T + 86_400_000, 300, 206, 84)])
+    exchange.hand_over(HandOver([units], {}, [], (300, 206), 2, T))
     assert (tmp_path / "timerwheel").stat().st_blocks * 512 <= 65_536
     assert (tmp_path / "timerlog" / f"{0:020d}").stat().st_blocks * 512 <= 65_536
 

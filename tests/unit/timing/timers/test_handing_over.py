@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import random
+from array import array
 from collections.abc import Callable
+from itertools import accumulate, chain
 
 import pytest
 from tests.worlds.little_store import LittleStore
@@ -11,14 +14,12 @@ from tests.worlds.little_store import LittleStore
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.protocol.properties import Property
 from orbitmq.timing.due_time import slot_time
-from orbitmq.timing.index import search
 from orbitmq.timing.index.parts import IndexShape
 from orbitmq.timing.timers import exchange
 from orbitmq.timing.timers.changes import recall
-from orbitmq.timing.timers.exchange import HandOver
+from orbitmq.timing.timers.exchange import DueUnits, HandOver, in_due_order
 
 Reopen = Callable[..., LittleStore]
-Piece = list[tuple[int, int, int, int]]
 SHAPE = IndexShape(capacity=16, carried=0, small=4)
 
 
@@ -27,15 +28,19 @@ class Told:
 
     def __init__(self, little: LittleStore, patch: pytest.MonkeyPatch) -> None:
         self.told: list[HandOver] = []
-        self.pieces: list[Piece] = []
+        self.pieces: list[DueUnits] = []
         self._hand_over = little.exchange.hand_over
         patch.setattr(little.exchange, "hand_over", self.hand_over)
 
     def hand_over(self, what: HandOver) -> None:
         for piece in what.pending:
-            self.pieces.append(list(piece))
+            self.pieces.append(piece)
         self.told.append(what._replace(by_topic=dict(what.by_topic)))
         self._hand_over(what._replace(pending=self.pieces))
+
+
+def rows(piece: DueUnits) -> list[tuple[int, ...]]:
+    return [tuple(column[place] for column in piece[:4]) for place in piece.places]
 
 
 def recalled(little: LittleStore, queue_offset: int) -> None:
@@ -51,7 +56,7 @@ def test_what_waits_is_told_in_the_order_of_due_times_with_its_places(
 ) -> None:
     """From runs and from memory, in pieces; not what was delivered or recalled."""
     monkeypatch.setattr(exchange, "PIECE", 7)
-    monkeypatch.setattr(search, "SHARE_MIN", 2)
+    monkeypatch.setattr(exchange, "SAMPLE", 2)
     little = open_again(index=SHAPE)
     now_ms = little.clock.now_ms()
     sent = []
@@ -68,7 +73,7 @@ def test_what_waits_is_told_in_the_order_of_due_times_with_its_places(
     little.close()
     waiting = [one for number, one in enumerate(sent) if number % 5 and number != 7]
     waiting.append((now_ms + 91_000, newest.physical_offset, newest.size, java_hash("A")))
-    assert [one for piece in told.pieces for one in piece] == sorted(waiting)
+    assert [row for piece in told.pieces for row in rows(piece)] == sorted(waiting)
     assert len(told.pieces) > 3
     (what,) = told.told
     assert what.newest == (newest.physical_offset, newest.size)
@@ -76,6 +81,19 @@ def test_what_waits_is_told_in_the_order_of_due_times_with_its_places(
     assert what.now_ms == little.clock.now_ms()
     assert what.by_topic == {"A": 25, "B": 23}
     assert not little.exchange.is_fenced
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_are_told_as_one_in_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part ascends; of equal due times those of the first part come first."""
+    monkeypatch.setattr(exchange, "PIECE", 12)
+    monkeypatch.setattr(exchange, "SAMPLE", 3)
+    rng = random.Random(seed)
+    parts = [sorted(rng.randrange(rng.choice([1, 9, 500])) for _ in range(rng.randrange(40))) for _ in range(seed)]
+    dues = array("q", chain.from_iterable(parts))
+    pieces = list(in_due_order(dues, [0, *accumulate(map(len, parts))]))
+    assert [place for piece in pieces for place in piece] == sorted(range(len(dues)), key=dues.__getitem__)
+    assert len(pieces) > len(dues) // 40
 
 
 def test_cancel_records_that_wait_are_told_with_their_places(
