@@ -40,7 +40,7 @@ FAR_COMPACT_BYTES_MAX: Final = 48 * 1024 * 1024
 """Payload that is written anew at a time; the process that does it takes about six times that."""
 
 FAR_OPEN_FILES_MAX: Final = 800
-"""Files that are kept open; beyond it the one that was used longest ago is closed."""
+"""Files that are kept open, or half as many as the process may open; beyond it the one that was used longest ago is closed."""
 
 FAR_ROW_GROUP_ROWS: Final = 8_192
 """Rows that are read together from a file of the far tier."""

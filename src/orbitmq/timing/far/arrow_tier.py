@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.errors import StoreDamagedError
-from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR_ROW_GROUP_ROWS
+from orbitmq.limits.far import FAR_DAY_ROWS_MIN, FAR_LANDING_REST_BYTES_MAX, FAR_OPEN_FILES_MAX, FAR_ROW_GROUP_ROWS
 from orbitmq.protocol.records import iter_records
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.columns import (
@@ -77,11 +77,12 @@ Damaged = dict[str, str]
 class ArrowTier:
     """The tier at a URL or in a local directory."""
 
-    def __init__(self, url: str, *, storage: Storage | None = None) -> None:
+    def __init__(self, url: str, *, storage: Storage | None = None, open_max: int = FAR_OPEN_FILES_MAX) -> None:
+        """open_max: files that stay open."""
         self._url = url
         self._given = storage
         self._storage: Storage | None = None
-        self._open = OpenFiles(lambda: self.storage)
+        self._open = OpenFiles(lambda: self.storage, open_max)
 
     @property
     def storage(self) -> Storage:

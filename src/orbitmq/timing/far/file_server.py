@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Final, get_type_hints
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.far import FAR_FRAME_BYTES_MAX
+from orbitmq.limits.far import FAR_FRAME_BYTES_MAX, FAR_OPEN_FILES_MAX
 from orbitmq.timing.far.tier import FarFileDamagedError, FarTierError, FarUnreachableError, Tier
 
 _LENGTH: Final = Struct(">I")
@@ -116,7 +116,8 @@ def main(arguments: list[str]) -> None:
     target = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no frame
     (url,) = arguments
-    serve(ArrowTier(url), sys.stdin.buffer, target)
+    open_max = FAR_OPEN_FILES_MAX if most == resource.RLIM_INFINITY else min(most // 2, FAR_OPEN_FILES_MAX)
+    serve(ArrowTier(url, open_max=open_max), sys.stdin.buffer, target)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from orbitmq.errors import RecordError
-from orbitmq.limits.far import FAR_OPEN_FILES_MAX
 from orbitmq.timing.far.tier import FarFileDamagedError, FarUnreachableError
 from orbitmq.units import NS_PER_MS
 
@@ -170,9 +169,10 @@ class Storage:
 class OpenFiles:
     """Parquet files that stay open with their footers: opening one costs a millisecond, more at an object store. 20 KB each."""
 
-    def __init__(self, storage: Callable[[], Storage]) -> None:
+    def __init__(self, storage: Callable[[], Storage], open_max: int) -> None:
         """storage: asked for at the first use, for it may be away now."""
         self._storage: Final = storage
+        self._open_max: Final = open_max
         self._open: OrderedDict[str, pq.ParquetFile] = OrderedDict()
 
     def reading(self, name: str, use: Callable[[pq.ParquetFile], R]) -> R:
@@ -191,7 +191,7 @@ class OpenFiles:
     def _get(self, name: str) -> pq.ParquetFile:
         if name not in self._open:
             self._open[name] = pq.ParquetFile(self._storage().open(name), page_checksum_verification=True)
-            if len(self._open) > FAR_OPEN_FILES_MAX:
+            if len(self._open) > self._open_max:
                 self._open.popitem(last=False)
         self._open.move_to_end(name)
         return self._open[name]

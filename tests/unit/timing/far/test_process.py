@@ -15,7 +15,7 @@ from tests.worlds.little_far import DAY_MS, HOUR_MS, LittleFar
 from orbitmq.clock import ManualClock
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.loads import Load
-from orbitmq.timing.far.process import ProcessTier
+from orbitmq.timing.far.process import MODULE, ProcessTier
 from orbitmq.timing.far.tier import (
     Compaction,
     FarFileDamagedError,
@@ -94,6 +94,15 @@ def test_failures_have_their_kinds(tier: ProcessTier, tmp_path: Path) -> None:
         tier.rows(FileView("landing/bad.parquet", 0), 1, 1, 1)
     with pytest.raises(FarUnreachableError):
         ProcessTier("nosuch://place").open()
+
+
+def test_more_files_than_it_may_open_are_read(tmp_path: Path) -> None:
+    limited = ["/bin/sh", "-c", 'ulimit -n 48; exec "$@"', "sh", sys.executable, "-m", MODULE]
+    tier = ProcessTier(str(tmp_path), command=limited)
+    written = [write_file(tmp_path, [(DAY_MS, f"U{part}")], part=part) for part in range(60)]
+    assert len(tier.find([FileView(file.name, 0) for file in written], FarQuery(limit=60)).sizes) == 60
+    tier.publish(b"{}")
+    tier.stop()
 
 
 def test_a_process_that_ended_is_noticed_and_started_again(tier: ProcessTier) -> None:
