@@ -15,6 +15,8 @@ from typing import Final
 from orbitmq.errors import ConfigurationError
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_EPOCH: Final = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
 
@@ -48,7 +50,9 @@ def parse_span_ms(name: str, text: str) -> int:
 def parse_due_ms(name: str, text: str, now_ms: int) -> int:
     """As `parse_instant_ms`, for instants that lie ahead: a span is from now on."""
     text = text.strip()
-    return now_ms + parse_span_ms(name, text) if _SPAN.fullmatch(text) else parse_instant_ms(name, text, now_ms)
+    if _SPAN.fullmatch(text):
+        return now_ms + parse_span_ms(name, text)
+    return _parse_moment_ms(name, text, now_ms, None, "10m (from now on)")
 
 
 def parse_instant_ms(name: str, text: str, now_ms: int, zone: datetime.tzinfo | None = None) -> int:
@@ -57,18 +61,29 @@ def parse_instant_ms(name: str, text: str, now_ms: int, zone: datetime.tzinfo | 
     An instant without an offset is local time of `zone`, or of this machine.
     """
     text = text.strip()
+    if _SPAN.fullmatch(text):
+        return max(0, now_ms - parse_span_ms(name, text))
+    return _parse_moment_ms(name, text, now_ms, zone, "10m (ago)")
+
+
+def _parse_moment_ms(name: str, text: str, now_ms: int, zone: datetime.tzinfo | None, span_form: str) -> int:
     if text == "now":
         return now_ms
     if text.isascii() and text.isdigit():
         return int(text)
-    if _SPAN.fullmatch(text):
-        return max(0, now_ms - parse_span_ms(name, text))
     try:
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is None and zone is not None:
             moment = moment.replace(tzinfo=zone)
-        return int(moment.timestamp() * 1000)
+        return moment_ms(moment)
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigurationError(
-            f"{name} {text!r} is no instant such as 2024-05-01T12:00:00Z, 1714564800000 (ms), 10m (ago) or now"
+            f"{name} {text!r} is no instant such as 2024-05-01T12:00:00Z, 1714564800000 (ms), {span_form} or now"
         ) from error
+
+
+def moment_ms(moment: datetime.datetime) -> int:
+    """Milliseconds since the epoch, exactly, and rounded down. One without an offset is local time of this machine."""
+    if moment.tzinfo is None:
+        moment = moment.astimezone()
+    return (moment - _EPOCH) // _MILLISECOND

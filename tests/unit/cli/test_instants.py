@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from orbitmq.cli.instants import instant, parse_instant_ms, parse_span_ms, span
+from orbitmq.cli.instants import instant, parse_due_ms, parse_instant_ms, parse_span_ms, span
 
 NOW = 1_700_000_000_000
 
@@ -38,8 +38,16 @@ def test_spans_there_and_back(text: str, ms: int) -> None:
     assert span(ms) == text
 
 
-def test_what_is_printed_can_be_typed() -> None:
-    assert parse_instant_ms("--since", instant(NOW + 7), 0) == NOW + 7
+@pytest.mark.parametrize("at_ms", [NOW + 7, 4_375_244_454_749, 139_394_074_946_873, 253_402_300_799_999])
+def test_what_is_printed_can_be_typed(at_ms: int) -> None:
+    """To the millisecond, in every year."""
+    assert parse_instant_ms("--since", instant(at_ms), 0) == at_ms
+
+
+def test_a_span_of_a_due_time_is_from_now_on() -> None:
+    assert parse_due_ms("--at", "10m", NOW) == NOW + 600_000
+    with pytest.raises(typer.BadParameter, match=r"10m \(from now on\)"):
+        parse_due_ms("--at", "-10m", NOW)
 
 
 def test_a_span_before_the_epoch_is_the_epoch() -> None:

@@ -33,7 +33,7 @@ from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from orbitmq.errors import ConfigurationError
-from orbitmq.instants import parse_due_ms, parse_instant_ms, parse_span_ms
+from orbitmq.instants import moment_ms, parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.spark.pipelines.run import Summary
 
 
@@ -203,7 +203,7 @@ def from_values(settings: Iterable[NamedSetting], given: Mapping[str, object], n
         if isinstance(value, str) and setting.form is not Form.NAMED:
             value = _from_text(setting, value, name, now_ms) if setting.type is not bool else value
         elif isinstance(value, datetime.datetime) and setting.setting.kind in (TimeKind.INSTANT, TimeKind.DUE):
-            value = int(value.timestamp() * 1000)
+            value = moment_ms(value)
         elif isinstance(value, datetime.date) and setting.type is str:
             value = value.isoformat()
         found[setting.parameter] = _checked(setting, value, name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from orbitmq.instants import moment_ms
 from orbitmq.spark.reading.plan import QueueRange
 
 if TYPE_CHECKING:
@@ -113,5 +114,5 @@ _NAMED: dict[str, tuple[str, type]] = {
 def _stored_from(found: Narrowing, value: object) -> Narrowing:
     if not isinstance(value, datetime) or value.tzinfo is None:
         return found
-    at_ms = int(value.timestamp() * 1000)
+    at_ms = moment_ms(value)
     return msgspec.structs.replace(found, stored_from_ms=max(found.stored_from_ms or 0, at_ms))
