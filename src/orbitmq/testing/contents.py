@@ -23,6 +23,7 @@ from orbitmq.protocol.sysflag import compression_of
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.clock import as_datetime
 from orbitmq.timing.release import DueWork
+from orbitmq.timing.timers.changes import known_key
 
 
 class PendingMessage(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ def waiting(store: MessageStore, works: Iterable[DueWork]) -> list[PendingMessag
                 _body(record),
                 properties.get(Property.TAGS),
                 tuple(properties.get(Property.KEYS, "").split()),
-                properties.get(Property.UNIQ_KEY),
+                known_key(properties) or None,
             )
         )
     return pending

@@ -324,6 +324,13 @@ async def test_pending_tells_what_waits_in_the_order_of_due_times(broker: Embedd
         assert [message.level for message in await broker.pending()] == [LEVEL_2H]
 
 
+async def test_a_message_that_was_moved_waits_under_its_senders_id(broker: EmbeddedBroker) -> None:
+    async with broker.connect() as mq:
+        receipt = await mq.send("orders", b"moved", after=timedelta(hours=2))
+        await receipt.reschedule(after=timedelta(hours=1))
+        assert [message.message_id for message in await broker.pending()] == [receipt.message_id]
+
+
 async def test_a_topic_that_does_not_exist_holds_nothing(broker: EmbeddedBroker) -> None:
     assert await broker.messages("nowhere") == []
     assert await broker.dead_letters("nobody") == []
