@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -74,6 +75,7 @@ def root() -> LazyGroup:
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _open_closed_output()
     try:
         root()(prog_name="orbitmq")
     except OrbitError as error:
@@ -84,6 +86,14 @@ def main() -> None:
         sys.exit(ExitCode.FAILED)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
+
+
+def _open_closed_output() -> None:
+    """Whoever closed standard output or error (`>&-`) wants nothing to be read there; and no file of ours may get its number."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -80,6 +80,8 @@ class TimerSelection(NamedTuple):
         now_ms = SystemClock().now_ms()
         from_ms = None if due_from is None else parse_due_ms("--from", due_from, now_ms)
         until_ms = None if due_until is None else parse_due_ms("--until", due_until, now_ms)
+        if from_ms is not None and until_ms is not None and until_ms <= from_ms:
+            raise typer.BadParameter("--until is not after --from")
         return cls(topic, from_ms, until_ms, key, key_prefix)
 
     def list(self, client: Client, page_count: int) -> AsyncIterator[TimerView]:

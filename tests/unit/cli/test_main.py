@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,3 +71,8 @@ def test_a_configuration_file_that_is_missing(orbitmq: Run, tmp_path: Path) -> N
     ran = orbitmq("broker", "--data", tmp_path / "d", "--config", tmp_path / "none.conf")
     assert ran.code == ExitCode.USAGE
     assert "none.conf" in ran.err
+
+
+def test_closed_output_is_no_error() -> None:
+    command = [sys.executable, "-m", "orbitmq.cli.main", "version"]
+    subprocess.run(["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command], check=True)

@@ -130,7 +130,13 @@ def test_a_span_lies_ahead(orbitmq: Run, cluster: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--key", "k"], ["--key-prefix", "k"], ["--topic", "orders", "--key", "k", "--key-prefix", "k"]]
+    "arguments",
+    [
+        ["--key", "k"],
+        ["--key-prefix", "k"],
+        ["--topic", "orders", "--key", "k", "--key-prefix", "k"],
+        ["--from", "2h", "--until", "1h"],
+    ],
 )
 def test_filters_that_do_not_go_together(orbitmq: Run, cluster: ScriptedServer, arguments: list[str]) -> None:
     for command in ("list", "export"):
