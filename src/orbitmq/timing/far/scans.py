@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orbitmq.errors import RecordError
+from orbitmq.limits.timers import TIMER_DELIVER_MS_MAX
 from orbitmq.timing.far.changes import FarFile
 from orbitmq.timing.far.columns import SCHEMA, WITHOUT_BODY, id_name, key_name, key_prefix, placed, records_of
 from orbitmq.timing.far.loads import CheckedFile, WrittenFile
@@ -232,6 +233,8 @@ def _loadable(content: bytes, rows: int) -> pa.Table:
     times, numbers = table.column("deliverTimestamp").cast(pa.int64()), table.column("commitLogOffset")
     if times[0].as_py() <= 0 or not _rises(times, 0):
         raise RecordError("its rows are not sorted by due time")
+    if times[-1].as_py() > TIMER_DELIVER_MS_MAX:
+        raise RecordError("one of its rows is due after the year 9999")
     if numbers[0].as_py() or numbers[-1].as_py() != count - 1 or not _rises(numbers, 1):
         raise RecordError("its rows are not numbered from 0")
     return table

@@ -166,7 +166,7 @@ def test_what_was_loaded_before_any_far_message_came_is_found_in_the_log(open_fa
     far.close()
 
 
-@pytest.mark.parametrize("kind", ["bytes", "size", "gone", "rows", "order", "numbers", "columns", "torn"])
+@pytest.mark.parametrize("kind", ["bytes", "size", "gone", "rows", "order", "numbers", "columns", "torn", "year"])
 def test_a_file_that_is_not_what_it_should_be_does_not_count(open_far: OpenFar, tmp_path: Path, kind: str) -> None:
     far = open_far()
     written = write_file(tmp_path / "far", rows(far, 3))
@@ -187,6 +187,9 @@ def test_a_file_that_is_not_what_it_should_be_does_not_count(open_far: OpenFar, 
             table = table.take(pa.array([1, 0, 2])).set_column(1, table.schema.field(1), table.column(1))
         elif kind == "numbers":
             table = table.set_column(1, table.schema.field(1), pa.array([0, 1, 3], pa.int64()))
+        elif kind == "year":
+            late = pa.array([1, 2, 253_402_300_800_000], table.schema.field("deliverTimestamp").type)
+            table = table.set_column(table.schema.get_field_index("deliverTimestamp"), "deliverTimestamp", late)
         elif kind == "columns":
             table = table.drop_columns(["size"])
         pq.write_table(table, path)
