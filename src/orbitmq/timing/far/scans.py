@@ -223,10 +223,13 @@ def checked_file(storage: Storage, written: WrittenFile) -> CheckedFile:
 
 def _loadable(content: bytes, rows: int) -> pa.Table:
     """The rows of a file that may be loaded. Raises RecordError, and what pyarrow raises."""
-    parquet = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-    if not parquet.schema_arrow.equals(SCHEMA):
-        raise RecordError("its columns are not those of a file of the far tier")
-    table = parquet.read(columns=["deliverTimestamp", "commitLogOffset", "topic", "size"])
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        if not parquet.schema_arrow.equals(SCHEMA):
+            raise RecordError("its columns are not those of a file of the far tier")
+        table = parquet.read(columns=["deliverTimestamp", "commitLogOffset", "topic", "size"])
+    except OSError as error:  # so pyarrow calls some damage, though it reads memory
+        raise RecordError(str(error).strip()) from error
     count = table.num_rows
     if not count or count != rows:
         raise RecordError(f"it has {count} rows, {rows} were written")

@@ -166,7 +166,9 @@ def test_what_was_loaded_before_any_far_message_came_is_found_in_the_log(open_fa
     far.close()
 
 
-@pytest.mark.parametrize("kind", ["bytes", "size", "gone", "rows", "order", "numbers", "columns", "torn", "year"])
+@pytest.mark.parametrize(
+    "kind", ["bytes", "size", "gone", "rows", "order", "numbers", "columns", "torn", "footer", "year"]
+)
 def test_a_file_that_is_not_what_it_should_be_does_not_count(open_far: OpenFar, tmp_path: Path, kind: str) -> None:
     far = open_far()
     written = write_file(tmp_path / "far", rows(far, 3))
@@ -194,6 +196,8 @@ def test_a_file_that_is_not_what_it_should_be_does_not_count(open_far: OpenFar, 
             table = table.drop_columns(["size"])
         pq.write_table(table, path)
         content = path.read_bytes()[: -20 if kind == "torn" else None]
+        if kind == "footer":
+            content = content[:-40] + b"\xff" * 32 + content[-8:]
         path.write_bytes(content)
         written = written._replace(size_bytes=len(content), crc=crc32(content))
     begun = load(far, written)
