@@ -1,8 +1,8 @@
 """The processes that keep the far tier's files, as the broker sees them: calls to `file_server` there and back, and when one runs.
 
 Rules of this file
-1. A process starts with the first call and ends with `stop`, which comes when it was idle for long: it holds 100 MB. One that ends by
-   itself, or is silent for too long, makes its call fail with `HelperEndedError`; the next call starts another one.
+1. A process starts with the first call and ends with `stop`, which comes when it was idle for long: it holds 100 MB. One that ends in a
+   call, or is silent for too long, makes that call fail with `HelperEndedError`; the next call starts another one.
 2. Calls come from one thread at a time; `stop` may come from any.
 3. `is_there` looks for pyarrow without importing it.
 """
@@ -101,6 +101,9 @@ class ProcessTier:
         return msgspec.msgpack.decode(answer.value, type=get_type_hints(getattr(Tier, method))["return"])
 
     def _started(self) -> _Process:
+        running = self._running
+        if running is not None and running.process.poll() is not None:  # killed while nobody asked it anything
+            self.stop()
         with self._guard:
             if self._running is None:
                 ours, theirs = socket.socketpair()
