@@ -135,8 +135,9 @@ class TimerCounts(msgspec.Struct, frozen=True):
     """What is pending on all brokers together.
 
     pending, by_topic: of one topic if one was asked for; by_topic has the largest first. buckets: of the range that was asked for,
-    earliest first, empty ones left out; what is far is in them by the day, and only without a topic. near, far: of all topics, by where
-    the brokers keep them.
+    earliest first, empty ones left out; their width is rounded up to whole minutes, or to hours or days where the messages of a topic
+    are due in very many different minutes; what is far is in them by the day, and only without a topic. near, far: of all topics, by
+    where the brokers keep them.
     next_due_ms: of all topics nothing falls due before this; the exact time has the first of `Timers.list`. None when nothing is pending.
     """
 
