@@ -18,6 +18,7 @@ from orbitmq.broker.admission import (
 )
 from orbitmq.broker.idempotence.identity import STAMPS, is_copy, read_identity, without_identity
 from orbitmq.broker.message_properties import DELAYS, DROPPED, TIMERS, waits_for_flush
+from orbitmq.broker.message_types import check_lite
 from orbitmq.broker.refusal import Refusal, group_missing
 from orbitmq.broker.sending import Origin, Placement, Sending
 from orbitmq.errors import RecordError
@@ -64,6 +65,7 @@ def admitted(admission: Admission, sending: Sending, origin: Origin, now_ms: int
         raise topic_too_long(topic, TOPIC_BYTES_MAX)
     if sending.sys_flag & BATCH_BITS or Property.INNER_NUM in values:
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "an inner batch")
+    check_lite(values)
     wait, once = waits_for_flush(values), None
     if is_copy(topic, values) or not STAMPS.isdisjoint(values):
         values = without_identity(values)

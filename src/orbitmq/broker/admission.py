@@ -52,6 +52,7 @@ from orbitmq.broker.message_properties import (
     level_of,
     read_facts,
 )
+from orbitmq.broker.message_types import check_lite, check_type
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
@@ -192,6 +193,7 @@ class Admission:
                 config = self.topic_of(sending, now_ms)
             elif not is_retry:
                 check_attributes(config, facts.values)
+                self.check_type(config, facts)
             sys_flag = self._check_unusual(sending, config, topic, facts, host)
             is_half = facts.is_half
         elif marks:
@@ -232,6 +234,7 @@ class Admission:
         settings, topic = self._settings, config.topic_name
         if not (
             settings.start_accept_send_request_timestamp
+            or settings.enforce_message_type
             or topic.startswith(RETRY_PREFIX)
             or len(topic) > TOPIC_BYTES_MAX
             or config.topic_filter_type == MULTI_TAG
@@ -260,6 +263,7 @@ class Admission:
                 "the message claims to be an inner batch (sysFlag 0x40 or 0x80, or property INNER_NUM), "
                 "which needs a queue.type=BatchCQ topic; this broker has none",
             )
+        check_lite(facts.values)
         return self.sys_flag_of(sending.sys_flag, config, born_host) & ~TRANSACTION_MASK
 
     def identity(
@@ -384,6 +388,11 @@ class Admission:
         if config.topic_filter_type == MULTI_TAG:
             sys_flag |= MULTI_TAGS
         return sys_flag
+
+    def check_type(self, config: TopicConfig, facts: SendFacts) -> None:
+        """Raises `Refusal` for a message of a type that its topic does not take, where types are enforced."""
+        if self._settings.enforce_message_type:
+            check_type(config.topic_name, config.attributes, facts.message_type)
 
     def is_half(self, sys_flag: int, values: dict[str, str]) -> bool:
         """Whether a message is sent as half of a transaction. Raises `Refusal` where that is switched off or not served."""

@@ -1,6 +1,6 @@
-"""Topic attributes: the `+key=value,-key` text of a topic change, and what each key may hold.
+"""Attributes of topics and groups: the `+key=value,-key` text of a change, and what each key may hold.
 
-Source: RocketMQ 5 admin requests, topic attributes.
+Source: RocketMQ 5.5 admin requests, attributes.
 
 Rules of this file
 1. A change is applied whole or not at all: every part is checked before the result is built.
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from orbitmq.broker.message_types import MESSAGE_TYPE, MessageType
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.commands import ResponseCode
 
@@ -19,29 +20,52 @@ _LONG_MAX = 2**63 - 1
 
 
 class AttributeRule(NamedTuple):
-    """`values` lists what is allowed; None means an integer from -1 to the largest signed 64-bit number."""
+    """What an attribute may hold: one of `values`; where these are None, an integer from `low` to `high`."""
 
     changeable: bool
-    values: frozenset[str] | None
+    values: frozenset[str] | None = None
+    low: int = -1
+    high: int = _LONG_MAX
 
 
-MESSAGE_TYPE = "message.type"
 QUEUE_TYPE = "queue.type"
 CLEANUP_POLICY = "cleanup.policy"
 RESERVE_TIME = "reserve.time"
+LITE_EXPIRATION = "lite.topic.expiration"
+PRIORITY_FACTOR = "priority.factor"
 
 TOPIC_ATTRIBUTES: Mapping[str, AttributeRule] = {
     QUEUE_TYPE: AttributeRule(False, frozenset({"SimpleCQ", "BatchCQ"})),
     CLEANUP_POLICY: AttributeRule(False, frozenset({"DELETE", "COMPACTION"})),
-    MESSAGE_TYPE: AttributeRule(True, frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"})),
-    RESERVE_TIME: AttributeRule(True, None),
+    MESSAGE_TYPE: AttributeRule(True, frozenset(MessageType)),
+    RESERVE_TIME: AttributeRule(True),
+    LITE_EXPIRATION: AttributeRule(True),
 }
 
+GROUP_ATTRIBUTES: Mapping[str, AttributeRule] = {PRIORITY_FACTOR: AttributeRule(True, None, 0, 100)}
+
+_LITE = "lite topics are not part of this broker"
 UNBUILT_VALUES: Mapping[tuple[str, str], str] = {
     (QUEUE_TYPE, "BatchCQ"): "batch consume queues are not part of this broker",
     (CLEANUP_POLICY, "COMPACTION"): "compaction topics are not part of this broker",
+    (MESSAGE_TYPE, MessageType.LITE): _LITE,
 }
 """Values that RocketMQ knows and this broker cannot honour: refused, never stored as something else."""
+
+UNBUILT_ATTRIBUTES: Mapping[str, str] = dict.fromkeys(
+    (
+        LITE_EXPIRATION,
+        "lite.bind.topic",
+        "lite.sub.client.max.event.cnt",
+        "lite.sub.client.quota",
+        "lite.sub.model",
+        "lite.sub.reset.offset.exclusive",
+        "lite.sub.reset.offset.unsubscribe",
+        "lite.sub.wildcard",
+    ),
+    _LITE,
+)
+"""The same of whole attributes, whatever their value."""
 
 
 def parse_attributes(text: str) -> dict[str, str]:
@@ -66,29 +90,36 @@ def parse_attributes(text: str) -> dict[str, str]:
 
 
 def alter_attributes(
-    current: Mapping[str, str], changes: Mapping[str, str], *, creating: bool, mixed_allowed: bool
+    current: Mapping[str, str],
+    changes: Mapping[str, str],
+    rules: Mapping[str, AttributeRule],
+    *,
+    creating: bool,
+    mixed_allowed: bool = False,
 ) -> dict[str, str]:
     """The attributes after `changes` (keys with sign). Raises `Refusal` and changes nothing when a part is not allowed."""
     result = dict(current)
     for signed, value in changes.items():
         sign, key = signed[:1], signed[1:]
-        rule = TOPIC_ATTRIBUTES.get(key)
+        rule = rules.get(key)
         if sign not in ("+", "-"):
             raise _illegal(f"attribute key {signed!r} must begin with + or -")
+        if sign == "+" and key in UNBUILT_ATTRIBUTES:
+            raise _illegal(f"attribute {key} is refused: {UNBUILT_ATTRIBUTES[key]}")
         if rule is None:
-            raise _illegal(f"unknown attribute {key!r}; known are {', '.join(sorted(TOPIC_ATTRIBUTES))}")
+            raise _illegal(f"unknown attribute {key!r}; known are {', '.join(sorted(rules))}")
         if sign == "-":
             if creating:
-                raise _illegal(f"attribute {key!r} cannot be removed from a topic that is being created")
+                raise _illegal(f"attribute {key!r} cannot be removed from what is being created")
             if key not in current:
-                raise _illegal(f"attribute {key!r} is not set on this topic")
+                raise _illegal(f"attribute {key!r} is not set here")
             if not rule.changeable:
-                raise _illegal(f"attribute {key!r} cannot be changed after the topic was created")
+                raise _illegal(f"attribute {key!r} cannot be changed after the creation")
             del result[key]
             continue
         _check_value(key, value, rule, mixed_allowed=mixed_allowed)
         if not creating and not rule.changeable and current.get(key) != value:
-            raise _illegal(f"attribute {key!r} cannot be changed after the topic was created")
+            raise _illegal(f"attribute {key!r} cannot be changed after the creation")
         result[key] = value
     return result
 
@@ -99,8 +130,8 @@ def _check_value(key: str, value: str, rule: AttributeRule, *, mixed_allowed: bo
             number = int(value)
         except ValueError:
             raise _illegal(f"attribute {key!r} is a number, not {value!r}") from None
-        if not -1 <= number <= _LONG_MAX:
-            raise _illegal(f"attribute {key!r} lies between -1 and {_LONG_MAX}, not {value}")
+        if not rule.low <= number <= rule.high:
+            raise _illegal(f"attribute {key!r} lies between {rule.low} and {rule.high}, not {value}")
     elif value not in rule.values:
         raise _illegal(f"attribute {key!r} is one of {', '.join(sorted(rule.values))}, not {value!r}")
     reason = UNBUILT_VALUES.get((key, value))

@@ -39,6 +39,7 @@ from orbitmq.broker.message_properties import (
     row_facts,
     waits_for_flush,
 )
+from orbitmq.broker.message_types import check_lite
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sending import BatchPlacement, Origin, Sending
 from orbitmq.errors import RecordError
@@ -86,6 +87,8 @@ class BatchAdmission:
         may_differ = is_true(common.pop(Property.OWN_TIMES, None))
         shared = {name: value for name, value in common.items() if name not in IDENTITIES}
         parts = [_part(row, shared) for row in rows]
+        for facts in parts:
+            admission.check_type(config, facts)
         times = self._times_of(parts, now_ms, may_differ)
         read = SendReader(topic).read
         messages: list[NewMessage] = []
@@ -173,6 +176,7 @@ def _check_part(values: dict[str, str]) -> None:
         raise _illegal("a batch cannot hold transactional messages (TRAN_MSG)")
     if Property.INNER_NUM in values:
         raise _illegal("an inner batch (INNER_NUM) cannot stand in a batch")
+    check_lite(values)
 
 
 def _illegal(remark: str) -> Refusal:

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
+from orbitmq.broker.attributes import GROUP_ATTRIBUTES, alter_attributes
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
@@ -89,7 +92,10 @@ class GroupTable(SavedTable):
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group. Raises `Refusal` for an illegal name, or beyond a bound."""
+        """Create or replace a group. Its `attributes` are changes, with signs; what they do not name stays.
+
+        Raises `Refusal` for an illegal name or attribute, or beyond a bound.
+        """
         problem = group_name_problem(config.group_name)
         if problem is not None:
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
@@ -104,7 +110,11 @@ class GroupTable(SavedTable):
                 ResponseCode.SYSTEM_ERROR,
                 f"group {config.group_name!r} cannot be created: this broker already has {GROUPS_MAX} groups",
             )
-        if self._groups.get(config.group_name) != config:
+        current = self._groups.get(config.group_name)
+        known = {} if current is None else current.attributes
+        attributes = alter_attributes(known, config.attributes, GROUP_ATTRIBUTES, creating=current is None)
+        config = msgspec.structs.replace(config, attributes=attributes)
+        if current != config:
             self._groups[config.group_name] = config
             self._changed()
 

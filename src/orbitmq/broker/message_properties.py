@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.idempotence.identity import COPY_NAMES, ONCE_NAMES, STAMPS
+from orbitmq.broker.message_types import MessageType
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.batches import BatchRow
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties, marked_properties
@@ -38,8 +39,8 @@ PLACES: Final = frozenset({Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.
 """What a message says that waits for its time."""
 NOT_STORED: Final = frozenset({Property.INNER_NUM})
 
-OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY, TRANSACTIONAL = (
-    1 << bit for bit in range(11)
+OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY, TRANSACTIONAL, KEYED, LITE = (
+    1 << bit for bit in range(13)
 )
 """Marks: what a name, or one of several names, among the properties of a message is about."""
 TIMED: Final = STATED | DELAYED
@@ -54,12 +55,18 @@ MARKS: Final[dict[str, int]] = {
     Property.TIMER_DEL_UNIQKEY: CANCEL,
     **dict.fromkeys(NOT_STORED, REFUSED),
     Property.TRAN_MSG: TRANSACTIONAL,
+    Property.SHARDING_KEY: KEYED,
+    Property.LITE_TOPIC: LITE | REFUSED,
     **dict.fromkeys(ONCE_NAMES, ONCE),
     **dict.fromkeys(COPY_NAMES, COPY),
 }
 
 DECIDED_HERE: Final = OVERRIDDEN | DROPPED | TIMERS | NOT_STORED | {Property.DELAY, Property.TRAN_MSG}
 """Names by which a sender asks for more than storing, or that are the broker's."""
+
+
+TYPES: Final = ((LEVEL | TIMED, MessageType.DELAY), (KEYED, MessageType.FIFO), (LITE, MessageType.LITE))
+"""The types that names alone make, the one that wins first."""
 
 
 class SendFacts(msgspec.Struct, gc=False):
@@ -70,6 +77,17 @@ class SendFacts(msgspec.Struct, gc=False):
     kept: bytes | None = None
     is_half: bool = False
     """Whether it is sent as half of a transaction. No name alone says so, because copies of it keep all names: admission decides."""
+
+    @property
+    def message_type(self) -> MessageType:
+        """The one type that it is of."""
+        marks = self.marks
+        if marks & TRANSACTIONAL and is_true(self.values[Property.TRAN_MSG]):
+            return MessageType.TRANSACTION
+        for mark, kind in TYPES:
+            if marks & mark:
+                return kind
+        return MessageType.NORMAL
 
     def without(self, names: Collection[str]) -> SendFacts:
         """The same message without some of its properties."""

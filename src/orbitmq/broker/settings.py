@@ -78,6 +78,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     enable_mixed_message_type: bool = False
     """Allow the topic attribute `message.type=MIXED`."""
 
+    enforce_message_type: bool = False
+    """Refuse messages of a type that their topic does not take (its attribute `message.type`)."""
+
     reject_transaction_message: bool = False
     """Answer half messages with NO_PERMISSION."""
 

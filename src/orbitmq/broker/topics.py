@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from orbitmq.broker.attributes import alter_attributes
+from orbitmq.broker.attributes import TOPIC_ATTRIBUTES, alter_attributes
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
@@ -163,6 +163,7 @@ class TopicTable(SavedTable):
         attributes = alter_attributes(
             current.attributes if current is not None else {},
             changes,
+            TOPIC_ATTRIBUTES,
             creating=current is None,
             mixed_allowed=self._settings.enable_mixed_message_type,
         )

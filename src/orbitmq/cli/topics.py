@@ -24,6 +24,12 @@ app = typer.Typer(
 AttributeOption = Annotated[
     list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="May be repeated.", show_default=False)
 ]
+TypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--type", metavar="TYPE", help="NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED.", show_default=False
+    ),
+]
 SETTINGS = ("broker", "read_queues", "write_queues", "perm", "ordered", "attributes")
 
 
@@ -72,6 +78,7 @@ def create(
     ] = None,
     perm: Annotated[int, typer.Option("--perm", min=0, max=7, help="4 read, 2 write, together 6.")] = 6,
     ordered: Annotated[bool, typer.Option("--ordered", help="Mark as a topic with a fixed list of queues.")] = False,
+    message_type: TypeOption = None,
     attribute: AttributeOption = None,
     cluster: ClusterOption = None,
     broker: BrokerOption = None,
@@ -79,7 +86,7 @@ def create(
     """Create a topic on every master meant; one that exists gets these settings."""
     from orbitmq.protocol.names import Perm
 
-    attributes = _attributes(attribute)
+    attributes = _attributes(attribute, message_type)
 
     async def work(client: Client) -> list[str]:
         brokers = await client.admin.create_topic(
@@ -110,6 +117,7 @@ def update(
     perm: Annotated[
         int | None, typer.Option("--perm", min=0, max=7, help="4 read, 2 write, together 6.", show_default=False)
     ] = None,
+    message_type: TypeOption = None,
     attribute: AttributeOption = None,
     broker: BrokerOption = None,
 ) -> None:
@@ -119,7 +127,7 @@ def update(
     """
     from orbitmq.protocol.names import Perm
 
-    attributes = _attributes(attribute)
+    attributes = _attributes(attribute, message_type)
 
     async def work(client: Client) -> list[dict[str, object]]:
         from orbitmq.errors import NotFoundError
@@ -259,6 +267,7 @@ def _settings_row(broker: str, config: TopicConfig) -> dict[str, object]:
     }
 
 
-def _attributes(texts: list[str] | None) -> dict[str, str]:
+def _attributes(texts: list[str] | None, message_type: str | None) -> dict[str, str]:
     """RocketMQ's tools write a plus before the key; here it may stand and may be left out."""
-    return {name.lstrip("+"): value for name, value in parse_pairs("--attribute", texts).items()}
+    attributes = {name.lstrip("+"): value for name, value in parse_pairs("--attribute", texts).items()}
+    return attributes if message_type is None else attributes | {"message.type": message_type.upper()}

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from orbitmq.broker.attributes import MESSAGE_TYPE
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.clients import ConsumerGroup, GroupMember
+from orbitmq.broker.message_types import MESSAGE_TYPE
 from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
 from orbitmq.protocol.remoting.bodies import ConsumeType
 from orbitmq.protocol.remoting.versions import version_name
@@ -76,7 +76,7 @@ class BrokerMetrics:
     def _type_of(self, topic: str) -> str:
         config = self._broker.topics.get(topic)
         declared = config.attributes.get(MESSAGE_TYPE, "") if config is not None and config.attributes else ""
-        return declared.lower() if declared in ("FIFO", "TRANSACTION") else NORMAL
+        return declared.lower() if declared in ("FIFO", "TRANSACTION", "PRIORITY") else NORMAL
 
     def _is_system(self, topic: str, group: str = "") -> str:
         return "true" if self._broker.topics.is_system(topic) or is_system_group(group) else "false"

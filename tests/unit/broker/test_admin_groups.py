@@ -77,6 +77,31 @@ def test_forbidding_is_bounded(rig, monkeypatch):
     assert forbid("A", readable=True).code == 0
 
 
+def test_attributes_of_a_group_are_changes(rig):
+    put(rig, "g", attributes={"+priority.factor": "30"})
+    assert rig.broker.groups.known("g").attributes == {"priority.factor": "30"}
+    put(rig, "g", retry_max_times=3)
+    assert rig.broker.groups.known("g").attributes == {"priority.factor": "30"}
+    put(rig, "g", attributes={"-priority.factor": ""})
+    assert rig.broker.groups.known("g").attributes == {}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "remark"),
+    [
+        ({"+priority.factor": "101"}, "between 0 and 100, not 101"),
+        ({"+priority.factor": "many"}, "is a number, not 'many'"),
+        ({"priority.factor": "30"}, "must begin with + or -"),
+        ({"+lite.sub.model": "Shared"}, "lite topics are not part of this broker"),
+        ({"+nokey": "1"}, "known are priority.factor"),
+    ],
+)
+def test_attributes_of_a_group_are_checked(rig, attributes, remark):
+    answer = put(rig, "g", attributes=attributes)
+    assert (answer.code, remark in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    assert rig.broker.groups.known("g") is None
+
+
 def test_settings_of_a_group_have_a_size(rig):
     answer = put(rig, "g", attributes={"a": "x" * 70_000})
     assert (answer.code, "at most 65536" in answer.remark) == (ResponseCode.INVALID_PARAMETER, True)

@@ -102,6 +102,12 @@ class TestPut:
             ({"attributes": "+message.type=MIXED"}, ResponseCode.INVALID_PARAMETER, "MIXED"),
             ({"attributes": "+reserve.time=soon"}, ResponseCode.SYSTEM_ERROR, "soon"),
             ({"attributes": "+queue.type=BatchCQ"}, ResponseCode.SYSTEM_ERROR, "not part of this broker"),
+            (
+                {"attributes": "+message.type=LITE"},
+                ResponseCode.SYSTEM_ERROR,
+                "lite topics are not part of this broker",
+            ),
+            ({"attributes": "+lite.topic.expiration=5"}, ResponseCode.SYSTEM_ERROR, "lite topics are not part"),
         ],
     )
     def test_refused(self, rig, fields, code, word):

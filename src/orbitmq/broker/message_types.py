@@ -1,0 +1,73 @@
+"""Message types: what kind of message one is by its properties, and which kinds a topic takes.
+
+Rules of this file
+1. A message has exactly one type, whatever it asks for: the first of the list that fits.
+2. A topic takes the type that its attribute `message.type` names, NORMAL when it names none; MIXED takes all. Retry and dead-letter
+   topics take what failed elsewhere.
+3. The types are checked where the setting `enforceMessageType` says so. RocketMQ leaves that to its proxy.
+
+Source: RocketMQ 5.5, types of topics and of messages.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+from orbitmq.broker.refusal import Refusal
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.protocol.properties import Property
+from orbitmq.protocol.remoting.commands import ResponseCode
+
+MESSAGE_TYPE = "message.type"
+"""The attribute of a topic."""
+
+
+class MessageType(enum.StrEnum):
+    """What a message is, or what a topic takes; the latter may be the first two as well."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    MIXED = "MIXED"
+    TRANSACTION = "TRANSACTION"
+    DELAY = "DELAY"
+    FIFO = "FIFO"
+    PRIORITY = "PRIORITY"
+    LITE = "LITE"
+    NORMAL = "NORMAL"
+
+
+ASKS = {
+    MessageType.TRANSACTION: "is part of a transaction (TRAN_MSG=true)",
+    MessageType.DELAY: "names a delay level or a time (DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC or TIMER_DELAY_MS)",
+    MessageType.FIFO: "names the key of an order (__SHARDINGKEY)",
+    MessageType.PRIORITY: "names a priority (_SYS_MSG_PRIORITY_)",
+    MessageType.LITE: "names a lite topic (__LITE_TOPIC)",
+    MessageType.NORMAL: "asks for nothing that makes it another one",
+}
+"""Why a message is of a type."""
+
+
+def taken_type(attributes: Mapping[str, str]) -> str:
+    """What a topic with these attributes takes."""
+    return attributes.get(MESSAGE_TYPE, MessageType.NORMAL)
+
+
+def check_type(topic: str, attributes: Mapping[str, str], sent: MessageType) -> None:
+    """Raises `Refusal` for a message of a type that the topic does not take."""
+    taken = taken_type(attributes)
+    if taken in (sent, MessageType.MIXED) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return
+    raise Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"topic {topic!r} takes messages of type {taken} ({MESSAGE_TYPE}); this one is of type {sent}, because it {ASKS[sent]}: "
+        f"send it to a topic of type {sent}, or change the attribute. The broker checks types because of enforceMessageType=true",
+    )
+
+
+def check_lite(values: Mapping[str, str]) -> None:
+    """Raises `Refusal` for a message that is meant for a lite topic: nobody would receive it there."""
+    if Property.LITE_TOPIC in values:
+        raise Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"lite topics of RocketMQ 5.5 are not part of this broker (property {Property.LITE_TOPIC}): send to an ordinary topic",
+        )
