@@ -119,7 +119,7 @@ class PendingTimers:
             if isinstance(bits, bytearray):
                 answers.append(bits[at >> 3] & 1 << (at & 7) != 0)
             else:
-                answers.append(self.is_pending(offset))
+                answers.append(bits is None or self.is_pending(offset))
         return answers
 
     def finish_many(self, offsets: Sequence[int]) -> list[bool]:
