@@ -1,8 +1,8 @@
 """Transactions of the official Java producer: with our broker, and in a store that changes hands between ours and RocketMQ's.
 
 One producer lives through a chain of brokers over one directory and one pair of ports. Each broker gets transactions that are decided
-at once, and some that are decided when the next broker asks. Brokers end in order and by a kill, ours and RocketMQ's. In the end every
-committed message is there once and nothing else is.
+at once, and some that are decided when the next broker asks. Brokers end in order and by a kill, ours and RocketMQ's, whose consume queues
+have extended units. In the end every committed message is there once and nothing else is.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def test_undecided_transactions_change_hands(
 ) -> None:
     available(lambda: java_build(BROKER_VERSION))
     first = brokers(Kind.ORBITMQ, "first")
-    place = {"data": tmp_path / "data", "ports": (first.nameserver_port, first.broker_port), "settings": SOON}
+    data = tmp_path / "data"
+    settings = SOON | {"enableConsumeQueueExt": "true"}
+    place = {"data": data, "ports": (first.nameserver_port, first.broker_port), "settings": settings}
     expected: set[str] = set()
     with transaction_driver(BROKER_VERSION, first.name_server, tmp_path / "client") as driver:
         for number, (kind, end) in enumerate(CHAIN):
@@ -113,6 +115,7 @@ def test_undecided_transactions_change_hands(
             expected |= {f"commit-{number}", f"later-{number}", f"patient-{number}"}
             if number == len(CHAIN) - 1:
                 wait_stored(broker, "Handed", expected)
+            assert (data / "consumequeue_ext").exists() is (kind is Kind.JAVA)
             if end == "kill":
                 broker.kill()
             else:
