@@ -42,7 +42,7 @@ class BrokerRooms:
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
         self.pulls: Final = PullProcessor(core)
-        pops = PopRequests(core, self.admission)
+        pops = PopRequests(core, self.admission, derived.timers)
         self.assignment: Final = AssignmentRequests(core)
         self.administration: Final = Administration(core, self.sends, self.pulls)
         self.all: Final[list[Room]] = [

@@ -179,6 +179,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     init_pop_offset_by_check_msg_in_mem: bool = True
     """A group that begins at the end of a queue begins with its first message while that is young and still there."""
 
+    pop_ck_stay_buffer_time_ms: int = 10_000
+    """A pop whose messages are in flight for so long is stored as a checkpoint."""
+
     # --- assignment by the broker ---
     default_message_request_mode: str = "PULL"
     """How a group reads a topic where nobody has said so: PULL or POP."""

@@ -12,11 +12,20 @@ POP_IN_FLIGHT_PER_QUEUE_MAX: Final = 200_000
 never acknowledge leaves room for others."""
 
 POP_IN_FLIGHT_MAX: Final = 1_000_000
-"""The same of all queues and groups: about 20 bytes each where neighbours are in flight."""
+"""The same of all queues and groups: about 25 bytes each where neighbours are in flight."""
 
 POP_CHUNKS_MAX: Final = 150_000
-"""Pieces of 64 offsets with a message in flight, 1.3 KB each whether one of its messages is in flight or all: 200 MB. Beyond it a pop
+"""Pieces of 64 offsets with a message in flight, 1.6 KB each whether one of its messages is in flight or all: 240 MB. Beyond it a pop
 gets nothing."""
+
+POP_UNSTORED_MAX: Final = 50_000
+"""Pops that have no checkpoint yet, 300 bytes each. Beyond it the oldest gets one at once, before `popCkStayBufferTime` is over."""
+
+POP_STORED_PAUSE_MS: Final = 1_000
+"""From one storing of checkpoints to the next: pops that come in between share a wake-up."""
+
+POP_RECORDS_AT_ONCE_MAX: Final = 1_000
+"""Checkpoints and acknowledgements that a start looks up at a time among the timers."""
 
 POP_INVISIBLE_MS_MAX: Final = 259_200_000
 """Longest invisible time: three days, as far as RocketMQ's timers take a checkpoint. More is answered INVALID_PARAMETER."""

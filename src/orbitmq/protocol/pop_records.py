@@ -2,7 +2,8 @@
 
 A checkpoint says which messages one pop took of one queue. An acknowledgement names such a pop, and messages of it that are done with.
 
-    ck    {"bm":bits,"bn":broker,"c":group,"d":[offset - start,...],"it":ms,"n":count,"pt":ms,"q":queue,"reviveTime":ms,"ro":0,"so":start,"t":topic}
+    ck    {"bm":bits,"bn":broker,"c":group,"d":[offset - start,...],"it":ms,"n":count,"pt":ms,"q":queue,"reviveTime":ms,"ro":0,"so":start,
+           "t":topic}
     ack   {"ao":offset,"bn":broker,"c":group,"pt":ms,"q":queue,"so":start,"t":topic}
     bAck  the same with "aol":[offset,...]
 
@@ -97,8 +98,7 @@ class PopAcks(NamedTuple):
     def unique_key(self) -> str:
         """That of an acknowledgement of one message."""
         return (
-            f"{self.topic}@{self.queue_id}@{self.offsets[0]}@{self.group}@{self.popped_ms}"
-            f"@{self.broker_name}@{ACK_TAG}"
+            f"{self.topic}@{self.queue_id}@{self.offsets[0]}@{self.group}@{self.popped_ms}@{self.broker_name}@{ACK_TAG}"
         )
 
     def encode(self) -> bytes:
@@ -196,7 +196,14 @@ def _checkpoint(body: _CheckpointBody) -> PopCheckpoint:
     if not 0 <= due_ms <= TIMER_DELIVER_MS_MAX:
         raise ProtocolError(f"a checkpoint says {due_ms} ms, which is no time")
     return PopCheckpoint(
-        body.topic, body.group, body.queue_id, body.start_offset, body.popped_ms, due_ms, body.broker_name, tuple(offsets)
+        body.topic,
+        body.group,
+        body.queue_id,
+        body.start_offset,
+        body.popped_ms,
+        due_ms,
+        body.broker_name,
+        tuple(offsets),
     )
 
 

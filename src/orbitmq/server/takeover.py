@@ -7,7 +7,7 @@ Rules of this file
    queues; that store is left as after an orderly stop, and RocketMQ carries on from there.
 3. A rule reads and decides; it changes nothing. Reading tools (`orbitmq store ...`) work on any store, and name the same facts.
 
-Source: RocketMQ store format; broker, POP and transaction check.
+Source: RocketMQ store format; broker, transaction check.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from orbitmq.errors import ConfigurationError, OrbitError
-from orbitmq.protocol.names import HALF_TOPIC, REVIVE_TOPIC_PREFIX, TRANSACTION_GROUP
+from orbitmq.protocol.names import HALF_TOPIC, TRANSACTION_GROUP
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.files import Files
-from orbitmq.timing.rocketmq.metrics import TIMER_METRICS_FILE, TimerMetricsFile
 
-REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 ROCKSDB_FILE: Final = "CURRENT"
 """Every RocksDB database has a file of this name, which names its manifest."""
 
@@ -131,18 +129,6 @@ def dledger(place: StoreFolder) -> Fact | None:
     )
 
 
-def popped_timers(place: StoreFolder) -> Fact | None:
-    """Checkpoints and acknowledgements of POP wait as timer messages until they are compared."""
-    try:
-        counts = TimerMetricsFile(place.files, place.root / "config" / TIMER_METRICS_FILE).load().timing_count
-    except OrbitError:
-        return None
-    waiting = sum(max(count.count, 0) for topic, count in counts.items() if topic.startswith(REVIVE_TOPIC_PREFIX))
-    return _fact(
-        waiting, f"{waiting} checkpoints of POP among its timers: who popped may not have acknowledged", POP_REMEDY
-    )
-
-
 def far_table(place: StoreFolder) -> Fact | None:
     return _fact(
         int(place.files.exists(place.root / FAR_TABLE_FILE)),
@@ -152,17 +138,12 @@ def far_table(place: StoreFolder) -> Fact | None:
     )
 
 
-POP_REMEDY: Final = (
-    "let RocketMQ run without POP consumers until every message is acknowledged or has returned, then stop it"
-)
-
 FILE_RULES: Final[tuple[Callable[[StoreFolder], Fact | None], ...]] = (
     inner_batches,
     rocksdb,
     key_value_pop,
     static_topics,
     dledger,
-    popped_timers,
     far_table,
 )
 
@@ -182,15 +163,6 @@ def undecided_halves(place: StoreFolder, queues: Iterable[QueueEnds]) -> Fact | 
     )
 
 
-def popped_messages(place: StoreFolder, queues: Iterable[QueueEnds]) -> Fact | None:
-    """Checkpoints of POP that RocketMQ has not compared with their acknowledgements yet."""
-    revive = (queue for queue in queues if queue.topic.startswith(REVIVE_TOPIC_PREFIX))
-    count = _beyond(place, revive, REVIVE_GROUP)
-    return _fact(
-        count, f"up to {count} checkpoints of POP in its revive topic: who popped may not have acknowledged", POP_REMEDY
-    )
-
-
 def _beyond(place: StoreFolder, queues: Iterable[QueueEnds], group: str) -> int:
     """Messages behind the offsets of `group`."""
     table = place.table("consumerOffset.json").get("offsetTable") or {}
@@ -204,10 +176,7 @@ def _beyond(place: StoreFolder, queues: Iterable[QueueEnds], group: str) -> int:
     )
 
 
-QUEUE_RULES: Final[tuple[Callable[[StoreFolder, Iterable[QueueEnds]], Fact | None], ...]] = (
-    undecided_halves,
-    popped_messages,
-)
+QUEUE_RULES: Final[tuple[Callable[[StoreFolder, Iterable[QueueEnds]], Fact | None], ...]] = (undecided_halves,)
 
 
 # --- all of them --------------------------------------------------------------------------------------------------------

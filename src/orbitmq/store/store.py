@@ -292,6 +292,17 @@ class MessageStore:
             else:
                 on_done(PutStatus.PUT_OK)
 
+    def sync(self) -> None:
+        """`commit`, and make everything durable. Blocks: for an orderly stop. Raises OSError; nothing is written any more then."""
+        self.commit()
+        end = self.log.written_end
+        try:
+            self.log.datasync()
+        except OSError as error:
+            self._sync_failed(error)
+            raise
+        self._flushing.synced(end)
+
     def _dispatch(self, entries: list[Dispatched], confirmed: int) -> None:
         self.confirm_offset = confirmed
         if self._unapplied:  # in log order, or not at all

@@ -87,7 +87,11 @@ def test_what_says_something_impossible_is_refused(tag: str | None, body: bytes)
         decode_pop_record(tag, body)
 
 
-@given(st.sampled_from(["ck", "ack", "bAck"]), st.binary() | st.sampled_from([CHECKPOINT.encode(), ACK.encode()]), st.data())
+@given(
+    st.sampled_from(["ck", "ack", "bAck"]),
+    st.binary() | st.sampled_from([CHECKPOINT.encode(), ACK.encode()]),
+    st.data(),
+)
 def test_whatever_bytes_there_are_they_are_a_record_or_refused(tag: str, body: bytes, data: st.DataObject) -> None:
     if body:
         at = data.draw(st.integers(0, len(body) - 1))

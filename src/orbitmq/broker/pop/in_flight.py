@@ -3,12 +3,14 @@
 A message is *in flight* from its pop until it is settled: acknowledged by the consumer, or stored again for another attempt.
 
 Rules of this file
-1. The offset that may be committed never lies beyond a message in flight.
+1. The offset that may be committed never lies beyond a message in flight that is not covered.
 2. A message in flight belongs to its last pop. Whatever names another pop time changes nothing.
 3. A message is due at its millisecond, never before.
 4. No clock is read and nothing is stored here. Times are wall clock milliseconds.
+5. A message is *covered* while a durable checkpoint says that it is in flight. What is covered does not hold the offset that may be
+   committed; when it is settled, however that comes about, `covered_settled` is told.
 
-Offsets are kept in chunks of 64 with two arrays each; a chunk without a message in flight is dropped. A million messages take 25 MB
+Offsets are kept in chunks of 64 with three arrays each; a chunk without a message in flight is dropped. A million messages take 30 MB
 where they are neighbours; the number of chunks has a bound of its own.
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -31,6 +33,9 @@ LEAVING: Final = 1 << 62
 """Due time of a message whose time has come, while it is being stored again."""
 
 _ZEROS: Final = bytes(8 * CHUNK_OFFSETS)
+DISTANCE_MAX: Final = (1 << 32) - 1
+"""Farthest that a message may lie behind the start of its pop; one that lies farther is noted with this, and its receipt from a crash or
+a take-over settles nothing."""
 
 
 class PopQueue(NamedTuple):
@@ -50,6 +55,15 @@ class PopRun(NamedTuple):
     due_ms: int
 
 
+class Popped(NamedTuple):
+    """One message in flight: when it was popped, where that pop began in the queue, and when it reappears."""
+
+    offset: int
+    popped_ms: int
+    start_offset: int
+    due_ms: int
+
+
 class PopBounds(msgspec.Struct, frozen=True):
     """How many messages and chunks may be in flight; beyond any of them `QueueInFlight.room` is 0."""
 
@@ -59,10 +73,13 @@ class PopBounds(msgspec.Struct, frozen=True):
 
 
 class _Chunk(msgspec.Struct, eq=False):
-    """Pop time and due time of 64 consecutive offsets."""
+    """Pop time, due time and distance from the start of the pop of 64 consecutive offsets."""
 
     popped_ms: array[int]
     due_ms: array[int]
+    distance: array[int]
+    covered: int = 0
+    """A bit for each message that a durable checkpoint covers."""
     count: int = 0
     alarm_ms: int = LEAVING
     """The earliest due time for which an alarm is set; that of the chunk is not earlier."""
@@ -77,6 +94,10 @@ class InFlight:
         """Those with messages in flight, or opened in this turn."""
         self.message_count = 0
         self.chunk_count = 0
+        self.popped: Callable[[PopQueue, int, int, int, int], None] = _nobody
+        """Told of each pop, and of what is renewed: the queue, the range of offsets, pop time and where the pop began."""
+        self.covered_settled: Callable[[PopQueue, Popped], None] = _nobody
+        """Told of each covered message that is settled."""
         self._alarms: list[tuple[int, int, QueueInFlight, int]] = []
         """Heap of due time, order, queue and chunk; some of them are out of date."""
         self._order = count()
@@ -97,7 +118,7 @@ class InFlight:
     def close_if_empty(self, key: PopQueue) -> None:
         """Forget a queue of which nothing is in flight: the committed offset says all of it."""
         queue = self.queues.get(key)
-        if queue is not None and not queue.count:
+        if queue is not None and not queue.count and not queue.passed_over:
             del self.queues[key]
 
     @property
@@ -127,7 +148,7 @@ class InFlight:
 class QueueInFlight:
     """What is in flight of one queue and group."""
 
-    __slots__ = ("_all", "_chunks", "_first_chunk", "count", "key", "next_offset")
+    __slots__ = ("_all", "_chunks", "_first_chunk", "count", "key", "next_offset", "passed_over")
 
     def __init__(self, everything: InFlight, key: PopQueue, start: int) -> None:
         self._all = everything
@@ -135,9 +156,11 @@ class QueueInFlight:
         self.next_offset = start
         """Where the next pop reads from."""
         self.count = 0
+        self.passed_over: set[int] = set()
+        """Offsets from `next_offset` on that were in flight at a crash: pops pass over them."""
         self._chunks: dict[int, _Chunk] = {}
         self._first_chunk = start // CHUNK_OFFSETS
-        """No chunk has a lower number."""
+        """No chunk with a lower number has a message that is not covered."""
 
     @property
     def room(self) -> int:
@@ -149,31 +172,88 @@ class QueueInFlight:
 
     @property
     def committable(self) -> int:
-        """The offset that may be committed: everything before it is settled."""
+        """The offset that may be committed: everything before it is settled or covered."""
         if not self._chunks:
             return self.next_offset
-        while self._first_chunk not in self._chunks:
+        last = self.next_offset // CHUNK_OFFSETS
+        while self._first_chunk < last and not self._holds(self._first_chunk):
             self._first_chunk += 1
-        due_ms = self._chunks[self._first_chunk].due_ms
-        return self._first_chunk * CHUNK_OFFSETS + next(at for at, due in enumerate(due_ms) if due)
+        if not self._holds(self._first_chunk):
+            return self.next_offset
+        chunk = self._chunks[self._first_chunk]
+        at = next(at for at, due in enumerate(chunk.due_ms) if due and not chunk.covered >> at & 1)
+        return min(self._first_chunk * CHUNK_OFFSETS + at, self.next_offset)
+
+    def _holds(self, number: int) -> bool:
+        """Whether a chunk has a message in flight that is not covered."""
+        chunk = self._chunks.get(number)
+        return chunk is not None and chunk.covered.bit_count() < chunk.count
 
     def take(self, offsets: Sequence[int], end: int, popped_ms: int, due_ms: int) -> None:
         """Messages at these rising offsets, from `next_offset` on, are popped; the next pop reads from `end` on.
 
         Offsets before `end` that are not among them are settled: nobody of the group wants them.
         """
+        start, self.next_offset = self.next_offset, end
         for offset in offsets:
-            number, at = divmod(offset, CHUNK_OFFSETS)
+            self._put(Popped(offset, popped_ms, start, due_ms))
+        if offsets:
+            self._all.popped(self.key, offsets[0], end, popped_ms, start)
+        if self.passed_over:
+            self.passed_over = {offset for offset in self.passed_over if offset >= end}
+
+    def take_up(self, popped: Popped) -> None:
+        """A message is in flight since before the last start, and covered. That of the latest pop counts."""
+        number, at = divmod(popped.offset, CHUNK_OFFSETS)
+        chunk = self._chunks.get(number)
+        if chunk is None or not chunk.due_ms[at]:
+            chunk = self._put(popped)
+        elif chunk.popped_ms[at] < popped.popped_ms:
+            self.renew(popped.offset, chunk.popped_ms[at], popped.popped_ms, popped.due_ms)
+            chunk.distance[at] = min(popped.offset - popped.start_offset, DISTANCE_MAX)
+        chunk.covered |= 1 << at
+        if popped.offset >= self.next_offset:
+            self.passed_over.add(popped.offset)
+
+    def _put(self, popped: Popped) -> _Chunk:
+        number, at = divmod(popped.offset, CHUNK_OFFSETS)
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            chunk = self._chunks[number] = _Chunk(array("q", _ZEROS), array("q", _ZEROS), array("I", _ZEROS[::2]))
+            self._all.chunk_count += 1
+        chunk.popped_ms[at], chunk.due_ms[at] = popped.popped_ms, popped.due_ms
+        chunk.distance[at] = min(popped.offset - popped.start_offset, DISTANCE_MAX)
+        chunk.count += 1
+        self.count += 1
+        self._all.message_count += 1
+        self._set_alarm(number, chunk, popped.due_ms)
+        return chunk
+
+    def cover(self, offsets: Sequence[int], popped_ms: int) -> None:
+        """A checkpoint with these messages of a pop is durable."""
+        for offset in offsets:
+            chunk = self._find(offset, popped_ms)
+            if chunk is not None:
+                chunk.covered |= 1 << offset % CHUNK_OFFSETS
+
+    def covered(self, offset: int, popped_ms: int) -> Popped | None:
+        """A message that is in flight since this pop, if it is covered."""
+        chunk, at = self._find(offset, popped_ms), offset % CHUNK_OFFSETS
+        if chunk is None or not chunk.covered >> at & 1:
+            return None
+        return Popped(offset, popped_ms, offset - chunk.distance[at], chunk.due_ms[at])
+
+    def not_covered(self, first: int, end: int, popped_ms: int, start_offset: int) -> Iterator[Popped]:
+        """What is still in flight, and not covered, of one pop in a range of offsets, rising. 1 us for each chunk without any."""
+        for number in range(first // CHUNK_OFFSETS, -(-end // CHUNK_OFFSETS)):
             chunk = self._chunks.get(number)
-            if chunk is None:
-                chunk = self._chunks[number] = _Chunk(array("q", _ZEROS), array("q", _ZEROS))
-                self._all.chunk_count += 1
-            chunk.popped_ms[at], chunk.due_ms[at] = popped_ms, due_ms
-            chunk.count += 1
-            self._set_alarm(number, chunk, due_ms)
-        self.count += len(offsets)
-        self._all.message_count += len(offsets)
-        self.next_offset = end
+            if chunk is None or not self._holds(number):
+                continue
+            begin = number * CHUNK_OFFSETS
+            for at in range(max(first - begin, 0), min(end - begin, CHUNK_OFFSETS)):
+                due_ms, start = chunk.due_ms[at], begin + at - chunk.distance[at]
+                if due_ms and not chunk.covered >> at & 1 and (chunk.popped_ms[at], start) == (popped_ms, start_offset):
+                    yield Popped(begin + at, popped_ms, start_offset, due_ms)
 
     def has(self, offset: int, popped_ms: int) -> bool:
         """Whether this message is in flight since this pop."""
@@ -184,14 +264,18 @@ class QueueInFlight:
         chunk = self._find(offset, popped_ms)
         if chunk is None:
             return False
+        covered = self.covered(offset, popped_ms)
         number, at = divmod(offset, CHUNK_OFFSETS)
         chunk.due_ms[at] = SETTLED
+        chunk.covered &= ~(1 << at)
         chunk.count -= 1
         self.count -= 1
         self._all.message_count -= 1
         if not chunk.count:
             del self._chunks[number]
             self._all.chunk_count -= 1
+        if covered is not None:
+            self._all.covered_settled(self.key, covered)
         return True
 
     def settle_before(self, end: int) -> None:
@@ -202,11 +286,18 @@ class QueueInFlight:
         self.next_offset = max(self.next_offset, end)
 
     def renew(self, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int) -> bool:
-        """Give a message a new pop time and due time; False when it is not in flight since `popped_ms`."""
+        """Give a message a new pop time and due time; False when it is not in flight since `popped_ms`.
+
+        With a new pop time it is a pop of its own, which began with this message. Whether it is covered does not change: who renews
+        a covered message has stored a checkpoint of the new pop."""
         chunk = self._find(offset, popped_ms)
         if chunk is None:
             return False
         number, at = divmod(offset, CHUNK_OFFSETS)
+        if new_popped_ms != popped_ms:
+            chunk.distance[at] = 0
+            if not chunk.covered >> at & 1:
+                self._all.popped(self.key, offset, offset + 1, new_popped_ms, offset)
         chunk.popped_ms[at], chunk.due_ms[at] = new_popped_ms, due_ms
         self._set_alarm(number, chunk, due_ms)
         return True
@@ -247,6 +338,11 @@ class QueueInFlight:
 
     def clear(self) -> None:
         """Nothing is in flight any more."""
+        for run in list(self.runs()):
+            for offset in range(run.first, run.first + run.size):
+                if (covered := self.covered(offset, run.popped_ms)) is not None:
+                    self._all.covered_settled(self.key, covered)
+        self.passed_over.clear()
         self._all.message_count -= self.count
         self._all.chunk_count -= len(self._chunks)
         self._chunks.clear()
@@ -261,3 +357,7 @@ class QueueInFlight:
         if due_ms < chunk.alarm_ms:
             chunk.alarm_ms = due_ms
             self._all.set_alarm(due_ms, self, number)
+
+
+def _nobody(*said: object) -> None:
+    """Until somebody wants to hear of it."""

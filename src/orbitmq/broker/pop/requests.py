@@ -22,15 +22,17 @@ import msgspec
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.choosing.subscriptions import EVERYTHING
 from orbitmq.broker.core import BrokerCore
-from orbitmq.broker.pop.in_flight import InFlight, PopQueue
+from orbitmq.broker.pop.checkpoints import PopCheckpoints
+from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.pop.returning import PopReturns
-from orbitmq.broker.pop.saved_state import PopState
+from orbitmq.broker.pop.revive_topic import ReviveTopic
 from orbitmq.broker.pop.taking import ALL_QUEUES, REVIVE_QUEUE, Pop, PopTaken, PopTaker
 from orbitmq.broker.pop.waiting import PopWaiters
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.topics import READ
+from orbitmq.errors import StoreUnwritableError
 from orbitmq.limits.pop import (
     POP_ACK_BITS_BYTES_MAX,
     POP_INVISIBLE_MS_MAX,
@@ -53,6 +55,7 @@ from orbitmq.protocol.remoting.frame import FLAG_RESPONSE, Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.dispatch import Dispatched
+from orbitmq.timing.timers.timers import Timers
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.broker")
@@ -73,9 +76,10 @@ class PopQuestion(msgspec.Struct, eq=False):
 
 
 class PopRequests(Room):
-    def __init__(self, core: BrokerCore, admission: Admission) -> None:
-        """Puts back what was in flight at the last stop. Raises `StoreDamagedError` for an unusable file."""
+    def __init__(self, core: BrokerCore, admission: Admission, timers: Timers | None) -> None:
+        """Puts back what was in flight before. Without `timers` nothing of it is stored. Raises OSError."""
         self.in_flight: Final = InFlight()
+        self._core = core
         self._settings = core.settings
         self._topics = core.topics
         self._groups = core.groups
@@ -87,12 +91,16 @@ class PopRequests(Room):
         self._progress = PopProgress(core, self.in_flight)
         self._taker = PopTaker(core, self._progress, self._run_again)
         self._returns = PopReturns(core, admission, self._progress)
-        self._state = PopState(core)
+        self._checkpoints: PopCheckpoints | None = None
+        self._revive_topic: ReviveTopic | None = None
+        if timers is not None:
+            self._revive_topic = ReviveTopic(core, self._progress, timers)
+            self._revive_topic.take_up()
+            self._checkpoints = PopCheckpoints(core, self.in_flight, self._progress.finish)
         self._waiters: PopWaiters[Pop] = PopWaiters(self._run_again)
         self._questions: PopWaiters[PopQuestion] = PopWaiters(self._ask_again)
         self._stops = False
         core.deadlines.define(HELD, self._check_held)
-        self._state.load(self.in_flight)
 
     # --- as a room of the broker --------------------------------------------------------------------------------------
 
@@ -116,6 +124,9 @@ class PopRequests(Room):
         ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
         self._deadlines.move(HELD, min(ends, default=None))
         self._returns.arm()
+        if self._checkpoints is not None and self._revive_topic is not None:
+            self._checkpoints.arm()
+            self._revive_topic.follow()
 
     def peer_closed(self, peer: Peer) -> None:
         self._waiters.polls.drop_owner(peer)
@@ -128,14 +139,17 @@ class PopRequests(Room):
             "orbitmqPopReturned": self._returns.returned_count,
             "orbitmqPopGone": self._returns.gone_count,
             "orbitmqPopsNotHeld": self._waiters.polls.refused_count,
+            "orbitmqPopCheckpoints": self._checkpoints.stored_count if self._checkpoints else 0,
+            "orbitmqPopAcksLost": self._checkpoints.lost_ack_count if self._checkpoints else 0,
+            "orbitmqPopRecordsUnread": self._revive_topic.unread_count if self._revive_topic else 0,
         }
 
     def close(self) -> None:
         self._stops = True
         self._waiters.polls.release_all()
         self._questions.polls.release_all()
-        self._store.commit()  # copies of this turn settle their originals
-        self._state.save(self.in_flight)
+        if self._checkpoints is not None and self.in_flight.message_count:
+            self._checkpoints.store_all()
 
     def wake_reset(self, group: str, topic: str, queue_id: int) -> None:
         """The offset of a queue was reset: there may be messages for a pop that waits."""
@@ -278,7 +292,7 @@ class PopRequests(Room):
         if (
             queue is None
             or receipt.broker_name != self._settings.broker_name
-            or not queue.renew(offset, receipt.popped_ms, popped_ms, popped_ms + invisible_ms)
+            or not self._renew(queue, offset, receipt.popped_ms, popped_ms, popped_ms + invisible_ms)
         ):
             raise _no_message(key, offset)
         fields = {"popTime": str(popped_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(REVIVE_QUEUE)}
@@ -301,6 +315,15 @@ class PopRequests(Room):
         queue = self._progress.find(key)
         if queue is not None and broker_name == self._settings.broker_name and queue.settle(offset, popped_ms):
             self._progress.finish(key)
+
+    def _renew(self, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int) -> bool:
+        """Raises Refusal when the store does not take what has to be said of it."""
+        try:
+            if self._checkpoints is not None:
+                return self._checkpoints.renew(queue, offset, popped_ms, new_popped_ms, due_ms)
+        except StoreUnwritableError as error:
+            raise self._core.unwritable() from error
+        return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
 
     def _has_queue(self, key: PopQueue) -> bool:
         config = self._topics.get(key.topic)

@@ -212,11 +212,15 @@ class _PopRun:
     def _took(self, source: PopSource, key: PopQueue, start: int, result: GetResult) -> bool:
         """Take what a read from `start` on has found; True when another read may find more."""
         if result.status is GetStatus.FOUND:
-            offsets = [*queue_offsets(result.records)]
+            records = self._free(key, result.records)
+            offsets = [*queue_offsets(records)]
             if self._pop.hides:
                 self._hide(key, offsets, result.next_offset)
-            self._collect(source, key, start, offsets, result)
-            return False
+            if offsets:
+                self._collect(source, key, start, offsets, records)
+                return False
+            self._taken.has_passed = True
+            return self._pop.hides
         if not self._pop.hides:
             return False
         if result.status in PASSED and result.next_offset > start:
@@ -237,18 +241,27 @@ class _PopRun:
         assert queue is not None, "it was begun before it was read"
         return queue
 
+    def _free(self, key: PopQueue, records: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Those of the records that no pop before the last start took."""
+        queue = self._progress.in_flight.queues.get(key)
+        if queue is None or not queue.passed_over:
+            return records
+        return [one for one in single_records(records) if next(queue_offsets([one])) not in queue.passed_over]
+
     def _hide(self, key: PopQueue, offsets: Sequence[int], end: int) -> None:
         popped_ms = self._taken.popped_ms
         self._queue(key).take(offsets, end, popped_ms, popped_ms + self._pop.invisible_ms)
         self._progress.finish(key)
 
-    def _collect(self, source: PopSource, key: PopQueue, start: int, offsets: list[int], result: GetResult) -> None:
+    def _collect(
+        self, source: PopSource, key: PopQueue, start: int, offsets: list[int], records: Sequence[Buffer]
+    ) -> None:
         taken = self._taken
         taken.queues.append(PoppedQueue(source, key.queue_id, start, offsets))
         taken.count += len(offsets)
-        taken.size += result.bytes_total
+        taken.size += sum(len(record) for record in records)
         if source is PopSource.NORMAL:
-            taken.records += result.records
+            taken.records += records
             return
         receipt = PopReceipt(
             start,
@@ -260,7 +273,7 @@ class _PopRun:
             key.queue_id,
             0,
         )
-        for record in single_records(result.records):
+        for record in single_records(records):
             taken.records.append(_under_first_name(record, self._pop.topic, receipt))
 
 

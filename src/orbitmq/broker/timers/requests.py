@@ -22,6 +22,7 @@ from orbitmq.broker.timers.finding import Meant, PendingIndex, TimerFinder, Want
 from orbitmq.broker.timers.views import Pending
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
+from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
 from orbitmq.protocol.remoting.commands import ResponseCode
@@ -387,13 +388,17 @@ def _refuse_times(change: ChangeTimers) -> None:
 
 
 def _of_topic(by_topic: Mapping[str, int], topic: str | None) -> dict[str, int]:
-    """The counts of one topic, or of all."""
-    return {name: count for name, count in by_topic.items() if count and topic in (None, name)}
+    """The counts of one topic, or of all. What POP keeps among the timers counts for nobody."""
+    return {
+        name: count
+        for name, count in by_topic.items()
+        if count and topic in (None, name) and not name.startswith(REVIVE_TOPIC_PREFIX)
+    }
 
 
 def _fits(timer: TimerRecord, query: TimerQuery) -> bool:
-    """Whether what the index took for a match is one."""
-    if query.topic is not None and timer.topic != query.topic:
+    """Whether what the index took for a match is one. What POP keeps among the timers is nobody's message."""
+    if timer.topic.startswith(REVIVE_TOPIC_PREFIX) or (query.topic is not None and timer.topic != query.topic):
         return False
     if query.key is None and query.key_prefix is None:
         return True

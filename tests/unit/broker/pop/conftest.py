@@ -2,14 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.broker.conftest import SMALL_STORE, Rig
+from tests.worlds.little_store import LITTLE_WHEEL
 
+from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import Record, iter_records
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
+from orbitmq.store.files import OsFiles
+from orbitmq.store.settings import StoreSettings
+from orbitmq.timing.rocketmq.exchange import TimerExchange
+from orbitmq.timing.timers.timers import Timers, TimerSettings
+
+
+class PopRig(Rig):
+    """With timers, whose records say what is in flight."""
+
+    def more_parts(self) -> dict[str, Any]:
+        return {"timers": self.timers}
+
+    def more_derived(self) -> list[Any]:
+        files = OsFiles()
+        exchange = TimerExchange(files, self.root, 1_000, **LITTLE_WHEEL)
+        self.timers = Timers(files, self.root, self.clock, TimerSettings(), exchange)
+        return [self.timers]
+
+    def open(self) -> None:
+        super().open()
+        DerivedState(timers=self.timers).attach(self.store)
+
+    def kill(self) -> None:
+        """End as a killed process does, and begin again."""
+        self.store.abandon()
+        self.open()
+
+    def advance(self, ms: int) -> None:
+        """As in any rig, with the periodic work of the store, which delivers the records."""
+        end = self.clock.monotonic_ns() + ms * 1_000_000
+        while True:
+            dues = [self.broker.next_tick_ns, self.store.deadlines.next_ns]
+            due = min((at for at in dues if at is not None), default=None)
+            if due is None or due > end:
+                break
+            self.clock.advance(max(0, -(-(due - self.clock.monotonic_ns()) // 1_000_000)))
+            self.store.run_due(self.clock.monotonic_ns())
+            self.broker.tick()
+            self.broker.end_turn()
+        self.clock.advance(max(0, (end - self.clock.monotonic_ns()) // 1_000_000))
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[Callable[..., PopRig]]:
+    made: list[PopRig] = []
+
+    def make(*, store: StoreSettings = SMALL_STORE, **settings: Any) -> PopRig:
+        rig = PopRig(tmp_path / f"store{len(made)}", BrokerSettings(**settings), store)
+        made.append(rig)
+        return rig
+
+    yield make
+    for rig in made:
+        rig.close()
 
 
 class Popper:

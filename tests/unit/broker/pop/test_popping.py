@@ -410,38 +410,6 @@ def test_acknowledgements_that_settle_nothing(rig, popper, changes, code):
     assert popper.committed() == 0
 
 
-# --- stopping and starting ------------------------------------------------------------------------------------------
-
-
-def test_after_an_orderly_stop_nothing_acknowledged_returns_and_receipts_stay_good(rig, popper):
-    give(rig, b"a", b"b", b"c")
-    first, second, third = popper.pop(invisibleTime=10_000)
-    popper.ack(second)
-    rig.advance(4_000)
-    rig.reopen()
-    assert popper.bodies() == [], "all are hidden yet"
-    popper.ack(first)
-    assert popper.committed() == 2
-    rig.advance(5_999)
-    assert popper.bodies() == []
-    rig.advance(1)
-    assert popper.bodies() == [b"c"]
-    popper.ack(third)
-    assert popper.committed() == 3
-
-
-def test_after_a_crash_everything_from_the_first_unacknowledged_message_on_returns(rig, popper):
-    give(rig, b"a", b"b", b"c")
-    rig.reopen()
-    first, _, third = popper.pop()
-    popper.ack(first)
-    popper.ack(third)
-    rig.broker.offsets.save()
-    rig.store.abandon()
-    rig.open()
-    assert popper.bodies() == [b"b", b"c"]
-
-
 def test_a_pop_that_waits_is_answered_at_a_stop_and_takes_nothing(rig, popper):
     give(rig, b"x")
     (popped,) = popper.pop()
@@ -450,14 +418,3 @@ def test_a_pop_that_waits_is_answered_at_a_stop_and_takes_nothing(rig, popper):
     rig.reopen()
     (answer,) = popper.answers()
     assert answer.code == ResponseCode.POLLING_TIMEOUT
-
-
-def test_a_state_that_does_not_fit_the_committed_offset_is_not_believed(rig, popper):
-    give(rig, b"a", b"b")
-    popper.ack(popper.pop()[1])
-    rig.close()
-    table = rig.root / "config" / "consumerOffset.json"
-    table.write_text(table.read_text().replace('"0": 0', '"0": 1').replace('"0":0', '"0":1'))
-    rig.open()
-    assert popper.committed() == 1
-    assert popper.bodies() == [b"b"]

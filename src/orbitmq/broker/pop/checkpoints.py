@@ -1,0 +1,222 @@
+"""Storing what is in flight, in RocketMQ's records: a checkpoint of a pop that lasts, an acknowledgement of what a checkpoint covers.
+
+Most messages are acknowledged soon, and nothing is stored of them. A pop that outlives `popCkStayBufferTime` gets one checkpoint, which is
+a timer message for RocketMQ's revive topic. When that is durable, its messages do not hold the committed offset of their group any more:
+who starts next, orbitmq or RocketMQ, finds them in the checkpoint. What is settled of them from then on is said in acknowledgements.
+
+Rules of this file
+1. A checkpoint counts when the log is synced behind it, whatever the flush mode.
+2. A covered message is renewed by a checkpoint of the new pop and an acknowledgement of the old one, in this order. It is covered by
+   one of them wherever the log is cut off.
+3. An acknowledgement that cannot be stored is counted. After the next start its message is delivered again.
+
+Source: RocketMQ broker, POP: checkpoint and ack records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.pop.in_flight import LEAVING, InFlight, Popped, PopQueue, QueueInFlight
+from orbitmq.errors import RecordError, StoreUnwritableError
+from orbitmq.limits.pop import POP_STORED_PAUSE_MS, POP_UNSTORED_MAX
+from orbitmq.protocol.filtering.tags import tags_code
+from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from orbitmq.protocol.pop_records import (
+    ACK_TAG,
+    CHECKPOINT_LEAD_MS,
+    CHECKPOINT_TAG,
+    PopAcks,
+    PopCheckpoint,
+    PopRecord,
+)
+from orbitmq.protocol.properties import Property, encode_properties
+from orbitmq.protocol.sysflag import with_hosts
+from orbitmq.store.durability import PutStatus
+from orbitmq.store.message import NewMessage
+from orbitmq.timing.due_time import slot_time
+from orbitmq.units import NS_PER_MS
+
+logger = logging.getLogger("orbitmq.broker")
+
+CHECKPOINTS: Final = "checkpoints of pops"
+"""Name of the wake-up at which pops are stored that last."""
+
+
+class _Unstored(NamedTuple):
+    """A pop of one queue without a checkpoint: messages in a range of offsets, and since when it waits for one (monotonic)."""
+
+    key: PopQueue
+    first: int
+    end: int
+    popped_ms: int
+    start_offset: int
+    since_ns: int
+
+
+class _Written(NamedTuple):
+    """A checkpoint in the log, which ends there."""
+
+    end_offset: int
+    key: PopQueue
+    offsets: tuple[int, ...]
+    popped_ms: int
+
+
+class PopCheckpoints:
+    def __init__(self, core: BrokerCore, in_flight: InFlight, finish: Callable[[PopQueue], None]) -> None:
+        """`finish` commits what has become settled or covered of a queue."""
+        self._store = core.store
+        self._clock = core.clock
+        self._deadlines = core.deadlines
+        self._settings = core.settings
+        self._store_host = core.facilities.store_host
+        self._in_flight = in_flight
+        self._finish = finish
+        self._topic = REVIVE_TOPIC_PREFIX + core.settings.broker_cluster_name
+        self._unstored: deque[_Unstored] = deque()
+        self._written: deque[_Written] = deque()
+        self.stored_count = 0
+        """Checkpoints that were stored."""
+        self.lost_ack_count = 0
+        """Acknowledgements that could not be stored."""
+        in_flight.popped = self._popped
+        in_flight.covered_settled = self._settled
+        core.deadlines.define(CHECKPOINTS, self.run)
+
+    # --- what lasts -----------------------------------------------------------------------------------------------
+
+    def _popped(self, key: PopQueue, first: int, end: int, popped_ms: int, start_offset: int) -> None:
+        if len(self._unstored) >= POP_UNSTORED_MAX:
+            self._store_pop(self._unstored.popleft())
+        self._unstored.append(_Unstored(key, first, end, popped_ms, start_offset, self._clock.monotonic_ns()))
+
+    def arm(self) -> None:
+        """Wake when the oldest pop has lasted long enough; several share a wake-up."""
+        self._trust_durable()
+        if self._unstored:
+            at_ns, pause_ns = self._unstored[0].since_ns + self._stay_ns, POP_STORED_PAUSE_MS * NS_PER_MS
+            self._deadlines.move(CHECKPOINTS, -(-at_ns // pause_ns) * pause_ns)
+        elif self._written:
+            self._deadlines.move(CHECKPOINTS, self._clock.monotonic_ns() + POP_STORED_PAUSE_MS * NS_PER_MS)
+        else:
+            self._deadlines.disarm(CHECKPOINTS)
+
+    def run(self) -> None:
+        """Store what has lasted long enough."""
+        before_ns = self._clock.monotonic_ns() - self._stay_ns
+        while self._unstored and self._unstored[0].since_ns <= before_ns:
+            self._store_pop(self._unstored.popleft())
+
+    def store_all(self) -> None:
+        """Before an orderly stop: store what is in flight, durably. Blocks. Raises OSError."""
+        self._store.sync()  # copies of this turn settle their originals
+        for _ in range(len(self._unstored)):
+            self._store_pop(self._unstored.popleft())
+        self._store.sync()
+        self._trust_durable()
+
+    @property
+    def _stay_ns(self) -> int:
+        return self._settings.pop_ck_stay_buffer_time_ms * NS_PER_MS
+
+    def _store_pop(self, pop: _Unstored) -> None:
+        queue = self._in_flight.queues.get(pop.key)
+        if queue is None:
+            return
+        left = list(queue.not_covered(pop.first, pop.end, pop.popped_ms, pop.start_offset))
+        if not left:
+            return
+        due_ms = self._time_of(min(left, key=lambda one: one.due_ms))
+        offsets = tuple(one.offset for one in left)
+        try:
+            end = self._append(self._checkpoint(pop.key, pop.popped_ms, pop.start_offset, due_ms, offsets), due_ms)
+        except (StoreUnwritableError, RecordError) as error:
+            logger.warning("a pop of %s by group %s cannot be stored now: %s", pop.key.topic, pop.key.group, error)
+            self._unstored.append(pop._replace(since_ns=self._clock.monotonic_ns()))
+            return
+        self._store.wait_durable(
+            end, True, partial(self._was_written, pop, _Written(end, pop.key, offsets, pop.popped_ms))
+        )
+
+    def _time_of(self, popped: Popped) -> int:
+        """When a message reappears; now, while it is being stored again."""
+        return max(popped.popped_ms, self._clock.now_ms()) if popped.due_ms == LEAVING else popped.due_ms
+
+    def _was_written(self, pop: _Unstored, written: _Written, status: PutStatus) -> None:
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            self._unstored.append(pop._replace(since_ns=self._clock.monotonic_ns()))
+        else:
+            self._written.append(written)
+
+    def _trust_durable(self) -> None:
+        while self._written and self._written[0].end_offset <= self._store.log.synced_end:
+            _, key, offsets, popped_ms = self._written.popleft()
+            self.stored_count += 1
+            queue = self._in_flight.queues.get(key)
+            if queue is not None:
+                queue.cover(offsets, popped_ms)
+                self._finish(key)
+
+    # --- what becomes of covered messages -------------------------------------------------------------------------
+
+    def renew(self, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int) -> bool:
+        """Give a message a new pop time and due time; False when it is not in flight since `popped_ms`.
+
+        Raises StoreUnwritableError, and changes nothing, when it is covered and that cannot be stored."""
+        covered = queue.covered(offset, popped_ms)
+        if covered is None:
+            return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
+        self._append(self._checkpoint(queue.key, new_popped_ms, offset, due_ms, (offset,)), due_ms)
+        self._settled(queue.key, covered)
+        return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
+
+    def _settled(self, key: PopQueue, popped: Popped) -> None:
+        broker_name = self._settings.broker_name
+        acks = PopAcks(
+            *key[:1], key.group, key.queue_id, popped.start_offset, popped.popped_ms, broker_name, (popped.offset,)
+        )
+        try:
+            self._append(acks, self._time_of(popped))
+        except (StoreUnwritableError, RecordError):
+            self.lost_ack_count += 1
+
+    def _checkpoint(
+        self, key: PopQueue, popped_ms: int, start_offset: int, due_ms: int, offsets: tuple[int, ...]
+    ) -> PopCheckpoint:
+        broker_name = self._settings.broker_name
+        return PopCheckpoint(key.topic, key.group, key.queue_id, start_offset, popped_ms, due_ms, broker_name, offsets)
+
+    def _append(self, record: PopRecord, due_ms: int) -> int:
+        """Append a timer message for the revive topic; answers where it ends in the log. Raises StoreUnwritableError, RecordError."""
+        is_checkpoint = isinstance(record, PopCheckpoint)
+        tag = CHECKPOINT_TAG if is_checkpoint else ACK_TAG
+        deliver_ms = due_ms - CHECKPOINT_LEAD_MS if is_checkpoint else due_ms
+        unique_key = record.unique_key
+        properties = {
+            Property.TIMER_DELIVER_MS: str(deliver_ms),
+            Property.UNIQ_KEY: unique_key,
+            Property.TAGS: tag,
+            Property.TIMER_OUT_MS: str(slot_time(deliver_ms, self._settings.timer_precision_ms)),
+            Property.REAL_TOPIC: self._topic,
+            Property.REAL_QID: "0",
+        }
+        message = NewMessage(
+            TIMER_TOPIC,
+            0,
+            record.encode(),
+            encode_properties(properties),
+            0,
+            with_hosts(0, self._store_host, self._store_host),
+            self._clock.now_ms(),
+            self._store_host,
+            self._store_host,
+            tags_code=tags_code(tag),
+            unique_key=unique_key,
+        )
+        return self._store.append(message, accepted=True).end_offset

@@ -1,0 +1,344 @@
+"""What is in flight over stops and crashes: checkpoints, acknowledgements, and what the next start makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbitmq.broker.pop import checkpoints
+from orbitmq.protocol.names import QUARANTINE_TOPIC, REVIVE_GROUP, TIMER_TOPIC
+from orbitmq.protocol.pop_records import PopAcks, PopCheckpoint, decode_pop_record
+from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.store.message import NewMessage
+
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+STAY_MS = 10_000
+
+
+def give(rig, *bodies, topic="T"):
+    for body in bodies:
+        rig.sent_ok(topic, body)
+
+
+def renewed(popped, fields):
+    """The receipt of a message whose invisible time was changed, as the Java client makes it."""
+    record, topic, receipt = popped
+    words = receipt.split(" ")
+    words[0] = str(record.queue_offset)
+    words[1:4] = fields["popTime"], fields["invisibleTime"], fields["reviveQid"]
+    return record, topic, " ".join(words)
+
+
+def said(rig, topic=TIMER_TOPIC):
+    """What the records for the revive topic say."""
+    return [
+        decode_pop_record(decode_properties(record.properties)["TAGS"], bytes(record.body))
+        for record in rig.records(topic)
+    ]
+
+
+def kill(rig):
+    """As a process that is killed when its tables have just been saved."""
+    rig.store.commit()
+    rig.broker.offsets.save()
+    rig.kill()
+
+
+# --- orderly stops --------------------------------------------------------------------------------------------------
+
+
+def test_after_an_orderly_stop_nothing_acknowledged_returns_and_receipts_stay_good(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    first, second, third = popper.pop(invisibleTime=10_000)
+    popper.ack(second)
+    rig.advance(4_000)
+    rig.reopen()
+    assert popper.committed() == 3, "a checkpoint says what is in flight"
+    assert popper.bodies() == [], "all are hidden yet"
+    popper.ack(first)
+    rig.advance(5_999)
+    assert popper.bodies() == []
+    rig.advance(1)
+    assert popper.bodies() == [b"c"]
+    popper.ack(third)
+    rig.advance(60_000)
+    assert len(rig.records("%RETRY%g_T")) == 1
+
+
+def test_a_checkpoint_names_what_its_receipts_name(rig, popper):
+    give(rig, b"a", b"b", b"c", b"d")
+    popper.ack(popper.pop(maxMsgNums=1)[0])
+    popped_ms = rig.clock.now_ms()
+    _, second, _ = popper.pop(invisibleTime=10_000)
+    popper.ack(second)
+    rig.reopen()
+    (stored,) = said(rig)
+    assert stored == PopCheckpoint("T", "g", 0, 1, popped_ms, popped_ms + 10_000, "broker-a", (1, 3))
+    (record,) = rig.records(TIMER_TOPIC)
+    assert decode_properties(record.properties) == {
+        "TIMER_DELIVER_MS": str(popped_ms + 9_000),
+        "UNIQ_KEY": f"T@0@1@g@{popped_ms}@broker-a@ck",
+        "TAGS": "ck",
+        "TIMER_OUT_MS": str((popped_ms + 8_999) // 1000 * 1000),
+        "REAL_TOPIC": REVIVE,
+        "REAL_QID": "0",
+    }
+
+
+def test_a_stop_without_messages_in_flight_stores_nothing(rig, popper):
+    give(rig, b"a")
+    popper.ack(popper.pop()[0])
+    rig.reopen()
+    assert rig.records(TIMER_TOPIC) == []
+
+
+def test_stop_after_stop_keeps_what_is_in_flight(rig, popper):
+    give(rig, b"a", b"b")
+    first, second = popper.pop(invisibleTime=60_000)
+    for _ in range(3):
+        rig.advance(1_000)
+        rig.reopen()
+    popper.ack(first)
+    rig.reopen()
+    assert len([one for one in said(rig) if isinstance(one, PopCheckpoint)]) == 1
+    rig.advance(57_000)
+    assert popper.bodies() == [b"b"]
+    assert popper.ack(second) == ResponseCode.SUCCESS
+    rig.reopen()
+    assert [record.body for record in rig.records("%RETRY%g_T")] == [b"b"]
+
+
+# --- pops that last -------------------------------------------------------------------------------------------------
+
+
+def test_a_pop_that_lasts_is_stored_once_and_holds_the_offset_no_more(rig, popper):
+    give(rig, b"a", b"b")
+    popper.pop()
+    rig.advance(STAY_MS - 1)
+    assert (said(rig), popper.committed()) == ([], 0)
+    rig.advance(3_000)
+    assert ([one.offsets for one in said(rig)], popper.committed()) == ([(0, 1)], 2)
+    rig.advance(30_000)
+    assert len(said(rig)) == 1
+
+
+def test_what_is_settled_before_leaves_nothing(rig, popper):
+    give(rig, b"a", b"b")
+    popper.ack(popper.pop(maxMsgNums=1, invisibleTime=60_000)[0])
+    popper.pop(invisibleTime=5_000)
+    rig.advance(STAY_MS - 1_000)
+    popper.ack(popper.pop()[0])
+    rig.advance(3 * STAY_MS)
+    assert rig.records(TIMER_TOPIC) == []
+
+
+def test_a_checkpoint_counts_when_it_is_durable(rig, popper, monkeypatch):
+    give(rig, b"a")
+    popper.pop()
+    monkeypatch.setattr(rig.store._flushing, "_stopped", lambda: True)  # the disk takes its time
+    rig.advance(2 * STAY_MS)
+    assert (len(said(rig)), popper.committed()) == (1, 0)
+    monkeypatch.undo()
+    rig.store._flushing.start()
+    rig.advance(1_000)
+    assert popper.committed() == 1
+
+
+def test_beyond_the_bound_the_oldest_pops_are_stored_at_once(rig, popper, monkeypatch):
+    monkeypatch.setattr(checkpoints, "POP_UNSTORED_MAX", 2)
+    give(rig, b"a", b"b", b"c", b"d")
+    for _ in range(4):
+        popper.pop(maxMsgNums=1)
+    assert [one.offsets for one in said(rig)] == [(0,), (1,)]
+
+
+def test_a_store_that_takes_nothing_delays_the_checkpoint(rig, popper):
+    give(rig, b"a")
+    popper.pop()
+    rig.store._writability.stop("test", "full")
+    rig.advance(STAY_MS + 2_000)
+    rig.store._writability.stops.clear()
+    rig.advance(STAY_MS + 2_000)
+    assert ([one.offsets for one in said(rig)], popper.committed()) == ([(0,)], 1)
+
+
+# --- crashes --------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_crash_what_no_checkpoint_covers_is_delivered_again(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    first, _, third = popper.pop()
+    popper.ack(first)
+    popper.ack(third)
+    kill(rig)
+    assert popper.bodies() == [b"b", b"c"]
+
+
+def test_after_a_crash_covered_messages_reappear_at_their_time_and_once(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    began = rig.clock.now_ms()
+    popper.pop(maxMsgNums=2, invisibleTime=60_000)
+    rig.advance(STAY_MS + 2_000)
+    kill(rig)
+    assert popper.bodies(invisibleTime=200_000) == [b"c"]
+    rig.advance(60_000 - 1 - (rig.clock.now_ms() - began))
+    assert popper.bodies() == []
+    rig.advance(1)
+    assert popper.bodies() == [b"a", b"b"]
+    rig.advance(120_000)
+    assert [record.body for record in rig.records("%RETRY%g_T")] == [b"a", b"b"] * 2, "each attempt once"
+
+
+def test_a_stored_acknowledgement_survives_a_crash(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    first, second, _ = popper.pop(invisibleTime=60_000)
+    rig.advance(STAY_MS + 2_000)
+    popper.ack(second)
+    popper.ack(first)
+    kill(rig)
+    rig.advance(60_000)
+    assert popper.bodies() == [b"c"]
+
+
+def test_an_offset_that_was_saved_before_the_checkpoint_does_not_bring_covered_messages_back(rig, popper):
+    give(rig, *(b"%d" % number for number in range(8)))
+    early = popper.pop(maxMsgNums=3, invisibleTime=600_000)
+    rig.broker.offsets.save()
+    late = popper.pop(maxMsgNums=3, invisibleTime=60_000)
+    for popped in early:
+        popper.ack(popped)
+    rig.advance(STAY_MS + 2_000)
+    popper.ack(late[1])
+    rig.store.commit()
+    table = rig.broker.offsets
+    table.save = lambda: None
+    table.commit("g", "T", 0, 0)
+    type(table).save(table)  # the offset of long ago
+    rig.kill()
+    assert popper.bodies(maxMsgNums=2) == [b"0", b"1"]
+    assert popper.bodies() == [b"2", b"4", b"6", b"7"], (
+        "3 and 5 are hidden; what is acknowledged is known by the offset"
+    )
+    rig.advance(59_000 - STAY_MS)
+    assert sorted(popper.bodies()) == [b"3", b"5"]
+
+
+def test_a_message_that_was_stored_again_does_not_return_after_a_crash(rig, popper):
+    give(rig, b"a", b"b")
+    popper.pop(invisibleTime=20_000)
+    rig.advance(20_000)
+    assert sorted(popper.bodies()) == [b"a", b"b"]
+    kill(rig)
+    rig.advance(1_000)
+    assert len(rig.records("%RETRY%g_T")) == 2
+    assert sorted(popper.bodies()) == [b"a", b"b"]
+    assert popper.bodies() == []
+
+
+def test_a_renewed_message_is_hidden_by_its_new_pop_after_a_crash(rig, popper):
+    give(rig, b"a", b"b")
+    first, second = popper.pop(invisibleTime=30_000)
+    rig.advance(STAY_MS + 2_000)
+    fields = popper.change(first, 100_000).fields
+    popper.ack(first)
+    rig.advance(10)
+    kill(rig)
+    rig.advance(30_000)
+    assert popper.bodies() == [b"b"], "its own time has come"
+    popper.ack(second)
+    popper.ack(renewed(first, fields))
+    kill(rig)
+    rig.advance(200_000)
+    assert [record.body for record in rig.records("%RETRY%g_T")].count(b"a") == 0
+
+
+def test_a_covered_message_is_not_renewed_when_that_cannot_be_stored(rig, popper):
+    give(rig, b"a")
+    (popped,) = popper.pop(invisibleTime=30_000)
+    rig.advance(STAY_MS + 2_000)
+    rig.store._writability.stop("test", "full")
+    assert popper.change(popped, 100_000).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    rig.store._writability.stops.clear()
+    assert popper.ack(popped) == ResponseCode.SUCCESS
+    kill(rig)
+    rig.advance(60_000)
+    assert popper.bodies() == []
+
+
+def test_after_a_reset_covered_messages_are_the_resets_business_whatever_crashes(rig, popper):
+    give(rig, b"a", b"b")
+    popper.pop(invisibleTime=30_000)
+    rig.advance(STAY_MS + 2_000)
+    rig.call(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        {"topic": "T", "group": "g", "queueId": 0, "offset": 1, "timestamp": 0, "isForce": True},
+    )
+    kill(rig)
+    assert popper.bodies(invisibleTime=200_000) == [b"b"]
+    rig.advance(60_000)
+    assert popper.bodies() == []
+
+
+# --- the revive topic -----------------------------------------------------------------------------------------------
+
+
+def done(rig, queue_id=0):
+    return rig.broker.offsets.query(REVIVE_GROUP, REVIVE, queue_id)
+
+
+def test_the_offset_of_the_revive_topic_follows_what_is_settled(rig, popper):
+    give(rig, b"a", b"b")
+    first, _ = popper.pop(invisibleTime=30_000)
+    rig.advance(29_500)
+    popper.ack(first)
+    assert ([one.offsets for one in said(rig, REVIVE)], done(rig)) == ([(0, 1)], None), "b is in flight"
+    rig.advance(1_000)
+    assert len(said(rig, REVIVE)) == 3
+    assert done(rig) == 2
+    assert rig.timers.pending_count == 0
+    kill(rig)
+    assert rig.broker.rooms.all[4].in_flight.message_count == 0
+
+
+def test_a_store_of_rocketmq_is_carried_on(rig, popper):
+    """Its checkpoint came into a revive queue of its choice; acknowledgements are there, or wait as timer messages."""
+    give(rig, *(b"%d" % number for number in range(6)))
+    popper.ack(popper.pop(maxMsgNums=1)[0])
+    now_ms = rig.clock.now_ms()
+    rig.broker.offsets.commit("g", "T", 0, 6)
+    stored = PopCheckpoint("T", "g", 0, 1, now_ms - 500, now_ms + 500, "broker-a", (1, 2, 3, 4, 5))
+    acks = PopAcks("T", "g", 0, 1, now_ms - 500, "broker-a", (2,))
+    batch = acks.encode().replace(b'"ao":2', b'"ao":0,"aol":[3,5]')
+    for tag, body in [("ck", stored.encode()), ("ack", acks.encode()), ("bAck", batch)]:
+        rig.store.append(NewMessage(REVIVE, 5, body, f"TAGS\x01{tag}\x02".encode()))
+    kill(rig)
+    assert popper.bodies() == []
+    rig.advance(500)
+    assert popper.bodies() == [b"1", b"4"]
+    assert done(rig, 5) == 2
+
+
+def test_a_record_that_says_nothing_goes_to_quarantine_and_the_others_go_on(rig, popper):
+    give(rig, b"a", b"b")
+    popper.pop(invisibleTime=30_000)
+    rig.store.append(NewMessage(REVIVE, 0, b"{", b"TAGS\x01ck\x02"))
+    rig.advance(STAY_MS + 2_000)
+    assert [decode_properties(one.properties)["TAGS"] for one in rig.records(QUARANTINE_TOPIC)] == ["ck"]
+    assert done(rig) == 0
+    kill(rig)
+    rig.advance(30_000)
+    assert popper.bodies() == [b"a", b"b"]
+    assert len(rig.records(QUARANTINE_TOPIC)) == 1
+
+
+@pytest.mark.parametrize("other", [{"topic": "gone"}, {"group": "gone"}, {"broker_name": "other"}, {"offsets": (7,)}])
+def test_checkpoints_of_others_and_of_what_is_gone_are_passed_over(rig, popper, other):
+    give(rig, b"a")
+    popper.ack(popper.pop()[0])
+    now_ms = rig.clock.now_ms()
+    stored = PopCheckpoint("T", "g", 0, 0, now_ms, now_ms + 50, "broker-a", (0,))._replace(**other)
+    rig.store.append(NewMessage(REVIVE, 0, stored.encode(), b"TAGS\x01ck\x02"))
+    kill(rig)
+    assert rig.broker.rooms.all[4].in_flight.queues == {}
+    rig.advance(1_000)
+    assert (popper.bodies(), done(rig)) == ([], 0)
