@@ -39,6 +39,12 @@ POP_READS_MAX: Final = 8
 POP_ACK_BITS_BYTES_MAX: Final = 8_192
 """Bytes of one bit set of acknowledgements: 65,536 offsets from the start of a pop on."""
 
+POP_COPIES_READ_MAX: Final = 50_000
+"""Messages in retry topics that a start looks at: about 1.5 s. What else was stored again is delivered twice."""
+
+POP_COPIES_SPARE_MS: Final = 30_000
+"""Saved offsets lag behind what is settled by the time that a pop is kept in memory, the pause between two saves, and at most this."""
+
 POP_RETURNED_AT_ONCE_MAX: Final = 200
 """Messages whose time has come that are stored again in one step: about 5 ms."""
 

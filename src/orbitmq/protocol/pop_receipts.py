@@ -37,6 +37,9 @@ class PopSource(StrEnum):
     """`%RETRY%<group>+<topic>`"""
 
 
+RETRY_SOURCES: Final = (PopSource.RETRY_V1, PopSource.RETRY_V2)
+
+
 class PopReceipt(NamedTuple):
     start_offset: int
     """Where the pop began in its queue."""

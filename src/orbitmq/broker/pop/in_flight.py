@@ -157,7 +157,7 @@ class QueueInFlight:
         """Where the next pop reads from."""
         self.count = 0
         self.passed_over: set[int] = set()
-        """Offsets from `next_offset` on that were in flight at a crash: pops pass over them."""
+        """Offsets from `next_offset` on that were covered or stored again before a crash: pops pass over them."""
         self._chunks: dict[int, _Chunk] = {}
         self._first_chunk = start // CHUNK_OFFSETS
         """No chunk with a lower number has a message that is not covered."""
@@ -212,8 +212,15 @@ class QueueInFlight:
             self.renew(popped.offset, chunk.popped_ms[at], popped.popped_ms, popped.due_ms)
             chunk.distance[at] = min(popped.offset - popped.start_offset, DISTANCE_MAX)
         chunk.covered |= 1 << at
-        if popped.offset >= self.next_offset:
-            self.passed_over.add(popped.offset)
+        self.pass_over(popped.offset)
+
+    def pass_over(self, offset: int) -> None:
+        """No later pop takes this message: it is covered or settled."""
+        if offset >= self.next_offset:
+            self.passed_over.add(offset)
+        while self.next_offset in self.passed_over:
+            self.passed_over.discard(self.next_offset)
+            self.next_offset += 1
 
     def _put(self, popped: Popped) -> _Chunk:
         number, at = divmod(popped.offset, CHUNK_OFFSETS)
@@ -242,6 +249,14 @@ class QueueInFlight:
         if chunk is None or not chunk.covered >> at & 1:
             return None
         return Popped(offset, popped_ms, offset - chunk.distance[at], chunk.due_ms[at])
+
+    def find(self, offset: int) -> Popped | None:
+        """A message in flight, whichever pop took it."""
+        number, at = divmod(offset, CHUNK_OFFSETS)
+        chunk = self._chunks.get(number)
+        if chunk is None or not chunk.due_ms[at]:
+            return None
+        return Popped(offset, chunk.popped_ms[at], offset - chunk.distance[at], chunk.due_ms[at])
 
     def not_covered(self, first: int, end: int, popped_ms: int, start_offset: int) -> Iterator[Popped]:
         """What is still in flight, and not covered, of one pop in a range of offsets, rising. 1 us for each chunk without any."""

@@ -25,8 +25,14 @@ class PopProgress:
         self._reset_ms = 0
 
     def pop_time_ms(self) -> int:
-        """The pop time of a pop that begins now: later than any from before the last reset."""
+        """The pop time of a pop that begins now: later than any from before the last reset, or the last start."""
         return max(self._core.clock.now_ms(), self._reset_ms + 1)
+
+    def pop_after(self, popped_ms: int) -> None:
+        """An earlier process popped at that time: its receipts name other pops than those to come. A time to come is passed over, because
+        the clock was set back since."""
+        if popped_ms <= self._core.clock.now_ms():
+            self._reset_ms = max(self._reset_ms, popped_ms)
 
     def begin(self, key: PopQueue, *, from_end: bool) -> QueueInFlight | None:
         """The queue with its place for the next pop; None when no offset can be kept for it. `finish` is called afterwards.

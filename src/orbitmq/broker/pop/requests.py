@@ -27,6 +27,7 @@ from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.pop.returning import PopReturns
 from orbitmq.broker.pop.revive_topic import ReviveTopic
+from orbitmq.broker.pop.stored_again import StoredAgain
 from orbitmq.broker.pop.taking import ALL_QUEUES, REVIVE_QUEUE, Pop, PopTaken, PopTaker
 from orbitmq.broker.pop.waiting import PopWaiters
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
@@ -97,6 +98,9 @@ class PopRequests(Room):
             self._revive_topic = ReviveTopic(core, self._progress, timers)
             self._revive_topic.take_up()
             self._checkpoints = PopCheckpoints(core, self.in_flight, self._progress.finish)
+            StoredAgain(core, self._progress).settle()
+            for key in list(self.in_flight.queues):
+                self._progress.finish(key)
         self._waiters: PopWaiters[Pop] = PopWaiters(self._run_again)
         self._questions: PopWaiters[PopQuestion] = PopWaiters(self._ask_again)
         self._stops = False
@@ -287,7 +291,7 @@ class PopRequests(Room):
         key, offset, receipt = self._named(command)
         invisible_ms = command.integer("invisibleTime")
         _check_invisible(invisible_ms)
-        popped_ms = max(self._clock.now_ms(), receipt.popped_ms + 1)
+        popped_ms = max(self._progress.pop_time_ms(), receipt.popped_ms + 1)
         queue = self._progress.find(key)
         if (
             queue is None

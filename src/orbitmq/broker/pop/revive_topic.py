@@ -76,10 +76,9 @@ class ReviveTopic:
             for offset in record.offsets
         }
         for record in records:
+            self._progress.pop_after(record.popped_ms)
             if isinstance(record, PopCheckpoint):
                 self._take_up(record, done)
-        for key in list(self._in_flight.queues):
-            self._in_flight.close_if_empty(key)
 
     def _take_up(self, checkpoint: PopCheckpoint, done: set[tuple[PopQueue, int, int]]) -> None:
         key = _key(checkpoint)
@@ -125,7 +124,7 @@ class ReviveTopic:
 
     def _is_in_flight(self, checkpoint: _Delivered) -> bool:
         queue = self._in_flight.queues.get(checkpoint.key)
-        return queue is not None and any(queue.covered(at, checkpoint.popped_ms) for at in checkpoint.offsets)
+        return queue is not None and any(queue.has(at, checkpoint.popped_ms) for at in checkpoint.offsets)
 
     def _done(self, queue_id: int) -> int:
         done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)

@@ -18,10 +18,8 @@ from orbitmq.broker.long_poll import LongPolls, Request
 from orbitmq.broker.pop.taking import ALL_QUEUES
 from orbitmq.limits.pop import POP_WAITING_PER_QUEUE_MAX
 from orbitmq.protocol.names import RETRY_PREFIX
-from orbitmq.protocol.pop_receipts import PopSource, pop_retry_topic
+from orbitmq.protocol.pop_receipts import RETRY_SOURCES, pop_retry_topic
 from orbitmq.store.dispatch import Dispatched
-
-RETRIES: Final = (PopSource.RETRY_V1, PopSource.RETRY_V2)
 
 
 class PopWaiters(Generic[Request]):
@@ -45,10 +43,10 @@ class PopWaiters(Generic[Request]):
             request, f"{topic}@{group}", queue_id, 0, now_ns=now_ns, wait_ms=wait_ms, wanted=wanted, owner=owner
         ):
             return False
-        if len(self._retries) > 2 * len(RETRIES) * len(self.polls):
+        if len(self._retries) > 2 * len(RETRY_SOURCES) * len(self.polls):
             self._forget_gone()
         self._groups.setdefault(topic, set()).add((group, queue_id))
-        self._retries |= {pop_retry_topic(group, topic, source): (topic, group) for source in RETRIES}
+        self._retries |= {pop_retry_topic(group, topic, source): (topic, group) for source in RETRY_SOURCES}
         return True
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
@@ -84,7 +82,7 @@ class PopWaiters(Generic[Request]):
         for topic, waited in list(self._groups.items()):
             kept = {pair for pair in waited if (f"{topic}@{pair[0]}", pair[1]) in self.polls.queues}
             for group in {group for group, _ in waited - kept} - {group for group, _ in kept}:
-                for source in RETRIES:
+                for source in RETRY_SOURCES:
                     self._retries.pop(pop_retry_topic(group, topic, source), None)
             if kept:
                 self._groups[topic] = kept

@@ -342,3 +342,24 @@ def test_checkpoints_of_others_and_of_what_is_gone_are_passed_over(rig, popper, 
     assert rig.broker.rooms.all[4].in_flight.queues == {}
     rig.advance(1_000)
     assert (popper.bodies(), done(rig)) == ([], 0)
+
+
+def test_a_message_that_was_stored_again_is_not_popped_once_more_where_the_offset_was_saved_before(rig, popper):
+    give(rig, b"a", b"b", b"c")
+    first = popper.pop(maxMsgNums=1)[0]
+    rig.broker.offsets.save()
+    popper.pop(maxMsgNums=1, invisibleTime=2_000)
+    rig.advance(2_000)
+    rig.store.commit()
+    assert [record.body for record in rig.records("%RETRY%g_T")] == [b"b"]
+    rig.kill()
+    assert popper.bodies() == [b"a", b"c", b"b"]
+    assert popper.ack(first) == ResponseCode.SUCCESS
+
+
+def test_a_checkpoint_that_is_delivered_before_it_is_durable_is_not_left_behind(rig, popper, monkeypatch):
+    give(rig, b"a")
+    popper.pop(invisibleTime=STAY_MS + 2_000)
+    monkeypatch.setattr(rig.store._flushing, "_stopped", lambda: True)
+    rig.advance(STAY_MS + 1_500)
+    assert ([one.offsets for one in said(rig, REVIVE)], done(rig)) == ([(0,)], None)
