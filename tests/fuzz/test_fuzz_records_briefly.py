@@ -1,4 +1,4 @@
-"""A few thousand inputs of the fuzzers of records, properties and filter expressions in every test run; `make fuzz` runs a million."""
+"""A few thousand inputs of the fuzzers of records, properties, filter expressions and pops in every test run; `make fuzz` runs a million."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
 """With planted bugs as without."""
 
 
-@pytest.mark.parametrize("fuzzer", ["fuzz_records.py", "fuzz_properties.py", "fuzz_filters.py"])
+@pytest.mark.parametrize("fuzzer", ["fuzz_records.py", "fuzz_properties.py", "fuzz_filters.py", "fuzz_pops.py"])
 def test_fuzzer(fuzzer: str) -> None:
     command = [sys.executable, str(Path(__file__).with_name(fuzzer)), *INPUTS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

@@ -42,7 +42,7 @@ class BrokerRooms:
         finder = None if self.timers is None else self.timers.finder
         self.sends: Final = SendProcessor(core, self.admission, _repeats(core, self.admission, finder))
         self.pulls: Final = PullProcessor(core)
-        pops = PopRequests(core, self.admission, derived.timers)
+        self.pops: Final = PopRequests(core, self.admission, derived.timers)
         self.assignment: Final = AssignmentRequests(core)
         self.administration: Final = Administration(core, self.sends, self.pulls)
         self.all: Final[list[Room]] = [
@@ -50,9 +50,9 @@ class BrokerRooms:
             SendBackProcessor(core, self.admission),
             ReplyProcessor(core, self.admission),
             self.pulls,
-            pops,
+            self.pops,
             self.assignment,
-            OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, pops.wake_reset]),
+            OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, self.pops.wake_reset]),
             MembershipProcessor(core),
             QueryProcessor(core),
             self.administration,

@@ -120,7 +120,14 @@ class BrokerRole:
         own, root = settings.broker, settings.data
         config = root / "config"
         self.rewriting = Rewriting(self.store, clock, self.derived.owners())
-        self.housekeeping = Housekeeping(self.store, root, files, clock, rewriter=self.rewriting)
+        self.housekeeping = Housekeeping(
+            self.store,
+            root,
+            files,
+            clock,
+            pins=[lambda: self.broker.rooms.pops.lowest_needed()],
+            rewriter=self.rewriting,
+        )
         self._worker = ThreadWorker("orbitmq-tables", process.notify)
         self.runtime_settings = RuntimeSettings(
             settings,

@@ -189,6 +189,14 @@ class QueueInFlight:
         chunk = self._chunks.get(number)
         return chunk is not None and chunk.covered.bit_count() < chunk.count
 
+    @property
+    def first(self) -> int | None:
+        """The lowest offset in flight, covered or not. Cost: 20 ns for each chunk."""
+        if not self._chunks:
+            return None
+        number = min(self._chunks)
+        return number * CHUNK_OFFSETS + next(at for at, due in enumerate(self._chunks[number].due_ms) if due)
+
     def take(self, offsets: Sequence[int], end: int, popped_ms: int, due_ms: int) -> None:
         """Messages at these rising offsets, from `next_offset` on, are popped; the next pop reads from `end` on.
 

@@ -155,6 +155,16 @@ class PopRequests(Room):
         if self._checkpoints is not None and self.in_flight.message_count:
             self._checkpoints.store_all()
 
+    def lowest_needed(self) -> int | None:
+        """Log position of the oldest message in flight; None when there is none. Retention leaves it where it is."""
+        positions = []
+        for key, in_flight in self.in_flight.queues.items():
+            queue, first = self._store.queues.get(key.topic, key.queue_id), in_flight.first
+            unit = None if queue is None or first is None else queue.unit(first)
+            if unit is not None:
+                positions.append(unit[0])
+        return min(positions, default=None)
+
     def wake_reset(self, group: str, topic: str, queue_id: int) -> None:
         """The offset of a queue was reset: there may be messages for a pop that waits."""
         self._progress.forget(PopQueue(topic, group, queue_id))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from tests.unit.broker.conftest import SMALL_STORE
 
 from orbitmq.broker.pop import checkpoints
 from orbitmq.protocol.names import QUARANTINE_TOPIC, REVIVE_GROUP, TIMER_TOPIC
 from orbitmq.protocol.pop_records import PopAcks, PopCheckpoint, decode_pop_record
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.store.files import OsFiles
+from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.message import NewMessage
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -277,6 +281,31 @@ def test_after_a_reset_covered_messages_are_the_resets_business_whatever_crashes
     assert popper.bodies(invisibleTime=200_000) == [b"b"]
     rig.advance(60_000)
     assert popper.bodies() == []
+
+
+# --- retention --------------------------------------------------------------------------------------------------------
+
+
+def test_retention_leaves_what_is_in_flight(make_rig, make_popper):
+    rig = make_rig(store=msgspec.structs.replace(SMALL_STORE, mapped_file_size_commit_log=16 * 1024))
+    rig.clock.set_wall(4_000_000_000_000)  # every file has expired
+    popper = make_popper(rig)
+    keeper = Housekeeping(
+        rig.store, rig.root, OsFiles(), rig.clock, pins=[lambda: rig.broker.rooms.pops.lowest_needed()]
+    )
+    give(rig, b"a", b"b")
+    first, second = popper.pop(invisibleTime=60_000)
+    popper.ack(first)
+    for _ in range(20):
+        give(rig, bytes(5_000), topic="Other")
+    keeper.request()
+    rig.advance(STAY_MS + 2_000)
+    assert (rig.store.log.start, keeper.removed_files) == (0, 0)
+    popper.ack(second)
+    assert rig.broker.rooms.pops.lowest_needed() is None
+    keeper.request()
+    rig.advance(2_000)
+    assert keeper.removed_files
 
 
 # --- the revive topic -----------------------------------------------------------------------------------------------
