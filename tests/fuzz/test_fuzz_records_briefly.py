@@ -1,4 +1,4 @@
-"""A few thousand inputs of the fuzzers of records, properties, filter expressions and pops in every test run; `make fuzz` runs a million."""
+"""A few thousand inputs of the fuzzers of records, properties, expressions and pops in every test run; `make fuzz` runs a million."""
 
 from __future__ import annotations
 

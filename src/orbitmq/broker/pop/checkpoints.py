@@ -8,7 +8,8 @@ Rules of this file
 1. A checkpoint counts when the log is synced behind it, whatever the flush mode.
 2. A covered message is renewed by a checkpoint of the new pop and an acknowledgement of the old one, in this order. It is covered by
    one of them wherever the log is cut off.
-3. An acknowledgement that cannot be stored is counted. After the next start its message is delivered again.
+3. What is settled while its checkpoint is on the way to the disk is acknowledged when that has arrived.
+4. An acknowledgement that cannot be stored is counted. After the next start its message is delivered again.
 
 Source: RocketMQ broker, POP: checkpoint and ack records.
 """
@@ -64,8 +65,7 @@ class _Written(NamedTuple):
 
     end_offset: int
     key: PopQueue
-    offsets: tuple[int, ...]
-    popped_ms: int
+    checkpoint: PopCheckpoint
 
 
 class PopCheckpoints:
@@ -110,7 +110,9 @@ class PopCheckpoints:
     def run(self) -> None:
         """Store what has lasted long enough."""
         before_ns = self._clock.monotonic_ns() - self._stay_ns
-        while self._unstored and self._unstored[0].since_ns <= before_ns:
+        for _ in range(len(self._unstored)):
+            if self._unstored[0].since_ns > before_ns:
+                break
             self._store_pop(self._unstored.popleft())
 
     def store_all(self) -> None:
@@ -134,15 +136,14 @@ class PopCheckpoints:
             return
         due_ms = self._time_of(min(left, key=lambda one: one.due_ms))
         offsets = tuple(one.offset for one in left)
+        checkpoint = self._checkpoint(pop.key, pop.popped_ms, pop.start_offset, due_ms, offsets)
         try:
-            end = self._append(self._checkpoint(pop.key, pop.popped_ms, pop.start_offset, due_ms, offsets), due_ms)
+            end = self._append(checkpoint, due_ms)
         except (StoreUnwritableError, RecordError) as error:
             logger.warning("a pop of %s by group %s cannot be stored now: %s", pop.key.topic, pop.key.group, error)
             self._unstored.append(pop._replace(since_ns=self._clock.monotonic_ns()))
             return
-        self._store.wait_durable(
-            end, True, partial(self._was_written, pop, _Written(end, pop.key, offsets, pop.popped_ms))
-        )
+        self._store.wait_durable(end, True, partial(self._was_written, pop, _Written(end, pop.key, checkpoint)))
 
     def _time_of(self, popped: Popped) -> int:
         """When a message reappears; now, while it is being stored again."""
@@ -156,11 +157,14 @@ class PopCheckpoints:
 
     def _trust_durable(self) -> None:
         while self._written and self._written[0].end_offset <= self._store.log.synced_end:
-            _, key, offsets, popped_ms = self._written.popleft()
+            _, key, checkpoint = self._written.popleft()
             self.stored_count += 1
-            queue = self._in_flight.queues.get(key)
+            queue, popped_ms = self._in_flight.queues.get(key), checkpoint.popped_ms
+            for offset in checkpoint.offsets:
+                if queue is None or not queue.has(offset, popped_ms):  # it was settled meanwhile
+                    self._settled(key, Popped(offset, popped_ms, checkpoint.start_offset, checkpoint.due_ms))
             if queue is not None:
-                queue.cover(offsets, popped_ms)
+                queue.cover(checkpoint.offsets, popped_ms)
                 self._finish(key)
 
     # --- what becomes of covered messages -------------------------------------------------------------------------
@@ -177,9 +181,14 @@ class PopCheckpoints:
         return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
 
     def _settled(self, key: PopQueue, popped: Popped) -> None:
-        broker_name = self._settings.broker_name
         acks = PopAcks(
-            *key[:1], key.group, key.queue_id, popped.start_offset, popped.popped_ms, broker_name, (popped.offset,)
+            key.topic,
+            key.group,
+            key.queue_id,
+            popped.start_offset,
+            popped.popped_ms,
+            self._settings.broker_name,
+            (popped.offset,),
         )
         try:
             self._append(acks, self._time_of(popped))

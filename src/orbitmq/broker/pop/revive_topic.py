@@ -69,25 +69,23 @@ class ReviveTopic:
         records = [*self._pending()]
         for queue_id in self._next:
             records += self._read(queue_id, self._store.max_offset(self._topic, queue_id))
-        done = {
-            (_key(record), record.popped_ms, offset)
-            for record in records
-            if isinstance(record, PopAcks)
-            for offset in record.offsets
-        }
+        done: dict[tuple[PopQueue, int], set[int]] = {}
+        for record in records:
+            if isinstance(record, PopAcks):
+                done.setdefault((_key(record), record.popped_ms), set()).update(record.offsets)
         for record in records:
             self._progress.pop_after(record.popped_ms)
             if isinstance(record, PopCheckpoint):
-                self._take_up(record, done)
+                self._take_up(record, done.get((_key(record), record.popped_ms), set()))
 
-    def _take_up(self, checkpoint: PopCheckpoint, done: set[tuple[PopQueue, int, int]]) -> None:
+    def _take_up(self, checkpoint: PopCheckpoint, done: set[int]) -> None:
         key = _key(checkpoint)
         committed = self._offsets.query(key.group, key.topic, key.queue_id)
         if committed is None or checkpoint.broker_name not in ("", self._broker_name):
             return  # the topic or the group is gone, or another broker's
         queue, end = self._in_flight.open(key, committed), self._store.max_offset(key.topic, key.queue_id)
         for offset in checkpoint.offsets:
-            if offset < end and (key, checkpoint.popped_ms, offset) not in done:
+            if offset < end and offset not in done:
                 queue.take_up(Popped(offset, checkpoint.popped_ms, checkpoint.start_offset, checkpoint.due_ms))
 
     def _pending(self) -> Iterator[PopRecord]:

@@ -148,6 +148,19 @@ def test_a_checkpoint_counts_when_it_is_durable(rig, popper, monkeypatch):
     assert popper.committed() == 1
 
 
+def test_what_is_settled_while_its_checkpoint_becomes_durable_does_not_return(rig, popper, monkeypatch):
+    give(rig, b"a", b"b")
+    first, _ = popper.pop(invisibleTime=60_000)
+    monkeypatch.setattr(rig.store._flushing, "_stopped", lambda: True)
+    rig.advance(STAY_MS + 2_000)
+    popper.ack(first)
+    assert len(said(rig)) == 1
+    monkeypatch.undo()
+    rig.reopen()
+    rig.advance(60_000)
+    assert popper.bodies() == [b"b"]
+
+
 def test_beyond_the_bound_the_oldest_pops_are_stored_at_once(rig, popper, monkeypatch):
     monkeypatch.setattr(checkpoints, "POP_UNSTORED_MAX", 2)
     give(rig, b"a", b"b", b"c", b"d")
