@@ -196,7 +196,5 @@ class ForeignStore:
             pending = PendingTimers()
             pending.add_range(0, 0 if queue is None else queue.max_offset)
         now_ms = self.clock.now_ms()
-        exchange.take_over(
-            TakenOver(self.store.log, queue, pending, self.cancels, foreign_from, now_ms, 1_000, self.due_time)
-        )
+        exchange.take_over(TakenOver(self.store.log, queue, pending, self.cancels, foreign_from, now_ms, 1_000))
         return list(pending.offsets())

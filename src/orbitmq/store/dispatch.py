@@ -82,6 +82,11 @@ DueTime = Callable[[dict[str, str], int], int]
 """(properties, store timestamp) of a record in the schedule topic -> its due time in milliseconds."""
 
 
+def no_levels(properties: dict[str, str], store_timestamp: int) -> int:
+    """`DueTime` for whoever reads records without asking when delayed messages are due."""
+    return store_timestamp
+
+
 def dispatched_from_record(record: Record, physical_offset: int, due_time: DueTime) -> Dispatched:
     """The entry of a record that was read from the log at `physical_offset`."""
     properties = decode_properties(record.properties)

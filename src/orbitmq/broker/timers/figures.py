@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orbitmq.broker.timers.answering import Question
-from orbitmq.broker.timers.finding import PendingIndex
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.clock import Clock
 from orbitmq.protocol.names import TIMER_TOPIC
@@ -20,6 +19,7 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint
 from orbitmq.timing.timers.timers import Timers
 
@@ -66,7 +66,7 @@ class TimerFigures:
 class TimerTopicCounts:
     """How many messages are pending by topic, as the index counts them; the file of the same form is written from the same counts."""
 
-    def __init__(self, index: PendingIndex, clock: Clock) -> None:
+    def __init__(self, index: TimerIndex, clock: Clock) -> None:
         self._index = index
         self._clock = clock
 

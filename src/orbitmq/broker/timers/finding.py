@@ -12,7 +12,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.timers.views import (
@@ -41,35 +41,13 @@ from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.far_timers import FarStatus, FarTimers
 from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
-from orbitmq.timing.index.counting import Counted
-from orbitmq.timing.index.entries import Candidate
-from orbitmq.timing.index.search import IndexPage, IndexQuery
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.timers.timers import Timers, TimerState
 
 SEEN_BITS: Final = (TransactionType.NOT, TransactionType.COMMIT)
 """Transaction bits of messages that consumers see, or will."""
 
 ANY_TIME_MS: Final = (1 << 63) - 1
-
-
-class PendingIndex(Protocol):
-    """The index of what is pending. What it names may be something that only looks alike."""
-
-    def find_id(self, topic: str, message_id: str, limit: int) -> Sequence[Candidate]:
-        """Timers of a topic whose unique key may be this, earliest due first."""
-        ...
-
-    def find_key(self, topic: str, key: str, limit: int) -> Sequence[Candidate]:
-        """Timers of a topic one of whose keys may be this, earliest due first."""
-        ...
-
-    def page(self, query: IndexQuery) -> IndexPage:
-        """Raises ValueError for a cursor of something else."""
-        ...
-
-    def counts(self, topic: str | None, from_ms: int | None, until_ms: int | None, bucket_ms: int) -> Counted:
-        """Everything that is pending, and the due times of one topic or all in a range by buckets."""
-        ...
 
 
 class Wanted(NamedTuple):
@@ -139,7 +117,7 @@ class TimerFinder:
         precision_ms: int,
         topics: TopicTable,
         timers: Timers,
-        index: PendingIndex,
+        index: TimerIndex,
         far: FarTimers | None,
         store: MessageStore,
         clock: Clock,

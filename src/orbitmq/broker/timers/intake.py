@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from orbitmq.broker.message_properties import CANCEL, DELAYED, LEVEL, PLACED, STATED, TIMED, SendFacts, level_of
 from orbitmq.broker.refusal import Refusal
@@ -37,6 +37,8 @@ from orbitmq.timing.due_time import (
     is_congested,
     slot_time,
 )
+from orbitmq.timing.far.far_timers import FarTimers
+from orbitmq.timing.timers.timers import Timers
 
 SLOT_LIMIT_NONE: Final = 2**31 - 1
 """`timerCongestNumEachSlot` at its default: no slot is ever crowded."""
@@ -54,27 +56,6 @@ CODES: Final = {
 }
 
 
-class TimerSlots(Protocol):
-    """The part of the timers that admission asks."""
-
-    def slot_count(self, slot_ms: int) -> int:
-        """How many messages are pending in the slot, exactly."""
-        ...
-
-    @property
-    def has_cancel_room(self) -> bool:
-        """Whether another cancel record that names no source can be remembered."""
-        ...
-
-
-class FarTier(Protocol):
-    """The part of the far tier that admission asks."""
-
-    def accepts(self, deliver_ms: int, now_ms: int) -> bool:
-        """Whether a message that is due then belongs into the far tier."""
-        ...
-
-
 def timer_rules(settings: BrokerSettings, *, served: bool, clock_rounding_ms: int) -> TimerRules:
     """The rules that the settings make; `served` says whether this broker has timers at all."""
     limit_ms = settings.timer_max_delay_sec * 1_000
@@ -89,8 +70,8 @@ class TimerIntake:
     def __init__(
         self,
         settings: BrokerSettings,
-        slots: TimerSlots | None,
-        far: FarTier | None = None,
+        slots: Timers | None,
+        far: FarTimers | None = None,
         *,
         clock_rounding_ms: int = 1,
         draw: Callable[[], float] = random.random,

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.timers.answering import Question
 from orbitmq.broker.timers.changing import OnDone, TimerChanges
-from orbitmq.broker.timers.finding import Meant, PendingIndex, TimerFinder, Wanted
+from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted
 from orbitmq.broker.timers.views import Pending
 from orbitmq.errors import ProtocolError
 from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
@@ -48,6 +48,7 @@ from orbitmq.timing.far.queries import FarPage
 from orbitmq.timing.far.tier import FarQuery
 from orbitmq.timing.index.entries import first_key
 from orbitmq.timing.index.search import IndexQuery
+from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.timers.pending_records import TimerRecord
 from orbitmq.timing.timers.timers import Timers
 from orbitmq.units import DAY_MS
@@ -68,7 +69,7 @@ class TimerRequests:
         finder: TimerFinder,
         changes: TimerChanges,
         timers: Timers,
-        index: PendingIndex,
+        index: TimerIndex,
         far: FarTimers | None,
     ) -> None:
         self._finder = finder

@@ -39,7 +39,6 @@ from orbitmq.limits.far import (
 from orbitmq.protocol.records import Record, decode_record, iter_records
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.durability import PutStatus
-from orbitmq.store.reading import read_and_verify
 from orbitmq.store.store import MessageStore
 from orbitmq.timing.far.buffered import FarUnit
 from orbitmq.timing.far.changes import (
@@ -67,6 +66,7 @@ from orbitmq.timing.far.process import Helpers
 from orbitmq.timing.far.state import FarState
 from orbitmq.timing.far.state_file import StateFile
 from orbitmq.timing.far.tier import Compaction, FarFileDamagedError, Rows, Tier, refuse_foreign, view_of
+from orbitmq.timing.release import read_cold
 from orbitmq.units import NS_PER_MS
 
 logger = logging.getLogger("orbitmq.timing")
@@ -553,21 +553,15 @@ def read_units(
     """Read the records of messages that no file holds, where it does not hold the loop. `done` runs on the loop, and the turn ends with
     it; a keeper that was closed meanwhile hears nothing."""
 
-    def job() -> Read:
-        found: Read = []
-        for unit in units:
-            read = read_and_verify(store.log, [(unit.physical_offset, unit.size, unit.queue_offset)])
-            found.append((unit, read.records[0] if read.records else None))
-        return found
-
-    def finished(result: Read | BaseException) -> None:
+    def finished(found: list[tuple[int, bytes | None]] | BaseException) -> None:
         if keeper.is_closed:
             return
-        if isinstance(result, BaseException):
-            logger.error("far messages could not be read from the log: %s", result)
+        if isinstance(found, BaseException) or len(found) < len(units):
+            why = found if isinstance(found, BaseException) else f"{len(units) - len(found)} of {len(units)}"
+            logger.error("far messages could not be read from the log: %s", why)
             failed()
             return
-        done(result)
+        done([(unit, data) for unit, (_, data) in zip(units, found, strict=True)])
         store.commit()
 
-    store.read_elsewhere(job, finished)
+    read_cold(store, [(unit.physical_offset, unit.size) for unit in units], finished)

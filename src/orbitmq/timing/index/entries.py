@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from orbitmq.timing.timers.facts import TimerFacts
-
 KEY_BYTES_MAX: Final = 255
 """A longer key is cut: only who asks for one sees a few records more before they are compared."""
 
@@ -74,14 +72,3 @@ def first_key(keys: str | None, prefix: str) -> bytes | None:
     """The first, in the order of a page by key prefix, of a message's keys that begin with it; None when none does."""
     begin = key_bytes(prefix)
     return min((key for key in split_keys(keys) if key.startswith(begin)), default=None)
-
-
-def entry_of(facts: TimerFacts) -> IndexEntry:
-    unique_key = facts.unique_key
-    return IndexEntry(
-        facts.queue_offset,
-        facts.deliver_ms,
-        facts.topic,
-        None if unique_key is None else id_hash(topic_seed(facts.topic), unique_key),
-        split_keys(facts.keys),
-    )

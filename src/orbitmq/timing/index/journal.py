@@ -70,7 +70,6 @@ class StoredGathering(NamedTuple):
     """After each block: its witness, and how many entries there are up to its end."""
     good_bytes: int
     """Length of the sound blocks; what is behind them is torn or damaged."""
-    is_torn: bool
     is_cut: bool = False
     """Whether a later journal says what followed."""
 
@@ -148,7 +147,7 @@ def load_journal(files: Files, path: Path) -> StoredGathering | None:
         at = end
     if not ends:
         return None
-    return StoredGathering(gathering, replaces, begin, ends, at, at < len(content))
+    return StoredGathering(gathering, replaces, begin, ends, at)
 
 
 def _batches(content: memoryview) -> Iterator[tuple[Batch, int]]:

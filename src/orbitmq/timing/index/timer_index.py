@@ -27,7 +27,7 @@ from orbitmq.limits.timers import TIMER_MATCHES_READ_MAX
 from orbitmq.protocol.names import OWN_TOPIC_PREFIX, TIMER_TOPIC
 from orbitmq.protocol.records import sound_record
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import Dispatched, dispatched_from_record
+from orbitmq.store.dispatch import Dispatched, dispatched_from_record, no_levels
 from orbitmq.store.files import Files
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import store_timestamp_of
@@ -518,9 +518,4 @@ def _entry(data: bytes | None, physical_offset: int, queue_offset: int) -> Dispa
     record = None if data is None else sound_record(data, physical_offset)
     if record is None or record.topic != TIMER_TOPIC or record.queue_offset != queue_offset:
         return None
-    return dispatched_from_record(record, physical_offset, _no_level)
-
-
-def _no_level(properties: dict[str, str], store_timestamp: int) -> int:
-    """Records of the timer topic have no delay level."""
-    return store_timestamp
+    return dispatched_from_record(record, physical_offset, no_levels)

@@ -47,36 +47,33 @@ class LevelOffsets:
         """Version of the table as last saved or found."""
 
     def load(self) -> dict[int, int]:
-        table = (self._file.load() or {}).get("offsetTable", {})
+        """The table that the file holds, whoever wrote it; its version is known from now on. Raises StoreDamagedError."""
+        content = self._file.load() or {}
         try:
-            return {int(level): int(offset) for level, offset in table.items()}
+            self._saved = {int(level): int(offset) for level, offset in content.get("offsetTable", {}).items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreDamagedError(
                 f"{self._file.path} does not hold offsets by level: {error}",
                 remedy="restore it from its .bak; without it every delayed message still in the log would be repeated",
             ) from error
+        version = content.get("dataVersion")
+        counter = version.get("counter") if isinstance(version, dict) else None
+        self.version = msgspec.structs.replace(self.version, counter=counter if isinstance(counter, int) else 0)
+        return self._saved
 
     def save(self, table: dict[int, int]) -> None:
         """Durable on return; does nothing when the file holds that table already. Blocks."""
         if self._saved is None:
-            self._take_up()
+            try:
+                self.load()
+            except StoreDamagedError as error:
+                logger.warning("%s is replaced, it cannot be read: %s", self._file.path, error)
         if table == self._saved:
             return
         version = DataVersion(counter=self.version.counter + 1, state_version=0, timestamp=self._clock.now_ms())
         offsets = {str(level): offset for level, offset in sorted(table.items())}
         self._file.save({"dataVersion": msgspec.to_builtins(version), "offsetTable": offsets})
         self.version, self._saved = version, dict(table)
-
-    def _take_up(self) -> None:
-        """Know the table and the version that the file holds, whoever wrote it."""
-        try:
-            content = self._file.load() or {}
-            self._saved = {int(level): int(offset) for level, offset in content.get("offsetTable", {}).items()}
-            counter = int(content.get("dataVersion", {}).get("counter", 0))
-            self.version = DataVersion(counter=counter, state_version=0, timestamp=self._clock.now_ms())
-        except (StoreDamagedError, AttributeError, TypeError, ValueError) as error:
-            logger.warning("%s is replaced, it cannot be read: %s", self._file.path, error)
-            self._saved = {}
 
 
 def deliveries_by_rocketmq(log: CommitLog, sources: Sequence[int], later: Iterable[Dispatched]) -> list[int]:

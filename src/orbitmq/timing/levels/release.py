@@ -153,10 +153,7 @@ class LevelRelease:
         """Nothing waits in memory: the recovery mark carries the state."""
 
     def begin_sync(self) -> None:
-        self._saved_table = {
-            level: runs.next_offset if runs.first_pending is None else runs.first_pending
-            for level, runs in self._levels.items()
-        }
+        self._saved_table = self.first_pending_by_level()
 
     def datasync(self) -> None:
         """Write the offsets that RocketMQ reads. Runs after the log was synced, so they never lead it.
@@ -356,15 +353,11 @@ class LevelRelease:
                     if found is None:
                         break
                     offset, due_ms = found
-                    unit = self._unit_of(queue, runs, offset, due_ms)
+                    unit = self._unit_of(level, queue, offset, due_ms)
                 except OSError:  # tried again later
                     self._untake([one.physical_offset for one in taken])
                     raise
                 if unit is None:
-                    logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
-                    runs.finish(offset)
-                    continue
-                if unit[0] in self._in_flight:  # one before it was given back
                     continue
                 self._in_flight[unit[0]] = (level, offset, unit[2])
                 taken.append(Taken(*unit))
@@ -427,15 +420,11 @@ class LevelRelease:
                     offset = runs.take_due(now_ms)
                     if offset is None:
                         break
-                    unit = self._unit_of(queue, runs, offset, due_ms)
+                    unit = self._unit_of(level, queue, offset, due_ms)
                 except OSError:  # the alarm tries again
                     self._untake([physical for physical, _, _ in taken])
                     raise
                 if unit is None:
-                    logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
-                    runs.finish(offset)
-                    continue
-                if unit[0] in self._in_flight:  # one before it was given back
                     continue
                 room_bytes -= unit[1]
                 if room_bytes < 0 and taken:
@@ -447,13 +436,20 @@ class LevelRelease:
         taken.sort(key=lambda unit: (unit[2], unit[0]))
         return taken
 
-    def _unit_of(self, queue: ConsumeQueue, runs: LevelRuns, offset: int, due_ms: int) -> tuple[int, int, int] | None:
-        """The unit of what was taken, which is given back when it cannot be read."""
+    def _unit_of(self, level: int, queue: ConsumeQueue, offset: int, due_ms: int) -> tuple[int, int, int] | None:
+        """The unit of what was taken, which is given back when it cannot be read; None when it is gone, which ends it, or in flight
+        already, because one before it was given back."""
+        runs = self._level(level)
         try:
-            return queue.kept_unit(offset)
+            unit = queue.kept_unit(offset)
         except OSError:
             runs.untake(offset, due_ms)
             raise
+        if unit is None:
+            logger.error("delay level %d: the unit of pending message %d is gone", level, offset)
+            runs.finish(offset)
+            return None
+        return None if unit[0] in self._in_flight else unit
 
     def _read_cold(self, store: MessageStore, taken: list[tuple[int, int, int]]) -> None:
         """Old records are read and checked on the worker; meanwhile nothing else is released."""

@@ -30,33 +30,21 @@ logger = logging.getLogger("orbitmq.timing")
 TIMER_METRICS_FILE: Final = "timermetrics"
 
 
-class TimerMetricsFile:
-    """The table of one store and its backup."""
+def read_metrics(files: Files, path: Path) -> TimerMetrics:
+    """Counts as last saved, from the backup when the file itself cannot be read; raises StoreDamagedError."""
+    try:
+        return TimerMetrics.from_value(ConfigFile(files, path).load() or {})
+    except ProtocolError as error:
+        raise StoreDamagedError(
+            f"{path} does not hold counts by topic: {error}",
+            remedy="move it away; the counts are made again from the timer log",
+        ) from error
 
-    __slots__ = ("_file", "_files", "_path")
 
-    def __init__(self, files: Files, path: Path) -> None:
-        self._files = files
-        self._path = path
-        self._file = ConfigFile(files, path)
-
-    def load(self) -> TimerMetrics:
-        """Counts as last saved, from the backup when the file itself cannot be read; raises StoreDamagedError."""
-        table = self._file.load()
-        if table is None:
-            return TimerMetrics()
-        try:
-            return TimerMetrics.from_value(table)
-        except ProtocolError as error:
-            raise StoreDamagedError(
-                f"{self._path} does not hold counts by topic: {error}",
-                remedy="move it away; the counts are made again from the timer log",
-            ) from error
-
-    def save(self, metrics: TimerMetrics) -> None:
-        """Replace the table; durable on return. Blocks."""
-        self._files.make_dirs(self._path.parent)
-        self._files.write_atomic(self._path, encode_metrics(metrics), backup=True)
+def save_metrics(files: Files, path: Path, metrics: TimerMetrics) -> None:
+    """Replace the table; durable on return. Blocks. Raises OSError."""
+    files.make_dirs(path.parent)
+    files.write_atomic(path, encode_metrics(metrics), backup=True)
 
 
 def encode_metrics(metrics: TimerMetrics) -> bytes:
@@ -79,9 +67,8 @@ def encode_metrics(metrics: TimerMetrics) -> bytes:
 def write_counts(files: Files, path: Path, by_topic: Mapping[str, int], now_ms: int) -> None:
     """Say how many messages wait for each topic, under a version that only ever grows; a store that never had a file and has nothing
     waiting gets none. Durable on return. Raises OSError."""
-    file = TimerMetricsFile(files, path)
     try:
-        known = file.load()
+        known = read_metrics(files, path)
     except StoreDamagedError as error:
         logger.warning("%s; it is written anew", error)
         known = TimerMetrics()
@@ -95,11 +82,13 @@ def write_counts(files: Files, path: Path, by_topic: Mapping[str, int], now_ms: 
         for topic, count in sorted(by_topic.items())
     }
     version = known.data_version
-    file.save(
+    save_metrics(
+        files,
+        path,
         TimerMetrics(
             timing_count=new,
             data_version=DataVersion(
                 counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms
             ),
-        )
+        ),
     )

@@ -31,7 +31,7 @@ from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record, sound_record
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import ConsumeQueue
-from orbitmq.store.dispatch import Dispatched
+from orbitmq.store.dispatch import Dispatched, no_levels
 from orbitmq.store.files import Files
 from orbitmq.store.reading import is_sound, store_timestamp_of
 from orbitmq.store.recovery import LogScan
@@ -255,7 +255,7 @@ class TakeOver:
             return []
         log = self._store.log
         start = max(min(overdue), position_at(log, self._read_ms))
-        return delivered_by_rocketmq(log, overdue, LogScan(log, start, self._store.due_time))
+        return delivered_by_rocketmq(log, overdue, LogScan(log, start, no_levels))
 
     # --- records ------------------------------------------------------------------------------------------------------
 

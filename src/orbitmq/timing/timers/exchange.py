@@ -20,7 +20,6 @@ from orbitmq.leaf import twin
 from orbitmq.protocol.javahash import java_hash
 from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.consume_queue import ConsumeQueue
-from orbitmq.store.dispatch import DueTime
 from orbitmq.timing.index.gathering import PartColumns
 from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.timers.known_cancels import KnownCancels
@@ -42,7 +41,6 @@ class TakenOver(NamedTuple):
     """Queue offset from which on RocketMQ may have written."""
     now_ms: int
     precision_ms: int
-    due_time: DueTime
 
 
 class DueUnits(NamedTuple):

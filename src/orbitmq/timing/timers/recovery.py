@@ -20,7 +20,6 @@ from itertools import takewhile
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.store.commit_log import CommitLog
-from orbitmq.store.dispatch import DueTime
 from orbitmq.store.queues import ConsumeQueues
 from orbitmq.store.reading import store_timestamp_of
 from orbitmq.timing.timers.exchange import Exchange, TakenOver
@@ -33,11 +32,10 @@ logger = logging.getLogger("orbitmq.timing")
 class TimerRecovery:
     """One start of one store."""
 
-    def __init__(self, ledger: TimerLedger, exchange: Exchange, precision_ms: int, due_time: DueTime) -> None:
+    def __init__(self, ledger: TimerLedger, exchange: Exchange, precision_ms: int) -> None:
         self._ledger = ledger
         self._exchange = exchange
         self._precision_ms = precision_ms
-        self._due_time = due_time
         self._keep_bytes: int | None = None
         """What the journal is to be cut to; None when it stays as it is."""
         self._is_new = False
@@ -149,7 +147,6 @@ class TimerRecovery:
                     self._foreign_from,
                     now_ms,
                     self._precision_ms,
-                    self._due_time,
                 )
             )
             logger.info("%d timers of RocketMQ are pending", ledger.pending.count)

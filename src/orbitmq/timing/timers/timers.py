@@ -97,7 +97,7 @@ class Timers:
         self._precision_ms = settings.precision_ms
         self._exchange = exchange
         self._ledger = TimerLedger(files, root, clock)
-        self._recovery = TimerRecovery(self._ledger, exchange, settings.precision_ms, _no_level)
+        self._recovery = TimerRecovery(self._ledger, exchange, settings.precision_ms)
         self._store: MessageStore | None = None
         self._leaving = LeavingTimers()
         self._soon = SoonTimers()
@@ -126,8 +126,6 @@ class Timers:
         """Told from `apply`, after `taken_in`, of every batch of records that are pending no longer."""
         self.lateness_ms = Histogram(LATENESS_BOUNDS_MS)
         """From the due time of each message that this process delivered to the moment it became visible."""
-        self.taken_in_count = 0
-        """Messages that began to wait since the start of the process; one that is moved begins again."""
         self.delivered_count = 0
         self.paused = settings.stopped
         """While true nothing is released; due messages wait. For maintenance and tests."""
@@ -187,7 +185,6 @@ class Timers:
 
     def _place(self, arrived: Sequence[TimerFacts]) -> None:
         """See that messages that came in are in memory before their time."""
-        self.taken_in_count += len(arrived)
         if self._slot_counts.is_asked:
             for facts in arrived:
                 self._slot_counts.came(slot_time(facts.deliver_ms, self._precision_ms))
@@ -527,8 +524,3 @@ class Timers:
         if next_ms is not None:
             wait_ns = max(min(next_ms * NS_PER_MS - now_ns, wait_ns), soonest_ms * NS_PER_MS, 0)
         store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + wait_ns)
-
-
-def _no_level(properties: dict[str, str], store_timestamp: int) -> int:
-    """The due time of a delayed message, which nobody asks of a timer record."""
-    return 0

@@ -11,7 +11,7 @@ from tests.worlds.little_far import DAY_MS, LittleFar
 from orbitmq.protocol.names import TIMER_CHANGES_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.store.durability import PutStatus
-from orbitmq.timing.far import keeper
+from orbitmq.timing import release
 from orbitmq.timing.far.changes import Recalled, decode_change
 from orbitmq.timing.far.tier import FarTierError
 
@@ -101,7 +101,7 @@ def test_a_log_that_cannot_be_read_is_no_answer(
         raise OSError(errno.EIO, "bad sector")
 
     with monkeypatch.context() as failing:
-        failing.setattr(keeper, "read_and_verify", fail)
+        failing.setattr(release, "read_sound", fail)
         for query in ({"message_id": "U2" if landed else "U1"}, {"limit": 10}):
             with pytest.raises(FarTierError, match="could not be read"):
                 far.find(topic="Topic", **query)

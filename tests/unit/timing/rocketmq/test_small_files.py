@@ -13,7 +13,7 @@ from orbitmq.errors import StoreDamagedError
 from orbitmq.protocol.remoting.bodies import TimerMetrics
 from orbitmq.store.files import OsFiles
 from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint, read_timer_checkpoint, write_timer_checkpoint
-from orbitmq.timing.rocketmq.metrics import TimerMetricsFile, encode_metrics
+from orbitmq.timing.rocketmq.metrics import encode_metrics, read_metrics, save_metrics
 
 FILES = OsFiles()
 TIMER_STORES = ("timer-clean", "timer-crash", "timer-far")
@@ -63,26 +63,26 @@ def test_a_short_checkpoint_reads_as_zeros_and_is_completed(tmp_path: Path) -> N
 def test_the_metrics_of_rocketmq(shared_store: Callable[[str], Any], name: str) -> None:
     root, _ = shared_store(name)
     path = root / "config" / "timermetrics"
-    metrics = TimerMetricsFile(FILES, path).load()
+    metrics = read_metrics(FILES, path)
     assert metrics.timing_count.keys() == {"VecA", "VecT"}
     assert encode_metrics(metrics) == path.read_bytes()
 
 
 def test_metrics_are_saved_whole_with_a_backup(tmp_path: Path) -> None:
-    file = TimerMetricsFile(FILES, tmp_path / "config" / "timermetrics")
-    assert file.load() == TimerMetrics()
+    path = tmp_path / "config" / "timermetrics"
+    assert read_metrics(FILES, path) == TimerMetrics()
     first = TimerMetrics.from_value({"timingCount": {"T\u00e9": {"count": 3, "timeStamp": 5}}})
-    file.save(first)
-    assert (tmp_path / "config" / "timermetrics").read_bytes().isascii()
-    assert file.load() == first
-    file.save(TimerMetrics())
-    assert file.load() == TimerMetrics()
-    (tmp_path / "config" / "timermetrics").write_bytes(b"{")
-    assert file.load() == first
+    save_metrics(FILES, path, first)
+    assert path.read_bytes().isascii()
+    assert read_metrics(FILES, path) == first
+    save_metrics(FILES, path, TimerMetrics())
+    assert read_metrics(FILES, path) == TimerMetrics()
+    path.write_bytes(b"{")
+    assert read_metrics(FILES, path) == first
 
 
 def test_metrics_of_another_shape_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "timermetrics"
     path.write_bytes(b'{"timingCount":[1]}')
     with pytest.raises(StoreDamagedError, match="counts by topic"):
-        TimerMetricsFile(FILES, path).load()
+        read_metrics(FILES, path)
