@@ -509,13 +509,12 @@ def entry(sources: Sources) -> str:
     imports: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("orbitmq."):
-            for alias in node.names:
-                home = node.module if node.module != PACKAGE else sources.homes.get(alias.name, PACKAGE)
-                if (home, alias.name) in sources.mirrored or (home, alias.name) in sources.functions:
+            is_all = node.module == PACKAGE and node.names[0].name == "*"
+            for name in sources.homes if is_all else [alias.name for alias in node.names]:
+                home = sources.homes.get(name, PACKAGE) if node.module == PACKAGE else node.module
+                if (home, name) in sources.mirrored or (home, name) in sources.functions:
                     home = home.replace(ASYNC, SYNC)
-                imports.setdefault(home, set()).add(alias.name)
-    imports.pop(PACKAGE, None)  # the modules themselves, imported where names are looked up
-    imports.pop("orbitmq", None)
+                imports.setdefault(home, set()).add(name)
     names = sorted({name for group in imports.values() for name in group})
     lines = [
         '"""The client for programs without asyncio: the names of `orbitmq`, with blocking calls.',

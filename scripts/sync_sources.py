@@ -188,9 +188,10 @@ def _homes(root: Path) -> dict[str, str]:
     """The exported names of the client and their modules."""
     tree = ast.parse((root / "client" / "__init__.py").read_text(encoding="utf-8"))
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
-            return dict(sorted(ast.literal_eval(node.value).items()))
-    raise CannotMirrorError("client/__init__.py has no table _HOMES (it says where each exported name is defined)")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_NAMES":
+            modules = ast.literal_eval(node.value)
+            return dict(sorted((name, module) for module, names in modules.items() for name in names.split()))
+    raise CannotMirrorError("client/__init__.py has no table _NAMES (it says where each exported name is defined)")
 
 
 def expression(text: str) -> ast.expr:

@@ -76,8 +76,8 @@ def package(folder: Path, method: str, more: str = "") -> Path:
     (root / "client" / "_async").mkdir(parents=True)
     (root / "client" / "_sync").mkdir()
     (root / "__init__.py").write_text("from orbitmq.client import Client, connect\n", encoding="ascii")
-    homes = dict.fromkeys(("Client", "Message", "connect"), "orbitmq.client._async.client")
-    (root / "client" / "__init__.py").write_text(f"_HOMES = {homes!r}\n", encoding="ascii")
+    homes = {"orbitmq.client._async.client": "Client Message connect"}
+    (root / "client" / "__init__.py").write_text(f"_NAMES = {homes!r}\n", encoding="ascii")
     text = HEAD + more + CLIENT % method.strip().replace("\n", "\n    ")
     (root / "client" / "_async" / "client.py").write_text(text, encoding="ascii")
     return root

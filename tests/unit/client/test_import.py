@@ -123,7 +123,7 @@ def test_every_public_name_exists() -> None:
     for module in (orbitmq, orbitmq.client, orbitmq.sync):
         for name in module.__all__:
             assert getattr(module, name) is not None
-    assert orbitmq.sync.__all__ == orbitmq.__all__
+    assert orbitmq.sync.__all__ == sorted(orbitmq.__all__)
     assert set(orbitmq.client.__all__) <= set(orbitmq.__all__)
     for module in (orbitmq, orbitmq.client):
         assert set(module.__all__) <= set(dir(module))

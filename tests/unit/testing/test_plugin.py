@@ -124,7 +124,7 @@ def test_it_imports_nothing_for_tests_that_do_not_ask_for_it(tmp_path: Path) -> 
         tmp_path,
         "import sys\n\ndef test_it():\n"
         "    loaded = {name for name in sys.modules if name.partition('.')[0] == 'orbitmq'}\n"
-        "    assert loaded == {'orbitmq', 'orbitmq.testing', 'orbitmq.testing.plugin'}\n",
+        "    assert loaded == {'orbitmq', 'orbitmq.client', 'orbitmq.testing', 'orbitmq.testing.plugin'}\n",
     )
     done = run(tmp_path)
     assert "1 passed" in done.stdout, done.stdout
