@@ -13,7 +13,7 @@ from typing import Final
 from generated_pages import write_or_compare
 
 from orbitmq.spark.given_options import ReadKind
-from orbitmq.spark.option_table import READ_OPTIONS
+from orbitmq.spark.options import READ_OPTIONS
 from orbitmq.spark.row_schema import COLUMN_TYPES
 from orbitmq.spark.writing.row_columns import ROW_COLUMNS
 from orbitmq.spark.writing_options import WRITE_OPTIONS

@@ -129,7 +129,7 @@ class BrokerCore:
             "orbitmqUnsupportedRequests": self.tally.unsupported,
             "orbitmqFailedHandlers": counted.failed_handler_count,
             "orbitmqDeadLetters": counted.dead_letter_count,
-            "orbitmqDeliveredBytes": counted.transferred_bytes,
+            "orbitmqDeliveredBytes": counted.got.size,
         } | {f"orbitmqWakeups_{name.replace(' ', '_')}": count for name, count in self.deadlines.wakeups.items()}
 
     # --- inside -----------------------------------------------------------------------------------------------------

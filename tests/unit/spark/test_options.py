@@ -9,8 +9,16 @@ import pytest
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.spark.given_options import ReadKind
-from orbitmq.spark.option_table import READ_OPTIONS
-from orbitmq.spark.options import EARLIEST, LATEST, Bound, PropertiesForm, ReadOptions, Subscribed, read_options
+from orbitmq.spark.options import (
+    EARLIEST,
+    LATEST,
+    READ_OPTIONS,
+    Bound,
+    PropertiesForm,
+    ReadOptions,
+    Subscribed,
+    read_options,
+)
 
 NEEDED = {"nameserver": "a:9876;b:9876", "topic": "orders"}
 A0, A1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

@@ -87,7 +87,7 @@ class BrokerAdminProcessor:
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         counted.settle(now_ns)
         mornings, latency = counted.mornings(now_ms), counted.put_latency
-        put, got = str(counted.put_count), str(counted.transferred_count)
+        put, got = str(counted.put.count), str(counted.got.count)
         facts = {
             "brokerVersion": str(OUR_VERSION),
             "brokerVersionDesc": version_name(OUR_VERSION),
@@ -103,8 +103,8 @@ class BrokerAdminProcessor:
             "msgGetTotalTodayNow": got,
             "putMessageTimesTotal": put,
             "putMessageFailedTimes": str(counted.put_failed_count),
-            "putMessageSizeTotal": str(counted.put_bytes),
-            "putMessageAverageSize": f"{counted.put_bytes / max(counted.put_count, 1):.1f}",
+            "putMessageSizeTotal": str(counted.put.size),
+            "putMessageAverageSize": f"{counted.put.size / max(counted.put.count, 1):.1f}",
             "putMessageEntireTimeMax": str(latency.highest_ns // 1_000_000),
             "getMessageEntireTimeMax": "0",
             "putMessageDistributeTime": latency.distribution(),

@@ -184,24 +184,6 @@ class Statistics:
                 if gone(topic, group):
                     table.drop(name)
 
-    # --- totals -----------------------------------------------------------------------------------------------------
-
-    @property
-    def put_count(self) -> int:
-        return self.put.count
-
-    @property
-    def put_bytes(self) -> int:
-        return self.put.size
-
-    @property
-    def transferred_count(self) -> int:
-        return self.got.count
-
-    @property
-    def transferred_bytes(self) -> int:
-        return self.got.size
-
     # --- time -------------------------------------------------------------------------------------------------------
 
     def end_turn(self, now_ns: int, now_ms: Callable[[], int]) -> None:

@@ -19,7 +19,6 @@ from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.protocol.remoting.frame import Command, response
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.store.store import MessageStore
-from orbitmq.timing.index.timer_index import TimerIndex
 from orbitmq.timing.rocketmq.checkpoint import TimerCheckpoint
 from orbitmq.timing.timers.timers import Timers
 
@@ -62,16 +61,9 @@ class TimerFigures:
             "timerDequeueTps": f"{traffic.rate(traffic.delivered):.1f}",
         }
 
-
-class TimerTopicCounts:
-    """How many messages are pending by topic, as the index counts them; the file of the same form is written from the same counts."""
-
-    def __init__(self, index: TimerIndex, clock: Clock) -> None:
-        self._index = index
-        self._clock = clock
-
-    def answer(self, command: Command, peer: Peer) -> Command | None:
-        """GET_TIMER_METRICS."""
+    def counts(self, command: Command, peer: Peer) -> Command | None:
+        """GET_TIMER_METRICS: how many messages are pending by topic, as the index counts them. The file of the same form is written from
+        these counts."""
 
         def answered(by_topic: Mapping[str, int]) -> Command:
             now_ms = self._clock.now_ms()
@@ -82,4 +74,4 @@ class TimerTopicCounts:
             return response(command, ResponseCode.SUCCESS, body=body.encode())
 
         question = Question[Mapping[str, int]](command, peer, answered)
-        return question.ask(lambda done, _: done(self._index.counts(None, None, None, 0).by_topic))
+        return question.ask(lambda done, _: done(self._timers.index.counts(None, None, None, 0).by_topic))

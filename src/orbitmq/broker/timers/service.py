@@ -17,7 +17,7 @@ from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.timers.changing import TimerChanges
 from orbitmq.broker.timers.far_loads import FarLoads, LoadPlace
 from orbitmq.broker.timers.far_tier import FarTierRequests
-from orbitmq.broker.timers.figures import TimerFigures, TimerTopicCounts
+from orbitmq.broker.timers.figures import TimerFigures
 from orbitmq.broker.timers.finding import TimerFinder
 from orbitmq.broker.timers.recalling import RecallProcessor
 from orbitmq.broker.timers.requests import TimerRequests
@@ -68,7 +68,7 @@ class TimerService(Room):
             RequestCode.GET_TIMER: requests.show,
         }
         counts = {
-            RequestCode.GET_TIMER_METRICS: TimerTopicCounts(index, clock).answer,
+            RequestCode.GET_TIMER_METRICS: self.figures.counts,
             RequestCode.COUNT_TIMERS: requests.count,
         }
         self._waiting = waiting = WaitingQuestions(store, clock)

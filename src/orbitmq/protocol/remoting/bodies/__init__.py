@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         DelayOffsetTable,
         QueueOffset,
         ResetOffsetBody,
-        ResetOffsetBodyForC,
     )
     from orbitmq.protocol.remoting.bodies.queue_locks import LockBatchRequest, LockBatchResponse
     from orbitmq.protocol.remoting.bodies.registration import RegisterBrokerBody
@@ -171,7 +170,6 @@ __all__ = [
     "QueueTimeSpan",
     "RegisterBrokerBody",
     "ResetOffsetBody",
-    "ResetOffsetBodyForC",
     "SetMessageRequestModeRequest",
     "SimpleSubscriptionData",
     "StatsItem",
@@ -209,8 +207,7 @@ _MODULES: Final = {
     ),
     "json_body": "JsonBody MessageQueue",
     "offsets": (
-        "ConsumerOffsetTable ConsumerStatusBody CorrectionOffsets DelayOffsetTable QueueOffset "
-        "ResetOffsetBody ResetOffsetBodyForC"
+        "ConsumerOffsetTable ConsumerStatusBody CorrectionOffsets DelayOffsetTable QueueOffset ResetOffsetBody"
     ),
     "queue_locks": "LockBatchRequest LockBatchResponse",
     "registration": "RegisterBrokerBody",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from orbitmq.protocol.remoting.bodies.json_body import Int32, Int64, JsonBody, MessageQueue, kept, kept_list, kept_map
+from orbitmq.protocol.remoting.bodies.json_body import Int32, Int64, JsonBody, MessageQueue, kept, kept_map
 from orbitmq.protocol.remoting.bodies.topics import DataVersion
 
 
@@ -38,12 +38,6 @@ class QueueOffset(JsonBody):
     broker_name: str = kept("")
     queue_id: Int32 = kept(0)
     offset: Int64 = kept(0)
-
-
-class ResetOffsetBodyForC(JsonBody):
-    """`ResetOffsetBody` for a client whose request came with the language CPP."""
-
-    offset_table: list[QueueOffset] = kept_list()
 
 
 class ConsumerStatusBody(JsonBody):
