@@ -11,11 +11,8 @@ Rules of this file
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import TracebackType
 
 from orbitmq.client import Client as AsyncClient
@@ -23,26 +20,16 @@ from orbitmq.client import ClientOptions, ProducerOptions, StoredMessage
 from orbitmq.errors import OrbitError
 from orbitmq.protocol.names import dlq_topic
 from orbitmq.sync import Client
-from orbitmq.testing.clock import NO_TIME, YEAR, VirtualClock, as_datetime, as_ms, whole_ms
+from orbitmq.testing.clock import NO_TIME, YEAR, as_ms, whole_ms
 from orbitmq.testing.contents import PendingMessage
-from orbitmq.testing.server import PATIENCE, EmbeddedServer
+from orbitmq.testing.server import InProcess
 from orbitmq.testing.thread import ServerThread
 
 
-class SyncEmbeddedBroker:
+class SyncEmbeddedBroker(InProcess):
     """What `EmbeddedBroker` is, on a thread of its own, with blocking calls. Made by `EmbeddedBroker.sync`."""
 
-    def __init__(
-        self,
-        *,
-        now: datetime | None = None,
-        data: Path | None = None,
-        settings: Mapping[str, str] | None = None,
-        patience: timedelta = PATIENCE,
-    ) -> None:
-        self._clock = VirtualClock(None if now is None else as_ms(now))
-        self._server = EmbeddedServer(self._clock, data, settings or {}, patience)
-        self._running: ServerThread | None = None
+    _running: ServerThread | None = None
 
     def __enter__(self) -> SyncEmbeddedBroker:
         self.start()
@@ -76,21 +63,6 @@ class SyncEmbeddedBroker:
         if self._running is None:
             raise OrbitError("the embedded broker is not running", remedy="use it inside its with block")
         return self._running
-
-    @property
-    def address(self) -> str:
-        """`host:port` of the name server."""
-        return self._server.address
-
-    @property
-    def data(self) -> Path:
-        """Directory of the store."""
-        return self._server.directory
-
-    @property
-    def now(self) -> datetime:
-        """What the virtual clock shows, in UTC."""
-        return as_datetime(self._clock.now_ms())
 
     def connect(
         self, *, options: ClientOptions | None = None, producer_options: ProducerOptions | None = None
@@ -139,7 +111,3 @@ class SyncEmbeddedBroker:
     def crash(self, *, down: timedelta = NO_TIME) -> None:
         """See `EmbeddedBroker.crash`."""
         self._thread.call(self._server.crash(whole_ms(down)))
-
-    def fail_disk(self, error: int = errno.ENOSPC) -> AbstractContextManager[None]:
-        """See `EmbeddedBroker.fail_disk`."""
-        return self._server.fail_disk(error)

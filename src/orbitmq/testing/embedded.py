@@ -26,10 +26,9 @@ Rules of this file
 
 from __future__ import annotations
 
-import errno
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -37,9 +36,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbitmq.client import Client, ClientOptions, ProducerOptions, StoredMessage
 from orbitmq.protocol.names import dlq_topic
-from orbitmq.testing.clock import NO_TIME, YEAR, VirtualClock, as_datetime, as_ms, whole_ms
+from orbitmq.testing.clock import NO_TIME, YEAR, as_ms, whole_ms
 from orbitmq.testing.contents import PendingMessage
-from orbitmq.testing.server import PATIENCE, EmbeddedServer
+from orbitmq.testing.server import PATIENCE, InProcess
 from orbitmq.testing.thread import ServerThread, called
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(InProcess):
     """Name server and broker in this process, used with `async with`.
 
     now: what the virtual clock shows first; the machine's time when it is not given.
@@ -61,17 +60,8 @@ class EmbeddedBroker:
     one process.
     """
 
-    def __init__(
-        self,
-        *,
-        now: datetime | None = None,
-        data: Path | None = None,
-        settings: Mapping[str, str] | None = None,
-        patience: timedelta = PATIENCE,
-    ) -> None:
-        self._clock = VirtualClock(None if now is None else as_ms(now))
-        self._server = EmbeddedServer(self._clock, data, settings or {}, patience)
-        self._thread: ServerThread | None = None
+    _thread: ServerThread | None = None
+    """Where it serves on a loop of its own."""
 
     @staticmethod
     def sync(
@@ -131,21 +121,6 @@ class EmbeddedBroker:
         return await (work if self._thread is None else self._thread.awaited(work))
 
     # --- who and when -----------------------------------------------------------------------------------------------
-
-    @property
-    def address(self) -> str:
-        """`host:port` of the name server, for clients in this process or any other. Restarts keep it."""
-        return self._server.address
-
-    @property
-    def data(self) -> Path:
-        """Directory of the store."""
-        return self._server.directory
-
-    @property
-    def now(self) -> datetime:
-        """What the virtual clock shows, in UTC."""
-        return as_datetime(self._clock.now_ms())
 
     def connect(
         self, *, options: ClientOptions | None = None, producer_options: ProducerOptions | None = None
@@ -224,14 +199,6 @@ class EmbeddedBroker:
         What was acknowledged is there afterwards; what waited in memory, such as committed offsets of the last seconds, is not.
         """
         await self._run(self._server.crash(whole_ms(down)))
-
-    def fail_disk(self, error: int = errno.ENOSPC) -> AbstractContextManager[None]:
-        """`with broker.fail_disk():` nothing can be written meanwhile. Sends are refused; what falls due is late.
-
-        A full disk (ENOSPC) heals at the end of the block; after any other error, such as EIO, the broker takes nothing until
-        `restart` or `crash`.
-        """
-        return self._server.fail_disk(error)
 
 
 async def _holds(condition: Callable[[], bool | Awaitable[bool]]) -> bool:

@@ -16,8 +16,8 @@ import errno
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,7 @@ from orbitmq.server.broker_role import BrokerRole
 from orbitmq.server.lifecycle import ServerProcess
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
 from orbitmq.store.writability import SPACE
-from orbitmq.testing.clock import VirtualClock, as_datetime, whole_ms
+from orbitmq.testing.clock import VirtualClock, as_datetime, as_ms, whole_ms
 from orbitmq.testing.consumed import left_to_do
 from orbitmq.testing.contents import PendingMessage, visible, waiting
 from orbitmq.testing.disk import EmbeddedFiles
@@ -347,3 +347,41 @@ class EmbeddedServer:
             store.deadlines.arm(SPACE, now_ns)
             store.run_due(now_ns)
             self._process.turn.schedule()
+
+
+class InProcess:
+    """A server in this process that goes by a virtual clock: what both embedded brokers are."""
+
+    def __init__(
+        self,
+        *,
+        now: datetime | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        patience: timedelta = PATIENCE,
+    ) -> None:
+        self._clock = VirtualClock(None if now is None else as_ms(now))
+        self._server = EmbeddedServer(self._clock, data, settings or {}, patience)
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the name server, for clients in this process or any other. Restarts keep it."""
+        return self._server.address
+
+    @property
+    def data(self) -> Path:
+        """Directory of the store."""
+        return self._server.directory
+
+    @property
+    def now(self) -> datetime:
+        """What the virtual clock shows, in UTC."""
+        return as_datetime(self._clock.now_ms())
+
+    def fail_disk(self, error: int = errno.ENOSPC) -> AbstractContextManager[None]:
+        """`with broker.fail_disk():` nothing can be written meanwhile. Sends are refused; what falls due is late.
+
+        A full disk (ENOSPC) heals at the end of the block; after any other error, such as EIO, the broker takes nothing until
+        `restart` or `crash`.
+        """
+        return self._server.fail_disk(error)
