@@ -3,193 +3,26 @@
 A module is imported when one of its names is first used: a program that sends needs two of them.
 """
 
+# ruff: noqa: F403 (type checkers see every class of a module; which of them are taken from here stands below)
+
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from orbitmq.protocol.remoting.bodies.assignment import (
-        BatchAckBody,
-        BatchAckEntry,
-        MessageQueueAssignment,
-        MessageRequestMode,
-        MessageRequestModes,
-        QueryAssignmentRequest,
-        QueryAssignmentResponse,
-        SetMessageRequestModeRequest,
-    )
-    from orbitmq.protocol.remoting.bodies.connections import (
-        ClientConnection,
-        ConsumerConnection,
-        ConsumerIdList,
-        ProducerConnection,
-        ProducerInfo,
-        ProducerTableInfo,
-    )
-    from orbitmq.protocol.remoting.bodies.groups import (
-        CustomizedRetryPolicy,
-        ExponentialRetryPolicy,
-        GroupForbidden,
-        GroupList,
-        GroupRetryPolicy,
-        SimpleSubscriptionData,
-        SubscriptionGroupConfig,
-        SubscriptionGroupList,
-        SubscriptionGroupWrapper,
-    )
-    from orbitmq.protocol.remoting.bodies.heartbeat import (
-        CheckClientBody,
-        ConsumeFromWhere,
-        ConsumerData,
-        ConsumeType,
-        HeartbeatData,
-        MessageModel,
-        ProducerData,
-        QuerySubscriptionBody,
-        SubscriptionData,
-    )
-    from orbitmq.protocol.remoting.bodies.json_body import JsonBody, MessageQueue
-    from orbitmq.protocol.remoting.bodies.offsets import (
-        ConsumerOffsetTable,
-        ConsumerStatusBody,
-        CorrectionOffsets,
-        DelayOffsetTable,
-        QueueOffset,
-        ResetOffsetBody,
-    )
-    from orbitmq.protocol.remoting.bodies.queue_locks import LockBatchRequest, LockBatchResponse
-    from orbitmq.protocol.remoting.bodies.registration import RegisterBrokerBody
-    from orbitmq.protocol.remoting.bodies.routes import (
-        BrokerData,
-        BrokerMemberGroup,
-        BrokerMemberGroupBody,
-        ClusterInfo,
-        KVTable,
-        QueueData,
-        TopicRouteData,
-    )
-    from orbitmq.protocol.remoting.bodies.running import (
-        ConsumeMessageDirectlyResult,
-        ConsumeResult,
-        ConsumerRunningInfo,
-        ConsumeStatus,
-        PopProcessQueueInfo,
-        ProcessQueueInfo,
-    )
-    from orbitmq.protocol.remoting.bodies.statistics import (
-        BrokerStatsData,
-        ConsumeQueueBody,
-        ConsumeQueueUnit,
-        ConsumeStats,
-        ConsumeStatsList,
-        ConsumeTimeSpans,
-        HaClientRuntime,
-        HaConnectionRuntime,
-        HaRuntimeInfo,
-        OffsetProgress,
-        QueueTimeSpan,
-        StatsItem,
-        TimerCount,
-        TimerMetrics,
-    )
-    from orbitmq.protocol.remoting.bodies.topics import (
-        DataVersion,
-        LogicQueueMappingItem,
-        TopicConfig,
-        TopicConfigAndMapping,
-        TopicConfigList,
-        TopicConfigWrapper,
-        TopicList,
-        TopicOffset,
-        TopicQueueMappingDetail,
-        TopicQueueMappingInfo,
-        TopicStatsTable,
-    )
-
-__all__ = [
-    "BatchAckBody",
-    "BatchAckEntry",
-    "BrokerData",
-    "BrokerMemberGroup",
-    "BrokerMemberGroupBody",
-    "BrokerStatsData",
-    "CheckClientBody",
-    "ClientConnection",
-    "ClusterInfo",
-    "ConsumeFromWhere",
-    "ConsumeMessageDirectlyResult",
-    "ConsumeQueueBody",
-    "ConsumeQueueUnit",
-    "ConsumeResult",
-    "ConsumeStats",
-    "ConsumeStatsList",
-    "ConsumeStatus",
-    "ConsumeTimeSpans",
-    "ConsumeType",
-    "ConsumerConnection",
-    "ConsumerData",
-    "ConsumerIdList",
-    "ConsumerOffsetTable",
-    "ConsumerRunningInfo",
-    "ConsumerStatusBody",
-    "CorrectionOffsets",
-    "CustomizedRetryPolicy",
-    "DataVersion",
-    "DelayOffsetTable",
-    "ExponentialRetryPolicy",
-    "GroupForbidden",
-    "GroupList",
-    "GroupRetryPolicy",
-    "HaClientRuntime",
-    "HaConnectionRuntime",
-    "HaRuntimeInfo",
-    "HeartbeatData",
-    "JsonBody",
-    "KVTable",
-    "LockBatchRequest",
-    "LockBatchResponse",
-    "LogicQueueMappingItem",
-    "MessageModel",
-    "MessageQueue",
-    "MessageQueueAssignment",
-    "MessageRequestMode",
-    "MessageRequestModes",
-    "OffsetProgress",
-    "PopProcessQueueInfo",
-    "ProcessQueueInfo",
-    "ProducerConnection",
-    "ProducerData",
-    "ProducerInfo",
-    "ProducerTableInfo",
-    "QueryAssignmentRequest",
-    "QueryAssignmentResponse",
-    "QuerySubscriptionBody",
-    "QueueData",
-    "QueueOffset",
-    "QueueTimeSpan",
-    "RegisterBrokerBody",
-    "ResetOffsetBody",
-    "SetMessageRequestModeRequest",
-    "SimpleSubscriptionData",
-    "StatsItem",
-    "SubscriptionData",
-    "SubscriptionGroupConfig",
-    "SubscriptionGroupList",
-    "SubscriptionGroupWrapper",
-    "TimerCount",
-    "TimerMetrics",
-    "TopicConfig",
-    "TopicConfigAndMapping",
-    "TopicConfigList",
-    "TopicConfigWrapper",
-    "TopicList",
-    "TopicOffset",
-    "TopicQueueMappingDetail",
-    "TopicQueueMappingInfo",
-    "TopicRouteData",
-    "TopicStatsTable",
-]
+    from orbitmq.protocol.remoting.bodies.assignment import *
+    from orbitmq.protocol.remoting.bodies.connections import *
+    from orbitmq.protocol.remoting.bodies.groups import *
+    from orbitmq.protocol.remoting.bodies.heartbeat import *
+    from orbitmq.protocol.remoting.bodies.json_body import *
+    from orbitmq.protocol.remoting.bodies.offsets import *
+    from orbitmq.protocol.remoting.bodies.queue_locks import *
+    from orbitmq.protocol.remoting.bodies.registration import *
+    from orbitmq.protocol.remoting.bodies.routes import *
+    from orbitmq.protocol.remoting.bodies.running import *
+    from orbitmq.protocol.remoting.bodies.statistics import *
+    from orbitmq.protocol.remoting.bodies.topics import *
 
 _MODULES: Final = {
     "assignment": (
@@ -227,6 +60,8 @@ _MODULES: Final = {
         "TopicStatsTable"
     ),
 }
+"""Module -> the names that programs take from here."""
+
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
@@ -239,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOMES)
