@@ -26,6 +26,7 @@ OF_OUR_CLIENT = (
     "test_our_pop_consumer",
     "test_our_producer",
     "test_our_sync_client",
+    "test_ordered_pops",
     "test_our_timers",
     "test_pull_consumers",
 )

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
+from orbitmq.broker.table_saving import SavedTable
 from orbitmq.limits.broker import NOTED_OFFSETS_MAX
 from orbitmq.protocol.remoting.bodies import MessageQueue, ResetOffsetBody
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
@@ -37,8 +39,12 @@ NO_OFFSET = -1
 
 
 class OffsetProcessor(Room):
-    def __init__(self, core: BrokerCore, *, wake_reset: Sequence[Callable[[str, str, int], None]]) -> None:
+    def __init__(
+        self, core: BrokerCore, *, wake_reset: Sequence[Callable[[str, str, int], None]], beside: Sequence[SavedTable]
+    ) -> None:
         """A queue is young while its first message lies at most `core.young_bytes` from the end of the log.
+
+        `beside`: tables that are saved when the offsets are.
 
         Each of `wake_reset` (group, topic, queue id) is called after each reset, for pulls and pops of that group that wait.
         """
@@ -52,7 +58,8 @@ class OffsetProcessor(Room):
         self._begins_at_zero = core.begins_at_zero
         self._wake_reset = wake_reset
         self._noted: set[str] = set()
-        self._saving = False
+        self._tables: tuple[SavedTable, ...] = (core.offsets, *beside)
+        self._saving_count = 0
         core.deadlines.define(OFFSETS, self._save)
 
     # --- as a room of the broker --------------------------------------------------------------------------------------
@@ -71,7 +78,7 @@ class OffsetProcessor(Room):
         }
 
     def arm(self, now_ns: int) -> None:
-        if self._offsets.dirty and not self._saving:
+        if not self._saving_count and any(table.dirty for table in self._tables):
             self._deadlines.arm(OFFSETS, now_ns + self._settings.flush_consumer_offset_interval_ms * 1_000_000)
 
     def facts(self) -> Mapping[str, object]:
@@ -81,19 +88,20 @@ class OffsetProcessor(Room):
         }
 
     def close(self) -> None:
-        if self._offsets.dirty:
-            self._save()
+        self._save()
 
     def _save(self) -> None:
-        """Hand a snapshot to the worker; the table is dirty again when that fails."""
-        self._saving = True
-        self._worker.submit(self._offsets.snapshot(), self._saved)
+        """Hand snapshots of what has changed to the worker; a table is dirty again when that fails."""
+        for table in self._tables:
+            if table.dirty:
+                self._saving_count += 1
+                self._worker.submit(table.snapshot(), partial(self._saved, table))
 
-    def _saved(self, result: object) -> None:
-        self._saving = False
+    def _saved(self, table: SavedTable, result: object) -> None:
+        self._saving_count -= 1
         if isinstance(result, BaseException):
             logger.error("consumer offsets could not be saved: %s; they are tried again", result)
-            self._offsets.dirty = True
+            table.dirty = True
 
     # --- offsets of groups ------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class BrokerRooms:
             self.pulls,
             self.pops,
             self.assignment,
-            OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, self.pops.wake_reset]),
+            OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, self.pops.wake_reset], beside=[self.pops.orders]),
             MembershipProcessor(core),
             QueryProcessor(core),
             self.administration,

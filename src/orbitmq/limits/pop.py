@@ -30,6 +30,14 @@ POP_RECORDS_AT_ONCE_MAX: Final = 1_000
 POP_INVISIBLE_MS_MAX: Final = 259_200_000
 """Longest invisible time: three days, as far as RocketMQ's timers take a checkpoint. More is answered INVALID_PARAMETER."""
 
+POP_ORDERED_QUEUES_MAX: Final = 100_000
+"""Queues and groups with messages that were popped in order and are not acknowledged, 2 KB each at most. Beyond it an ordered pop gets
+nothing of further queues."""
+
+POP_ATTEMPT_ID_CHARS_MAX: Final = 128
+"""Characters of an attempt id, which is kept with its messages; RocketMQ's proxies send a UUID. A longer one is answered
+INVALID_PARAMETER."""
+
 POP_WAITING_PER_QUEUE_MAX: Final = 1_024
 """Pops of one group that wait for messages of one queue; RocketMQ's bound. Beyond it the answer is POLLING_FULL."""
 

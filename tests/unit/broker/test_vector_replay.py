@@ -44,7 +44,6 @@ DIFFERENT = {
     "empty queue": "a group without an offset begins an empty queue at 0, so that no message can be skipped",
     "reset without the consumer": "offsets are reset by the broker; it need not ask clients that may be offline",
     "reset of an unknown group": "recorded with server-side reset off; with it on, RocketMQ answers 26 as we do",
-    "ordered pop": "ordered pops are not built",
     "timer": "timer messages are refused until timers exist",
 }
 
@@ -428,8 +427,6 @@ def difference(exchange: Exchange) -> str | None:
         return "reset without the consumer"
     if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET and answer == ResponseCode.SYSTEM_ERROR:
         return "reset of an unknown group"
-    if exchange.request.boolean("order"):
-        return "ordered pop"
     if "recallHandle" in exchange.answer.fields:
         return "timer"
     return None

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
+from orbitmq.broker.pop.ordering import PopOrders
 from orbitmq.protocol.names import RETRY_PREFIX
 
 
 class PopProgress:
-    def __init__(self, core: BrokerCore, in_flight: InFlight) -> None:
+    def __init__(self, core: BrokerCore, in_flight: InFlight, orders: PopOrders) -> None:
         self.in_flight = in_flight
+        self.orders = orders
         self._core = core
         self._offsets = core.offsets
         self._store = core.store
@@ -44,7 +46,7 @@ class PopProgress:
             self.forget(key)
         committed = self._offsets.query(group, topic, queue_id)
         if committed is None:
-            self.in_flight.drop(key)
+            self._drop(key)
             committed = self._first_offset(key, from_end)
             if not self._offsets.commit(group, topic, queue_id, committed):
                 return None
@@ -54,13 +56,13 @@ class PopProgress:
 
     def forget(self, key: PopQueue) -> None:
         """The offset of a queue was reset: what is in flight of it will be popped anew, or never."""
-        self.in_flight.drop(key)
+        self._drop(key)
         self._reset_ms = self._core.clock.now_ms()
 
     def find(self, key: PopQueue) -> QueueInFlight | None:
         """What is in flight of a queue whose topic and group are still there."""
         if self._offsets.query(key.group, key.topic, key.queue_id) is None:
-            self.in_flight.drop(key)
+            self._drop(key)
         return self.in_flight.queues.get(key)
 
     def finish(self, key: PopQueue) -> None:
@@ -75,7 +77,7 @@ class PopProgress:
 
     def begin_anew(self, key: PopQueue, offset: int) -> QueueInFlight:
         """The queue ends before what was popped of it: everything of that is forgotten, and pops go on at `offset`."""
-        self.in_flight.drop(key)
+        self._drop(key)
         self._offsets.commit(key.group, key.topic, key.queue_id, offset)
         return self.in_flight.open(key, offset)
 
@@ -87,9 +89,29 @@ class PopProgress:
             return self._first_offset(key, from_end)
         return committed if queue is None else max(committed, queue.next_offset)
 
+    def first_unsettled(self, key: PopQueue, *, from_end: bool = False) -> int:
+        """The committed offset, where an ordered pop begins."""
+        committed = self._offsets.query(key.group, key.topic, key.queue_id)
+        return self._first_offset(key, from_end) if committed is None else committed
+
+    def acknowledge_in_order(self, key: PopQueue, offset: int, popped_ms: int) -> bool:
+        """A message of an ordered pop is done with; True when the queue may be popped now. Raises ProtocolError for one that it did not
+        bring."""
+        if offset < self.first_unsettled(key):
+            return False
+        self.find(key)
+        end = self.orders.acknowledge(key, offset, popped_ms)
+        if end is not None:
+            self._offsets.commit(key.group, key.topic, key.queue_id, end)
+        return end is not None and not self.orders.blocks(key, None, self._core.clock.now_ms())
+
     def backlog(self, key: PopQueue) -> int:
         """Messages of the queue that no pop has reached."""
         return max(0, self._store.max_offset(key.topic, key.queue_id) - self.next_offset(key))
+
+    def _drop(self, key: PopQueue) -> None:
+        self.in_flight.drop(key)
+        self.orders.forget(key)
 
     def _first_offset(self, key: PopQueue, from_end: bool) -> int:
         low = self._store.min_offset(key.topic, key.queue_id)

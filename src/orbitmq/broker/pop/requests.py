@@ -6,7 +6,7 @@ time reappears in the retry topic of its group (`returning`).
 Rules of this file
 1. A pop that finds nothing waits (`waiting`) until its poll time is over, and is run again whenever something may have come.
 2. Acknowledging never fails because of what it names: a receipt that is out of date settles nothing, and the answer is SUCCESS.
-3. Ordered pops are refused by name: they are not built.
+3. Receipts of ordered pops name the revive queue 999: what becomes of their messages is decided by `ordering`.
 
 Source: RocketMQ broker, POP; remoting, POP family.
 """
@@ -24,6 +24,8 @@ from orbitmq.broker.choosing.subscriptions import EVERYTHING
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
+from orbitmq.broker.pop.ordering import FILE as ORDERS_FILE
+from orbitmq.broker.pop.ordering import PopOrders
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.pop.returning import PopReturns
 from orbitmq.broker.pop.revive_topic import ReviveTopic
@@ -33,12 +35,14 @@ from orbitmq.broker.pop.waiting import PopWaiters
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.topics import READ
-from orbitmq.errors import StoreUnwritableError
+from orbitmq.errors import ProtocolError, StoreUnwritableError
 from orbitmq.limits.pop import (
     POP_ACK_BITS_BYTES_MAX,
+    POP_ATTEMPT_ID_CHARS_MAX,
     POP_INVISIBLE_MS_MAX,
     POP_LATE_REQUEST_MS,
     POP_MESSAGES_MAX,
+    POP_SLEEP_MS_MAX,
 )
 from orbitmq.limits.wire import RETRY_TOPIC_BYTES_MAX
 from orbitmq.protocol.pop_receipts import (
@@ -63,6 +67,9 @@ logger = logging.getLogger("orbitmq.broker")
 
 HELD: Final = "held pops"
 """Name of the wake-up that ends pops which waited long enough."""
+
+FREED: Final = "ordered pops"
+"""Name of the wake-up at which messages of ordered pops come back."""
 
 FROM_END: Final = 1
 """Value of `initMode`: a group without an offset begins with the last message."""
@@ -89,7 +96,10 @@ class PopRequests(Room):
         self._statistics = core.statistics
         self._deadlines = core.deadlines
         self._subscriptions = core.subscriptions
-        self._progress = PopProgress(core, self.in_flight)
+        self.orders: Final = PopOrders(core.facilities.tables(ORDERS_FILE), core.clock)
+        """Saved by whoever saves the offsets."""
+        self.orders.load(core.offsets)
+        self._progress = PopProgress(core, self.in_flight, self.orders)
         self._taker = PopTaker(core, self._progress, self._run_again)
         self._returns = PopReturns(core, admission, self._progress)
         self._checkpoints: PopCheckpoints | None = None
@@ -105,6 +115,7 @@ class PopRequests(Room):
         self._questions: PopWaiters[PopQuestion] = PopWaiters(self._ask_again)
         self._stops = False
         core.deadlines.define(HELD, self._check_held)
+        core.deadlines.define(FREED, self._wake_freed)
 
     # --- as a room of the broker --------------------------------------------------------------------------------------
 
@@ -131,6 +142,8 @@ class PopRequests(Room):
         if self._checkpoints is not None and self._revive_topic is not None:
             self._checkpoints.arm()
             self._revive_topic.follow()
+        free_ms = self.orders.next_free_ms
+        self._deadlines.move(FREED, None if free_ms is None else now_ns + self._sleep_ns(free_ms))
 
     def peer_closed(self, peer: Peer) -> None:
         self._waiters.polls.drop_owner(peer)
@@ -140,6 +153,7 @@ class PopRequests(Room):
     def facts(self) -> Mapping[str, object]:
         return {
             "orbitmqPopInFlight": self.in_flight.message_count,
+            "orbitmqPopOrdered": len(self.orders),
             "orbitmqPopReturned": self._returns.returned_count,
             "orbitmqPopGone": self._returns.gone_count,
             "orbitmqPopsNotHeld": self._waiters.polls.refused_count,
@@ -170,6 +184,20 @@ class PopRequests(Room):
         self._progress.forget(PopQueue(topic, group, queue_id))
         self._waiters.wake(topic, group)
 
+    def _sleep_ns(self, due_ms: int) -> int:
+        """How long to sleep until `due_ms` of the wall clock, which may be stepped meanwhile."""
+        wait_ns = due_ms * NS_PER_MS - self._clock.due_ns()
+        return min(max(wait_ns, 0), POP_SLEEP_MS_MAX * NS_PER_MS)
+
+    def _wake_freed(self) -> None:
+        """Messages of ordered pops have come back: somebody may have them again."""
+        for topic, group, _ in self.orders.take_free(self._clock.due_ns() // NS_PER_MS):
+            self._wake(topic, group)
+
+    def _wake(self, topic: str, group: str) -> None:
+        self._waiters.wake(topic, group)
+        self._questions.wake(topic, group)
+
     def _check_held(self) -> None:
         now_ns = self._clock.monotonic_ns()
         self._waiters.check(now_ns)
@@ -196,8 +224,7 @@ class PopRequests(Room):
             raise Refusal(ResponseCode.SYSTEM_ERROR, "POP needs timers (timerWheelEnable=false)", {})
         pop = self._checked(command, peer)
         _check_invisible(invisible_ms)
-        if command.boolean("order"):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "ordered pops are not built (order=true)", {})
+        _read_order(command, pop)
         pop.max_count, pop.invisible_ms = max(count, 1), invisible_ms
         pop.from_end = command.int32("initMode") == FROM_END
         pop.wanted = self._subscriptions.wanted(pop.topic, command.text("exp"), command.text("expType"))
@@ -275,7 +302,10 @@ class PopRequests(Room):
         key, offset, receipt = self._named(command)
         if not self._lies_in_queue(key, offset):
             raise _no_message(key, offset)
-        self._settle(key, offset, receipt.popped_ms, receipt.broker_name)
+        if receipt.revive_queue == ORDER_REVIVE_QUEUE:
+            self._settle_in_order(key, offset, receipt.popped_ms, receipt.broker_name)
+        else:
+            self._settle(key, offset, receipt.popped_ms, receipt.broker_name)
         return response(command, ResponseCode.SUCCESS)
 
     def batch_ack(self, command: Command, peer: Peer) -> Command:
@@ -292,15 +322,18 @@ class PopRequests(Room):
             key = _key_of(entry)
             if key is None or not self._has_queue(key):
                 continue
+            settle = self._settle_in_order if entry.revive_queue_id == ORDER_REVIVE_QUEUE else self._settle
             for offset in _offsets_of(entry):
                 if self._lies_in_queue(key, offset):
-                    self._settle(key, offset, entry.pop_time, body.broker_name)
+                    settle(key, offset, entry.pop_time, body.broker_name)
         return response(command, ResponseCode.SUCCESS)
 
     def change_invisible_time(self, command: Command, peer: Peer) -> Command:
         key, offset, receipt = self._named(command)
         invisible_ms = command.integer("invisibleTime")
         _check_invisible(invisible_ms)
+        if receipt.revive_queue == ORDER_REVIVE_QUEUE:
+            return self._hide_in_order(command, key, offset, receipt)
         popped_ms = max(self._progress.pop_time_ms(), receipt.popped_ms + 1)
         queue = self._progress.find(key)
         if (
@@ -321,8 +354,6 @@ class PopRequests(Room):
         if not 0 <= queue_id < config.read_queue_nums:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, _no_queue(config, queue_id))
         receipt = decode_receipt(command.text("extraInfo"))
-        if receipt.revive_queue == ORDER_REVIVE_QUEUE:
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "the receipt is of an ordered pop; these are not built")
         return PopQueue(topic, command.text("consumerGroup"), queue_id), command.integer("offset"), receipt
 
     def _settle(self, key: PopQueue, offset: int, popped_ms: int, broker_name: str) -> None:
@@ -339,6 +370,33 @@ class PopRequests(Room):
             raise self._core.unwritable() from error
         return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
 
+    def _settle_in_order(self, key: PopQueue, offset: int, popped_ms: int, broker_name: str) -> None:
+        """Raises Refusal for a message that this pop did not bring."""
+        if broker_name != self._settings.broker_name:
+            return
+        try:
+            is_free = self._progress.acknowledge_in_order(key, offset, popped_ms)
+        except ProtocolError as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        if is_free:
+            self._wake(key.topic, key.group)
+
+    def _hide_in_order(self, command: Command, key: PopQueue, offset: int, receipt: PopReceipt) -> Command:
+        """Hide a message of an ordered pop for another time; its receipt stays good."""
+        invisible_ms = command.integer("invisibleTime")
+        until_ms = self._clock.now_ms() + invisible_ms
+        self._progress.find(key)
+        if receipt.broker_name != self._settings.broker_name or not self.orders.hide(
+            key, offset, receipt.popped_ms, until_ms
+        ):
+            raise _no_message(key, offset)
+        fields = {
+            "popTime": str(receipt.popped_ms),
+            "invisibleTime": str(until_ms - receipt.popped_ms),
+            "reviveQid": str(ORDER_REVIVE_QUEUE),
+        }
+        return response(command, ResponseCode.SUCCESS, None, fields)
+
     def _has_queue(self, key: PopQueue) -> bool:
         config = self._topics.get(key.topic)
         return config is not None and 0 <= key.queue_id < config.read_queue_nums
@@ -353,10 +411,9 @@ class PopRequests(Room):
     def notification(self, command: Command, peer: Peer) -> Command | None:
         waits_ns = self._waits_ns(command)
         self._check_broker()
-        if command.boolean("order"):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "ordered pops are not built (order=true)", {})
         question = PopQuestion(command, peer, self._checked(command, peer))
         pop = question.pop
+        _read_order(command, pop)
         pop.deadline_ns = self._clock.monotonic_ns() + max(waits_ns, 0)
         if (has_message := self._has_message(pop)) or waits_ns <= 0:
             return _told(question, has_message=has_message)
@@ -376,7 +433,11 @@ class PopRequests(Room):
         question.peer.send(_told(question, has_message=not self._stops and self._has_message(question.pop)))
 
     def _has_message(self, pop: Pop) -> bool:
-        return any(self._progress.backlog(key) for _, key in self._taker.queues_of(pop))
+        return any(
+            self._progress.backlog(key)
+            and not (pop.is_ordered and self.orders.blocks(key, pop.attempt_id, self._clock.now_ms()))
+            for _, key in self._taker.queues_of(pop)
+        )
 
     # --- checks, in the protocol's order --------------------------------------------------------------------------------
 
@@ -416,6 +477,14 @@ class PopRequests(Room):
         return Pop(peer, command.opaque, group_name, topic, queue_id, 1)
 
 
+def _read_order(command: Command, pop: Pop) -> None:
+    """Raises Refusal for an attempt id that is too long to be kept."""
+    pop.is_ordered = command.boolean("order")
+    pop.attempt_id = command.text("attemptId") or None
+    if pop.attempt_id is not None and len(pop.attempt_id) > POP_ATTEMPT_ID_CHARS_MAX:
+        raise _invalid(f"attemptId has at most {POP_ATTEMPT_ID_CHARS_MAX} characters, not {len(pop.attempt_id)}")
+
+
 def _key_of(entry: BatchAckEntry) -> PopQueue | None:
     """The queue that acknowledgements are about; None when they name no topic of a pop."""
     try:
@@ -443,12 +512,15 @@ def _header(rest_count: int = 0) -> dict[str, str]:
 
 
 def _pop_header(pop: Pop, taken: PopTaken) -> dict[str, str]:
-    return _header(taken.rest_count) | {
+    fields = _header(taken.rest_count) | {
         "popTime": str(taken.popped_ms),
         "invisibleTime": str(pop.invisible_ms),
         "startOffsetInfo": start_offset_info(taken.queues),
         "msgOffsetInfo": message_offset_info(taken.queues),
     }
+    if pop.is_ordered:
+        fields |= {"reviveQid": str(ORDER_REVIVE_QUEUE), "orderCountInfo": ";".join(taken.order_counts)}
+    return fields
 
 
 def _answer(pop: Pop, code: ResponseCode, remark: str) -> Command:

@@ -5,6 +5,7 @@ Rules of this file
 2. While a queue is read from the disk no other pop takes of it; its messages count as rest.
 3. Messages of a retry topic leave under their first topic's name and carry their receipt; others leave as they are stored.
 4. What was taken is delivered, whatever becomes of the other queues.
+5. An ordered pop begins at the committed offset, and gets nothing of a queue whose earlier messages are in flight (`ordering`).
 
 Source: RocketMQ broker, POP: reading.
 """
@@ -22,6 +23,7 @@ from orbitmq.broker.choosing.wanted import WantedMessages, choose, get_wanted
 from orbitmq.broker.cold_pulls import ColdPulls
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
+from orbitmq.broker.pop.ordering import order_count_info
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.errors import JobRefusedError
 from orbitmq.limits.pop import POP_READS_MAX
@@ -60,6 +62,9 @@ class Pop(msgspec.Struct, eq=False):
     invisible_ms: int = 0
     from_end: bool = False
     wanted: WantedMessages = EVERYTHING
+    is_ordered: bool = False
+    attempt_id: str | None = None
+    """Names one try of an ordered pop: the same again is given the same messages."""
     deadline_ns: int = 0
     """Until when it may wait for a message."""
     hides: bool = True
@@ -74,6 +79,8 @@ class PopTaken(msgspec.Struct):
     records: list[Buffer] = []
     count: int = 0
     size: int = 0
+    order_counts: list[str] = []
+    """Of an ordered pop: how often what it got was given out before, by queue."""
     rest_count: int = 0
     """Messages of the queues that it looked at, and did not take."""
     has_passed: bool = False
@@ -110,6 +117,8 @@ class PopTaker:
         """The queues that a pop takes of, in its order: the retry topics' first or last, by chance."""
         settings = self._settings
         normal = [(PopSource.NORMAL, PopQueue(pop.topic, pop.group, queue_id)) for queue_id in self._queue_ids(pop)]
+        if pop.is_ordered:
+            return iter(normal)
         sources = [PopSource.RETRY_V2 if settings.enable_retry_topic_v2 else PopSource.RETRY_V1]
         if settings.enable_retry_topic_v2 and settings.retrieve_message_from_pop_retry_topic_v1:
             sources.append(PopSource.RETRY_V1)
@@ -177,6 +186,8 @@ class _PopRun:
         return False
 
     def _start(self, key: PopQueue) -> int:
+        if self._pop.is_ordered:
+            return self._progress.first_unsettled(key, from_end=self._pop.from_end)
         return self._progress.next_offset(key, from_end=self._pop.from_end)
 
     def _limits(self, key: PopQueue) -> tuple[int, int]:
@@ -185,7 +196,10 @@ class _PopRun:
         count = pop.max_count - taken.count
         if pop.hides:
             queue = self._progress.begin(key, from_end=pop.from_end)
-            count = 0 if queue is None else min(count, queue.room)
+            if queue is None or (pop.is_ordered and not self._may_give(key)):
+                count = 0
+            elif not pop.is_ordered:
+                count = min(count, queue.room)
             self._progress.finish(key)
         return count, max(self._taker.bytes_max - taken.size, 1)
 
@@ -212,10 +226,12 @@ class _PopRun:
     def _took(self, source: PopSource, key: PopQueue, start: int, result: GetResult) -> bool:
         """Take what a read from `start` on has found; True when another read may find more."""
         if result.status is GetStatus.FOUND:
-            records = self._free(key, result.records)
+            records = result.records if self._pop.is_ordered else self._free(key, result.records)
             offsets = [*queue_offsets(records)]
             if self._pop.hides:
                 self._hide(key, offsets, result.next_offset)
+            if self._pop.is_ordered:  # its place is the committed offset yet
+                self._taken.rest_count -= result.next_offset - start
             if offsets:
                 self._collect(source, key, start, offsets, records)
                 return False
@@ -223,9 +239,13 @@ class _PopRun:
             return self._pop.hides
         if not self._pop.hides:
             return False
-        if result.status in PASSED and result.next_offset > start:
+        has_passed = result.status in PASSED and result.next_offset > start
+        self._taken.has_passed |= has_passed
+        if self._pop.is_ordered and (has_passed or result.status is GetStatus.OFFSET_TOO_SMALL):
+            self._progress.begin_anew(key, result.next_offset)
+            return True
+        if has_passed:
             self._hide(key, [], result.next_offset)
-            self._taken.has_passed = True
             return True
         if result.status is GetStatus.OFFSET_TOO_SMALL:
             self._queue(key).settle_before(result.next_offset)
@@ -248,8 +268,17 @@ class _PopRun:
             return records
         return [one for one in single_records(records) if next(queue_offsets([one])) not in queue.passed_over]
 
+    def _may_give(self, key: PopQueue) -> bool:
+        """Whether an ordered pop may have messages of a queue."""
+        orders = self._progress.orders
+        return orders.has_room(key) and not orders.blocks(key, self._pop.attempt_id, self._taken.popped_ms)
+
     def _hide(self, key: PopQueue, offsets: Sequence[int], end: int) -> None:
         popped_ms = self._taken.popped_ms
+        if self._pop.is_ordered:
+            counts = self._progress.orders.give(key, offsets, popped_ms, self._pop.invisible_ms, self._pop.attempt_id)
+            self._taken.order_counts.append(order_count_info(key.queue_id, offsets, counts))
+            return
         self._queue(key).take(offsets, end, popped_ms, popped_ms + self._pop.invisible_ms)
         self._progress.finish(key)
 
