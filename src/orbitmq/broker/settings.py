@@ -176,6 +176,18 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     retrieve_message_from_pop_retry_topic_v1: bool = True
     """With `enable_retry_topic_v2`, take messages of the old retry topic too."""
 
+    clear_retry_topic_when_delete_topic: bool = True
+    """Delete the retry topics of pops of a topic with it."""
+
+    pop_response_return_actual_retry_topic: bool = False
+    """Give messages of a retry topic out under its name and without their receipt, as they are stored."""
+
+    enable_pop_message_threshold: bool = False
+    """Give out nothing of a queue of which a group has more than `pop_inflight_message_threshold` messages in flight."""
+
+    pop_inflight_message_threshold: int = 10_000
+    """Messages in flight of one queue and group, with `enable_pop_message_threshold`."""
+
     init_pop_offset_by_check_msg_in_mem: bool = True
     """A group that begins at the end of a queue begins with its first message while that is young and still there."""
 

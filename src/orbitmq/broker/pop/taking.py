@@ -106,7 +106,7 @@ class PopTaker:
         self.bytes_max = core.store.settings.max_transfer_bytes_on_message_in_memory
         self.broker_name = core.settings.broker_name
         self._topics = core.topics
-        self._settings = core.settings
+        self.settings = core.settings
         self._random_below = core.facilities.random_below
 
     def take(self, pop: Pop, done: Done) -> None:
@@ -115,7 +115,7 @@ class PopTaker:
 
     def queues_of(self, pop: Pop) -> Iterator[tuple[PopSource, PopQueue]]:
         """The queues that a pop takes of, in its order: the retry topics' first or last, by chance."""
-        settings = self._settings
+        settings = self.settings
         normal = [(PopSource.NORMAL, PopQueue(pop.topic, pop.group, queue_id)) for queue_id in self._queue_ids(pop)]
         if pop.is_ordered:
             return iter(normal)
@@ -199,7 +199,7 @@ class _PopRun:
             if queue is None or (pop.is_ordered and not self._may_give(key)):
                 count = 0
             elif not pop.is_ordered:
-                count = min(count, queue.room)
+                count = min(count, queue.room) if self._is_below_threshold(queue) else 0
             self._progress.finish(key)
         return count, max(self._taker.bytes_max - taken.size, 1)
 
@@ -268,6 +268,10 @@ class _PopRun:
             return records
         return [one for one in single_records(records) if next(queue_offsets([one])) not in queue.passed_over]
 
+    def _is_below_threshold(self, queue: QueueInFlight) -> bool:
+        settings = self._taker.settings
+        return not settings.enable_pop_message_threshold or queue.count <= settings.pop_inflight_message_threshold
+
     def _may_give(self, key: PopQueue) -> bool:
         """Whether an ordered pop may have messages of a queue."""
         orders = self._progress.orders
@@ -289,7 +293,7 @@ class _PopRun:
         taken.queues.append(PoppedQueue(source, key.queue_id, start, offsets))
         taken.count += len(offsets)
         taken.size += sum(len(record) for record in records)
-        if source is PopSource.NORMAL:
+        if source is PopSource.NORMAL or self._taker.settings.pop_response_return_actual_retry_topic:
             taken.records += records
             return
         receipt = PopReceipt(

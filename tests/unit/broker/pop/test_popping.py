@@ -418,3 +418,46 @@ def test_a_pop_that_waits_is_answered_at_a_stop_and_takes_nothing(rig, popper):
     rig.reopen()
     (answer,) = popper.answers()
     assert answer.code == ResponseCode.POLLING_TIMEOUT
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+def test_messages_of_a_retry_topic_may_keep_its_name(make_rig, make_popper):
+    rig = make_rig(pop_response_return_actual_retry_topic=True)
+    popper = make_popper(rig)
+    give(rig, b"a")
+    popper.pop(invisibleTime=1_000)
+    rig.advance(1_000)
+    answer = popper.ask()
+    (record,) = iter_records(bytes(answer.body))
+    assert (record.topic, record.body) == ("%RETRY%g_T", b"a")
+    assert "POP_CK" not in decode_properties(record.properties)
+    assert answer.fields["startOffsetInfo"] == "1 0 0"
+
+
+def test_a_group_with_too_much_in_flight_gets_nothing_more(make_rig, make_popper):
+    rig = make_rig(enable_pop_message_threshold=True, pop_inflight_message_threshold=2)
+    popper = make_popper(rig)
+    give(rig, *(b"%d" % number for number in range(6)))
+    first, second = popper.pop(maxMsgNums=2)
+    assert popper.bodies(maxMsgNums=2) == [b"2", b"3"], "two are not too many"
+    popper.ack(first)
+    assert popper.bodies() == [], "three are"
+    popper.ack(second)
+    assert popper.bodies() == [b"4", b"5"]
+    assert popper.bodies(group="other", maxMsgNums=1) == [b"0"]
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_retry_topic_goes_with_its_topic(make_rig, make_popper, clears):
+    rig = make_rig(clear_retry_topic_when_delete_topic=clears)
+    popper = make_popper(rig)
+    give(rig, b"a")
+    popper.pop(invisibleTime=1_000)
+    popper.pop(group="g2", invisibleTime=60_000)
+    rig.advance(1_000)
+    rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert (rig.broker.topics.get("%RETRY%g_T") is None) is clears
+    assert (rig.records("%RETRY%g_T") == []) is clears
+    assert rig.broker.topics.get("T") is None
