@@ -17,7 +17,7 @@ from orbitmq.broker.admission import (
     topic_too_long,
 )
 from orbitmq.broker.idempotence.identity import STAMPS, is_copy, read_identity, without_identity
-from orbitmq.broker.message_properties import DELAYS, DROPPED, TIMERS, waits_for_flush
+from orbitmq.broker.message_properties import DELAYS, DROPPED, TIMERS, is_true, priority_of, waits_for_flush
 from orbitmq.broker.message_types import check_lite
 from orbitmq.broker.refusal import Refusal, group_missing
 from orbitmq.broker.sending import Origin, Placement, Sending
@@ -41,6 +41,13 @@ def admitted(admission: Admission, sending: Sending, origin: Origin, now_ms: int
     config = admission.topic_of(sending, now_ms)
     queue_id = admission.queue_of(config, sending.queue_id)
     values = decode_properties(sending.properties)
+    if priority_of(values) >= 0:
+        if not is_true(values.get(Property.TRAN_MSG)) and not values.keys() & {
+            Property.DELAY, *TIMERS, Property.SHARDING_KEY
+        }:  # fmt: skip
+            queue_id = min(priority_of(values), config.write_queue_nums - 1)
+        else:
+            del values[Property.PRIORITY]
     stored_queue = queue_id
     if topic.startswith(RETRY_PREFIX):
         group_name = topic[len(RETRY_PREFIX) :]

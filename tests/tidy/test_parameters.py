@@ -18,7 +18,7 @@ LEFT_OUT = ("cli/", "client/_sync/")
 PARAMETERS_MAX = 10
 
 CALLS = {
-    "client/_async/sending/producer.py SendingCalls.send": 14,
+    "client/_async/sending/producer.py SendingCalls.send": 15,
     "client/_async/sending/producer.py SendingCalls.send_oneway": 12,
     "client/_async/timers/recurring.py Recurring.put": 17,
     # By position, once for every message; to complete a `NewMessage` instead costs an admission 6 %.

@@ -45,14 +45,16 @@ from orbitmq.broker.message_properties import (
     TIMED,
     TIMERS,
     TRANSACTIONAL,
+    URGENT,
     SendFacts,
     broker_properties,
     facts_of,
     is_true,
     level_of,
+    priority_of,
     read_facts,
 )
-from orbitmq.broker.message_types import check_lite, check_type
+from orbitmq.broker.message_types import MessageType, check_lite, check_type
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.sending import EarlierResult, Origin, Placement, Sending
 from orbitmq.broker.settings import BrokerSettings
@@ -173,6 +175,9 @@ class Admission:
             queue_id = self.queue_of(config, queue_id)
             self._learn(config)
         facts = read_facts(sending.properties)
+        if facts.marks & URGENT:
+            config = config or self.topic_of(sending, now_ms)
+            queue_id, facts = self._by_priority(config, queue_id, facts)
         stored_queue = queue_id
         is_retry = config is not None and topic.startswith(RETRY_PREFIX)
         if config is not None and is_retry and self._is_given_up(sending, origin, now_ns):
@@ -213,6 +218,15 @@ class Admission:
         if due_ms is not None and not is_retry and not is_half and not marks & CANCEL:
             handle = self.timers.recall_handle(due_ms, topic, unique_key)
         return Placement(message, queue_id, unique_key, wait is None or is_true(wait), identity, handle)
+
+    def _by_priority(self, config: TopicConfig, queue_id: int, facts: SendFacts) -> tuple[int, SendFacts]:
+        """The queue that a message's priority chooses, whatever its topic's type; a message of another type loses its priority."""
+        priority = priority_of(facts.values)
+        if priority < 0:
+            return queue_id, facts
+        if facts.message_type is not MessageType.PRIORITY:
+            return queue_id, facts.without({Property.PRIORITY})
+        return self.queue_of(config, min(priority, config.write_queue_nums - 1)), facts
 
     def _is_given_up(self, sending: Sending, origin: Origin, now_ns: int) -> bool:
         """Whether a consumer's own re-send to the retry topic of its group becomes a dead letter. Raises `Refusal`."""

@@ -19,6 +19,7 @@ from orbitmq.broker.idempotence.identity import COPY_NAMES, ONCE_NAMES, STAMPS
 from orbitmq.broker.message_types import MessageType
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.batches import BatchRow
+from orbitmq.protocol.filtering.java_numbers import INT_MAX
 from orbitmq.protocol.properties import Property, decode_properties, encode_properties, marked_properties
 from orbitmq.protocol.remoting.commands import ResponseCode
 
@@ -39,8 +40,8 @@ PLACES: Final = frozenset({Property.TIMER_OUT_MS, Property.REAL_TOPIC, Property.
 """What a message says that waits for its time."""
 NOT_STORED: Final = frozenset({Property.INNER_NUM})
 
-OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY, TRANSACTIONAL, KEYED, LITE = (
-    1 << bit for bit in range(13)
+OURS, STAMPED, LEVEL, STATED, DELAYED, PLACED, CANCEL, REFUSED, ONCE, COPY, TRANSACTIONAL, KEYED, LITE, URGENT = (
+    1 << bit for bit in range(14)
 )
 """Marks: what a name, or one of several names, among the properties of a message is about."""
 TIMED: Final = STATED | DELAYED
@@ -56,6 +57,7 @@ MARKS: Final[dict[str, int]] = {
     **dict.fromkeys(NOT_STORED, REFUSED),
     Property.TRAN_MSG: TRANSACTIONAL,
     Property.SHARDING_KEY: KEYED,
+    Property.PRIORITY: URGENT,
     Property.LITE_TOPIC: LITE | REFUSED,
     **dict.fromkeys(ONCE_NAMES, ONCE),
     **dict.fromkeys(COPY_NAMES, COPY),
@@ -65,7 +67,12 @@ DECIDED_HERE: Final = OVERRIDDEN | DROPPED | TIMERS | NOT_STORED | {Property.DEL
 """Names by which a sender asks for more than storing, or that are the broker's."""
 
 
-TYPES: Final = ((LEVEL | TIMED, MessageType.DELAY), (KEYED, MessageType.FIFO), (LITE, MessageType.LITE))
+TYPES: Final = (
+    (LEVEL | TIMED, MessageType.DELAY),
+    (KEYED, MessageType.FIFO),
+    (URGENT, MessageType.PRIORITY),
+    (LITE, MessageType.LITE),
+)
 """The types that names alone make, the one that wins first."""
 
 
@@ -136,6 +143,16 @@ def level_of(values: dict[str, str]) -> int:
     except ValueError:
         pass
     raise Refusal(ResponseCode.SYSTEM_ERROR, f"the delay level (property DELAY) is a number, not {text[:32]!r}")
+
+
+def priority_of(values: dict[str, str]) -> int:
+    """The priority of a message, -1 for one that names none; what is no 32-bit number is none."""
+    text = values.get(Property.PRIORITY, "")
+    try:
+        priority = int(text) if len(text) <= 11 and "_" not in text and text == text.strip() else -1
+    except ValueError:
+        return -1
+    return priority if 0 <= priority <= INT_MAX else -1
 
 
 def is_true(text: str | None) -> bool:

@@ -188,6 +188,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pop_inflight_message_threshold: int = 10_000
     """Messages in flight of one queue and group, with `enable_pop_message_threshold`."""
 
+    pop_from_retry_probability_for_priority: int = 0
+    """The same of pops that read by priority."""
+
+    priority_order_asc: bool = True
+    """0 is the lowest priority; otherwise the highest."""
+
+    use_separate_retry_queue: bool = False
+    """A message that was not acknowledged goes to the queue of the retry topic with the number of its own; otherwise all go to one."""
+
     init_pop_offset_by_check_msg_in_mem: bool = True
     """A group that begins at the end of a queue begins with its first message while that is young and still there."""
 

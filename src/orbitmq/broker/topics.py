@@ -142,6 +142,13 @@ class TopicTable(SavedTable):
         sys_flag = UNIT_SUBSCRIPTION_TOPIC if unit else 0
         return self._topics.get(name) or self._create(_plain(name, queues, sys_flag=sys_flag, order=order))
 
+    def ensure_wide_retry(self, group: str, queues: int) -> TopicConfig:
+        """The retry topic of `group` with at least `queues` queues."""
+        config = self.ensure_retry(group, queues)
+        if config.read_queue_nums >= queues:
+            return config
+        return self._create(msgspec.structs.replace(config, read_queue_nums=queues, write_queue_nums=queues))
+
     def ensure_dead_letter(self, group: str) -> TopicConfig:
         """The dead-letter topic of `group`: one queue, readable, made when missing."""
         name = dlq_topic(group)

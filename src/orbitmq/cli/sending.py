@@ -43,6 +43,9 @@ def send(
         str | None,
         typer.Option("--after", help="Deliver so long after it was stored: 30s, 10m, 36h.", show_default=False),
     ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=0, help="Highest first, for consumers that pop.", show_default=False)
+    ] = None,
     ordering_key: Annotated[
         str | None, typer.Option("--ordering-key", help="Same key, same queue.", show_default=False)
     ] = None,
@@ -82,6 +85,7 @@ def send(
                     delay_level=delay_level,
                     at=at_ms,
                     after=after_s,
+                    priority=priority,
                     ordering_key=ordering_key,
                     queue=chosen,
                     properties=pairs,

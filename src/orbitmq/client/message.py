@@ -19,6 +19,7 @@ import msgspec
 from orbitmq.errors import MessageIllegalError, RecordError
 from orbitmq.limits.broker import ONCE_KEY_BYTES_MAX, ONCE_SCOPE_BYTES_MAX
 from orbitmq.limits.wire import PROPERTIES_BYTES_MAX
+from orbitmq.protocol.filtering.java_numbers import INT_MAX
 from orbitmq.protocol.names import is_send_forbidden, topic_name_problem
 from orbitmq.protocol.properties import Property, encode_properties, user_property_problem
 from orbitmq.protocol.remoting.codes import ResponseCode
@@ -53,6 +54,8 @@ class Message(_Body, frozen=True, kw_only=True):
         1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h). A level beyond the list means its last step.
     at: deliver at this instant: a datetime with time zone, or milliseconds since 1970. One that has passed means at once.
     after: deliver so long after the broker has got the message: a timedelta, or seconds. Only one of `delay_level`, `at` and `after`.
+    priority: 0 or more; the broker chooses the queue with that number, or the last one. In topics of type PRIORITY consumers that pop
+        get the highest first. Beside none of `delay_level`, `at`, `after`, an ordering key and a transaction. From RocketMQ 5.4 on.
     properties: user properties; names outside the reserved set of the protocol.
     flag: a number the broker keeps with the message and does not look at.
     wait_stored: False lets a broker with synchronous flush answer before the flush.
@@ -63,6 +66,7 @@ class Message(_Body, frozen=True, kw_only=True):
     delay_level: int = 0
     at: datetime | int | None = None
     after: timedelta | float | None = None
+    priority: int | None = None
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     flag: int = 0
     wait_stored: bool = True
@@ -145,6 +149,8 @@ def check_message(message: Message, max_bytes: int) -> None:
             )
     if message.at is not None or message.after is not None:
         due_property(message)
+    if message.priority is not None:
+        _check_priority(message, message.priority)
     if message.key is not None and not isinstance(message.key, str | Sequence):
         raise MessageIllegalError(f"key is {message.key!r}", remedy="index keys are text, or several in a list")
     for key in message.keys:
@@ -164,8 +170,19 @@ def check_message(message: Message, max_bytes: int) -> None:
         if problem is not None:
             raise MessageIllegalError(
                 problem,
-                remedy="reserved names have parameters of their own: tag, key, delay_level, at, after, ordering_key",
+                remedy="reserved names have parameters of their own: tag, key, delay_level, at, after, priority, ordering_key",
             )
+
+
+def _check_priority(message: Message, priority: int) -> None:
+    _check_type("priority", priority, int)
+    if not 0 <= priority <= INT_MAX:
+        raise MessageIllegalError(f"priority is {priority}; it lies between 0 and {INT_MAX}")
+    if message.delay_level or message.is_timed:
+        raise MessageIllegalError(
+            "a priority beside a delay: the broker would drop it",
+            remedy="give one of priority, delay_level, at and after",
+        )
 
 
 def due_property(message: Message) -> tuple[str, str]:
@@ -212,6 +229,8 @@ def message_properties(message: Message, unique_id: str) -> dict[str, str]:
     if message.at is not None or message.after is not None:
         name, value = due_property(message)
         properties[name] = value
+    if message.priority is not None:
+        properties[Property.PRIORITY] = str(message.priority)
     properties[Property.WAIT] = "true" if message.wait_stored else "false"
     properties[Property.UNIQ_KEY] = unique_id
     return properties

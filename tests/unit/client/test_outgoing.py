@@ -104,3 +104,27 @@ def test_an_answer_without_a_place_is_an_error() -> None:
     outgoing = prepare("T", Message(b"x"), IDS, 100, None)
     with pytest.raises(ClientError, match="did not say where"):
         receipts(outgoing, QUEUE, Command(0, fields={"msgId": "M"}), 1)
+
+
+def test_a_priority_is_a_property() -> None:
+    outgoing = prepare("T", Message(b"x", priority=0), IDS, 100)
+    assert decode_properties(outgoing.properties)["_SYS_MSG_PRIORITY_"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("more", "ordering_key", "reserved"),
+    [
+        ({"priority": -1}, None, None),
+        ({"priority": 2**31}, None, None),
+        ({"priority": True}, None, None),
+        ({"priority": 1, "delay_level": 1}, None, None),
+        ({"priority": 1, "after": 5}, None, None),
+        ({"priority": 1}, "key", None),
+        ({"priority": 1}, None, {"TRAN_MSG": "true"}),
+    ],
+)
+def test_a_priority_that_the_broker_would_drop_is_refused(more, ordering_key, reserved) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(MessageIllegalError, match="priority"):
+        prepare("T", Message(b"x", **more), IDS, 100, ordering_key, reserved)
+    with pytest.raises(MessageIllegalError, match="priority"):
+        prepare_batch("T", [Message(b"x", **{"priority": 1} | more)], IDS, 1000)

@@ -113,8 +113,7 @@ class PopReturns:
         for name in (*TIMERS, Property.DELAY):  # its time has come once
             values.pop(name, None)
         message = admission.place(
-            self._retry_topic(key),
-            0,
+            *self._retry_queue(key),
             bytes(record.body),
             facts_of(without_identity(values)),
             None,
@@ -128,13 +127,17 @@ class PopReturns:
         message.prepared_transaction_offset = record.physical_offset + 1
         return message
 
-    def _retry_topic(self, key: PopQueue) -> str:
-        """Where messages of this queue go for another attempt; the topic is made when it is not there."""
-        if key.topic.startswith(RETRY_PREFIX):
-            return key.topic
-        source = PopSource.RETRY_V2 if self._core.settings.enable_retry_topic_v2 else PopSource.RETRY_V1
-        name = pop_retry_topic(key.group, key.topic, source)
-        return self._core.topics.ensure_retry(name.removeprefix(RETRY_PREFIX), 1).topic_name
+    def _retry_queue(self, key: PopQueue) -> tuple[str, int]:
+        """Topic and queue where messages of this queue go for another attempt; the topic is made or widened when it has to be."""
+        settings, topics = self._core.settings, self._core.topics
+        queue_id = key.queue_id if settings.use_separate_retry_queue else 0
+        name = key.topic
+        if not name.startswith(RETRY_PREFIX):
+            source = PopSource.RETRY_V2 if settings.enable_retry_topic_v2 else PopSource.RETRY_V1
+            name = pop_retry_topic(key.group, key.topic, source)
+        config = topics.get(key.topic) if settings.use_separate_retry_queue else None
+        count = 1 if config is None else max(config.read_queue_nums, queue_id + 1)
+        return topics.ensure_wide_retry(name.removeprefix(RETRY_PREFIX), count).topic_name, queue_id
 
     def _stored(self, key: PopQueue, offset: int, popped_ms: int, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:

@@ -18,10 +18,12 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.broker.attributes import PRIORITY_FACTOR
 from orbitmq.broker.choosing.subscriptions import EVERYTHING
 from orbitmq.broker.choosing.wanted import WantedMessages, choose, get_wanted
 from orbitmq.broker.cold_pulls import ColdPulls
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.message_types import MessageType, taken_type
 from orbitmq.broker.pop.in_flight import PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import order_count_info
 from orbitmq.broker.pop.progress import PopProgress
@@ -107,6 +109,7 @@ class PopTaker:
         self.broker_name = core.settings.broker_name
         self._topics = core.topics
         self.settings = core.settings
+        self._groups = core.groups
         self._random_below = core.facilities.random_below
 
     def take(self, pop: Pop, done: Done) -> None:
@@ -116,7 +119,11 @@ class PopTaker:
     def queues_of(self, pop: Pop) -> Iterator[tuple[PopSource, PopQueue]]:
         """The queues that a pop takes of, in its order: the retry topics' first or last, by chance."""
         settings = self.settings
-        normal = [(PopSource.NORMAL, PopQueue(pop.topic, pop.group, queue_id)) for queue_id in self._queue_ids(pop)]
+        by_priority = self._reads_by_priority(pop)
+        normal = [
+            (PopSource.NORMAL, PopQueue(pop.topic, pop.group, queue_id))
+            for queue_id in self._queue_ids(pop, by_priority=by_priority)
+        ]
         if pop.is_ordered:
             return iter(normal)
         sources = [PopSource.RETRY_V2 if settings.enable_retry_topic_v2 else PopSource.RETRY_V1]
@@ -127,16 +134,33 @@ class PopTaker:
             topic = pop_retry_topic(pop.group, pop.topic, source)
             config = self._topics.get(topic)
             if config is not None:
-                retried += [(source, PopQueue(topic, pop.group, number)) for number in range(config.read_queue_nums)]
-        if self._random_below(PERCENT) < settings.pop_from_retry_probability:
+                numbers = self._in_order(config.read_queue_nums, by_priority=by_priority)
+                retried += [(source, PopQueue(topic, pop.group, number)) for number in numbers]
+        probability = (
+            settings.pop_from_retry_probability_for_priority if by_priority else settings.pop_from_retry_probability
+        )
+        if self._random_below(PERCENT) < probability:
             return iter(retried + normal)
         return iter(normal + retried)
 
-    def _queue_ids(self, pop: Pop) -> Sequence[int]:
+    def _queue_ids(self, pop: Pop, *, by_priority: bool) -> Sequence[int]:
         if pop.queue_id != ALL_QUEUES:
             return [pop.queue_id]
         config = self._topics.get(pop.topic)
-        count = 0 if config is None else config.read_queue_nums
+        return self._in_order(0 if config is None else config.read_queue_nums, by_priority=by_priority)
+
+    def _reads_by_priority(self, pop: Pop) -> bool:
+        """Whether this pop reads the queue of the highest priority first: of a topic of type PRIORITY, as often as the group says."""
+        config, group = self._topics.get(pop.topic), self._groups.known(pop.group)
+        if pop.is_ordered or config is None or group is None or taken_type(config.attributes) != MessageType.PRIORITY:
+            return False
+        factor = group.attributes.get(PRIORITY_FACTOR, "")
+        return self._random_below(PERCENT) < (int(factor) if factor.isdecimal() else PERCENT)
+
+    def _in_order(self, count: int, *, by_priority: bool) -> Sequence[int]:
+        """The numbers of `count` queues: by priority, or from any one on."""
+        if by_priority:
+            return range(count)[::-1] if self.settings.priority_order_asc else range(count)
         first = self._random_below(count) if count else 0
         return [*range(first, count), *range(first)]
 

@@ -84,10 +84,15 @@ def prepare(
     unique_id = ids.next()
     is_timed = message.at is not None or message.after is not None
     is_bare = message.tag is None and message.key is None and not message.properties and not message.delay_level
-    if is_bare and not is_timed and ordering_key is None and reserved is None:
+    if is_bare and not is_timed and message.priority is None and ordering_key is None and reserved is None:
         text = (WAITING if message.wait_stored else NOT_WAITING) + f"{Property.UNIQ_KEY}\x01{unique_id}\x02"
     else:
         properties = message_properties(message, unique_id)
+        if message.priority is not None and (ordering_key is not None or Property.TRAN_MSG in (reserved or ())):
+            raise MessageIllegalError(
+                "a priority beside an ordering key or in a transaction: the broker would drop it",
+                remedy="leave one of them out",
+            )
         if ordering_key is not None:
             check_ordering_key(ordering_key)
             properties[Property.SHARDING_KEY] = ordering_key
@@ -132,9 +137,9 @@ def prepare_batch(
             check_message(message, max_bytes)
         except MessageIllegalError as error:
             raise MessageIllegalError(f"message {number} of the batch: {error}") from error
-        if message.delay_level:
+        if message.delay_level or message.priority is not None:
             raise MessageIllegalError(
-                f"message {number} of the batch has a delay level; the protocol delays single messages only",
+                f"message {number} of the batch has a delay level or a priority, which the protocol has for single messages only",
                 remedy="send it with send(), or give the batch a time: at or after",
             )
         if message.at != messages[0].at or message.after != messages[0].after:

@@ -59,7 +59,7 @@ class Batcher:
         """Whether a message can wait for others: batches are neither delayed nor compressed, and it must leave room."""
         options = self._options
         size = len(message.body)
-        if message.delay_level or message.is_timed:
+        if message.delay_level or message.is_timed or message.priority is not None:
             return False
         if 2 * size > options.auto_batch_bytes or topic.startswith(RETRY_PREFIX):
             return False
