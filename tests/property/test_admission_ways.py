@@ -228,7 +228,11 @@ def test_what_was_remembered_of_a_topic_goes_with_a_change():
 NOW = 1_795_000_000_000
 
 
+STAMPED_AND_URGENT = "MSG_REGION\x01r\x02ORBITMQ_SCOPE\x01s\x02_SYS_MSG_PRIORITY_\x011\x02"
+
+
 @settings(max_examples=600)
+@example(Sending("plain", 0, b"x", STAMPED_AND_URGENT), 0, "", False)
 @given(SENDINGS, st.integers(-2, 120_000), st.sampled_from(["", "0", "+", "٣"]), st.booleans())
 def test_a_stated_time_is_placed_as_by_the_reference(sending, after_ms, digit, is_last):
     """A time of thirteen digits and nothing else to think about is read without the rules of time."""

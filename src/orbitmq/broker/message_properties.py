@@ -98,7 +98,9 @@ class SendFacts(msgspec.Struct, gc=False):
 
     def without(self, names: Collection[str]) -> SendFacts:
         """The same message without some of its properties."""
-        return facts_of({name: value for name, value in self.values.items() if name not in names})
+        fewer = facts_of({name: value for name, value in self.values.items() if name not in names})
+        fewer.marks |= self.marks & STAMPED  # its stamps are left out of the values
+        return fewer
 
 
 def read_facts(text: str) -> SendFacts:
