@@ -22,9 +22,10 @@ def test_a_message_is_due_when_half_of_its_time_has_passed_and_once() -> None:
     assert all_held.due(6_000) == ["a", "b"]
     assert all_held.due(9_000) == [], "its renewal is under way"
     renewed = RECEIPT._replace(popped_ms=78)
-    all_held.renewed("a", renewed, 6_010)
+    a = all_held.find("a")
+    assert a is not None
+    a.renewed(renewed, 6_010)
     all_held.not_renewed("b", 7_000)
-    assert all_held.receipt("a") == renewed
     assert all_held.due(7_000) == ["b"]
     assert all_held.due(11_010) == ["a"]
 
@@ -48,7 +49,9 @@ def test_a_message_in_hand_for_too_long_is_named_once_and_not_renewed() -> None:
     all_held.begin("a", 2_000)
     for now_ms in range(6_000, 32_000, 5_000):
         for message in all_held.due(now_ms):
-            all_held.renewed(message, RECEIPT, now_ms)
+            held_pop = all_held.find(message)
+            assert held_pop is not None
+            held_pop.renewed(RECEIPT, now_ms)
     assert all_held.stuck(31_999) == []
     assert all_held.stuck(32_000) == ["a"]
     assert all_held.stuck(33_000) == []
@@ -58,8 +61,10 @@ def test_a_message_in_hand_for_too_long_is_named_once_and_not_renewed() -> None:
 def test_what_is_settled_while_its_renewal_is_under_way_stays_settled() -> None:
     all_held = held("a")
     all_held.due(6_000)
-    assert all_held.settle("a") is not None
-    all_held.renewed("a", RECEIPT, 6_010)
+    under_way = all_held.find("a")
+    assert under_way is not None
+    assert all_held.settle("a") is under_way, "what is acknowledged has the receipt that the renewal brings"
+    under_way.renewed(RECEIPT, 6_010)
     assert not all_held.holds("a")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from popping_broker import PoppingBroker
-from scripted_cluster import CUT, NAME_SERVER, Cluster
+from scripted_cluster import CUT, NAME_SERVER, Cluster, Pipe
 
 from orbitmq.client._async.client import Client
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
@@ -19,6 +19,7 @@ from orbitmq.errors import ClientError, ConfigurationError, RemoteError
 from orbitmq.protocol.pop_receipts import decode_receipt
 from orbitmq.protocol.remoting.bodies import MessageQueue, MessageQueueAssignment, MessageRequestMode
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command
 
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 CHANGE = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
@@ -132,6 +133,37 @@ def test_two_renewals_of_a_message_are_never_under_way(run: Run, cluster: Cluste
             assert len(broker.requests(CHANGE)) == 2
             assert await message.ack()
         assert broker.settled == [("T", 0, 0)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["consuming on", "leaving at once"])
+def test_what_is_settled_while_its_renewal_is_under_way_is_acknowledged_with_the_new_receipt(
+    run: Run, cluster: Cluster, broker: PoppingBroker, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """Where the old one was named, the broker would know nothing of it, and the message came again."""
+    at_once = broker.handle
+
+    def late(pipe: Pipe, command: Command) -> Command | None:
+        answer = at_once(pipe, command)
+        if command.code != CHANGE:
+            return answer
+        asyncio.get_running_loop().call_later(1, pipe.send, answer)
+        return None
+
+    async def test() -> None:
+        monkeypatch.setattr(broker, "handle", late)
+        broker.put(0, b"x")
+        async with client(cluster) as mq, mq.pop_consumer("g", "T", options=QUICK) as consumer:
+            message = await anext(consumer)
+            await asyncio.sleep(5.5)
+            assert len(broker.requests(CHANGE)) == 1
+            assert await message.ack()
+            if waits:
+                await asyncio.sleep(1)
+                assert broker.settled == [("T", 0, 0)]
+        assert broker.settled == [("T", 0, 0)]
+        assert broker.in_flight == {}
 
     run(test)
 

@@ -1,7 +1,8 @@
 """Popped messages that one consumer holds: how long the broker hides each, and when to renew that.
 
 Rules of this file
-1. A message is renewed when half of its time has passed, whether it waits or is in hand; at most one renewal of it is under way.
+1. A message is renewed when half of its time has passed, whether it waits or is in hand; at most one renewal of it is under way. One that
+   is settled meanwhile is acknowledged with the receipt that the renewal brings.
 2. What the broker hides no more is held no more: another member may have it already.
 3. No clock is read. Times are those of the caller's monotonic clock, in milliseconds.
 """
@@ -40,6 +41,12 @@ class HeldPop(msgspec.Struct, eq=False):
     taken_ms: int
     begun_ms: int | None = None
 
+    def renewed(self, receipt: PopReceipt, now_ms: int) -> None:
+        """The broker hides it anew, under this receipt."""
+        self.receipt = receipt
+        self.until_ms = now_ms + receipt.invisible_ms
+        self.renew_at_ms = now_ms + receipt.invisible_ms // 2
+
 
 class HeldPops(Generic[M]):
     """What a consumer holds of one queue or broker. A message is its own key."""
@@ -63,9 +70,8 @@ class HeldPops(Generic[M]):
     def holds(self, message: M) -> bool:
         return message in self._held
 
-    def receipt(self, message: M) -> PopReceipt | None:
-        held = self._held.get(message)
-        return None if held is None else held.receipt
+    def find(self, message: M) -> HeldPop | None:
+        return self._held.get(message)
 
     def begin(self, message: M, now_ms: int) -> bool:
         """The program begins with it; False when it is not held any more."""
@@ -84,7 +90,7 @@ class HeldPops(Generic[M]):
         return self._held.pop(message, None)
 
     def due(self, now_ms: int) -> list[M]:
-        """Messages to be renewed now, those first whose time ends first. Each is out of the list until `renewed` or `not_renewed`."""
+        """Messages to be renewed now, those first whose time ends first. Each is out of the list until it was renewed, or `not_renewed`."""
         due = [
             (held.until_ms, number, message)
             for number, (message, held) in enumerate(self._held.items())
@@ -94,14 +100,6 @@ class HeldPops(Generic[M]):
         for _, _, message in due:
             self._held[message].renew_at_ms = None
         return [message for _, _, message in due]
-
-    def renewed(self, message: M, receipt: PopReceipt, now_ms: int) -> None:
-        """The broker hides it anew, under this receipt."""
-        held = self._held.get(message)
-        if held is not None:
-            held.receipt = receipt
-            held.until_ms = now_ms + receipt.invisible_ms
-            held.renew_at_ms = now_ms + receipt.invisible_ms // 2
 
     def not_renewed(self, message: M, again_at_ms: int) -> None:
         """The broker was not reached; it is asked again while there is time."""

@@ -24,6 +24,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
@@ -117,7 +118,10 @@ class PopConsumer:
         for queue in queues:
             await wait_event(queue.idle, max(answers_ms - monotonic_ms(), 1))
         again_ms = [queue.poll_left_ms() for queue in queues]
-        await self.tasks.close()
+        async with AsyncExitStack() as still:
+            for queue in queues:
+                await still.enter_async_context(queue.nothing_asked())
+            await self.tasks.close()
         has_failed = isinstance(error, Exception) and not isinstance(error, Cancelled)
         deadline_ms = monotonic_ms() + self.client.options.close_timeout_ms
         for queue, after_ms in zip(queues, again_ms, strict=True):

@@ -11,7 +11,8 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 from orbitmq.client._async.consuming.delivery import ReceivedMessage
 from orbitmq.client._async.consuming.feed import Feed
@@ -23,7 +24,7 @@ from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.client.consuming.consume_statistics import ConsumeStatistics
 from orbitmq.client.consuming.subscription import Subscription
 from orbitmq.client.due_time import LEVEL_STEPS_MS
-from orbitmq.client.popping.held import HeldPops, back_off_ms
+from orbitmq.client.popping.held import HeldPop, HeldPops, back_off_ms
 from orbitmq.client.popping.pop_options import PopOptions
 from orbitmq.client.popping.pop_requests import (
     POP_ANSWERS,
@@ -53,11 +54,6 @@ class Popper(Protocol):
     feed: Feed
 
 
-class _Acknowledgement(NamedTuple):
-    receipt: PopReceipt
-    until_ms: int
-
-
 class PoppingQueue:
     """The settler of the messages that are popped here. `queue` has the id -1 for all queues of a broker.
 
@@ -76,7 +72,7 @@ class PoppingQueue:
         self._group = consumer.group
         self._topic = queue.topic
         self._statistics = consumer.statistics.of(queue.topic, self.last_pop_ms)
-        self._acknowledged: list[_Acknowledgement] = []
+        self._acknowledged: list[HeldPop] = []
         self._one_at_a_time = Lock()
         self._changed = Event()
         self._room = Event()
@@ -99,7 +95,7 @@ class PoppingQueue:
         held = self.held.settle(message)
         if held is None or monotonic_ms() >= held.until_ms:
             return False
-        self._acknowledged.append(_Acknowledgement(held.receipt, held.until_ms))
+        self._acknowledged.append(held)
         self._ended(message, held.taken_ms if held.begun_ms is None else held.begun_ms, succeeded=True)
         return True
 
@@ -124,6 +120,10 @@ class PoppingQueue:
     async def give_back(self, message: ReceivedMessage, after_ms: int) -> None:
         """Let others have it, after this time."""
         await self._hide(message, after_ms)
+
+    def nothing_asked(self) -> AbstractAsyncContextManager[None]:
+        """Waits for the answer of a request about held messages that is under way; no other begins inside."""
+        return self._one_at_a_time
 
     def poll_left_ms(self) -> int:
         """How long the broker may hold a pop whose answer did not come yet: what is given back before would be its answer."""
@@ -181,7 +181,7 @@ class PoppingQueue:
                 self.held.add(message, receipt, now_ms)
                 received.append(message)
             else:
-                self._acknowledged.append(_Acknowledgement(receipt, now_ms + receipt.invisible_ms))
+                self._acknowledged.append(HeldPop(receipt, now_ms + receipt.invisible_ms, None, now_ms))
         for message in received:
             if message.record.sys_flag & SysFlag.COMPRESSED:
                 try:
@@ -240,11 +240,11 @@ class PoppingQueue:
             )
         for message in self.held.due(now_ms):
             async with self._one_at_a_time:
-                receipt = self.held.receipt(message)
-                if receipt is None:
+                held = self.held.find(message)
+                if held is None:
                     continue
                 try:
-                    renewed = await self._change(receipt, self._consumer.options.invisible_ms)
+                    renewed = await self._change(held.receipt, self._consumer.options.invisible_ms)
                 except (ClientError, ProtocolError) as error:
                     self._say("a message in hand was not renewed, and may come again: %s", error)
                     if isinstance(error, RemoteError):
@@ -252,7 +252,7 @@ class PoppingQueue:
                     else:
                         self.held.not_renewed(message, monotonic_ms() + POP_AFTER_ERROR_MS)
                 else:
-                    self.held.renewed(message, renewed, monotonic_ms())
+                    held.renewed(renewed, monotonic_ms())
 
     async def _hide(self, message: ReceivedMessage, after_ms: int) -> bool:
         """The message leaves this consumer, and comes again after this time; False when it has left before."""
