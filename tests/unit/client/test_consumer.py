@@ -689,7 +689,7 @@ def test_one_member_of_a_group_per_client(run: Run, cluster: Cluster, broker: Br
                     mq.consumer(group, "T")
             with pytest.raises(ConfigurationError):
                 mq.consumer("h", {})
-            with pytest.raises(ConfigurationError, match="each topic its tags"):
+            with pytest.raises(ConfigurationError, match="each topic its own"):
                 mq.consumer("h", {"T": "*"}, tags="a")  # type: ignore[call-overload]
             with pytest.raises(ConfigurationError, match="tags=None is no text"):
                 mq.consumer("h", "T", tags=None)  # type: ignore[call-overload]
