@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from orbitmq.client._async.runtime import log
+from orbitmq.client._async.runtime import Seldom, log
 from orbitmq.client._async.sending.receipt import SendReceipt
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, RemoteError
@@ -46,6 +46,7 @@ class GroupTransactions:
         self._known: dict[str, bool | None] = {}
         """Unique id -> decision, None while its block runs. Confirmed ones are not here."""
         self.checker: Checker | None = None
+        self._failures = Seldom()
 
     def made(self, send: Callable[[], Awaitable[SendReceipt]], timeout_ms: int) -> MessageTransaction:
         return MessageTransaction(self, send, timeout_ms)
@@ -96,11 +97,14 @@ class GroupTransactions:
         try:
             return None if self.checker is None else await self.checker(message)
         except Exception:
-            log.exception(
-                "the checker of group %s failed about message %s, and the broker will ask again",
-                self._group,
-                message.message_id,
-            )
+            unlogged = self._failures.due()
+            if unlogged is not None:
+                log.exception(
+                    "the checker of group %s failed about message %s, and the broker will ask again%s",
+                    self._group,
+                    message.message_id,
+                    f"; {unlogged} failures before it were not logged" if unlogged else "",
+                )
             return None
 
     def _fields(self, key: str, queue_offset: int, position: int, commits: bool) -> dict[str, str]:
