@@ -315,7 +315,9 @@ def test_a_consumer_is_made_to_consume_one_message_again(scene: Scene) -> None:
     before = len(scene.client.events("received", msgId=event["msgId"]))
     done = scene.tool.run("queryMsgById", "-t", TOPIC, "-i", event["offsetMsgId"], "-g", GROUP, "-d", scene.client_id())
     assert "CR_SUCCESS" in done
-    assert len(scene.client.events("received", msgId=event["msgId"])) == before + 1
+    scene.client.wait(
+        lambda _: len(scene.client.events("received", msgId=event["msgId"])) == before + 1, WAIT_S, "the message again"
+    )
 
 
 def test_messages_are_sent_by_the_tool(scene: Scene) -> None:
