@@ -34,6 +34,7 @@ PRINTS = {
     ),
     "chosen_orders": r"large-orders: bike, boat\nsmall-in-europe: kite, lamp\n",
     "slow_jobs": r"30 jobs done by [23] workers, out of one queue\n",
+    "urgent_first": (r"site is down\ndata is lost\nno invoice\npayments fail\nslow search\na typo\na new logo\n"),
     "paid_orders": (
         r"tea: booked and announced\ncoffee: not booked, not announced\ngold: booked, and the program died\n"
         r"asked about gold\nannounced: gold, tea\n"
