@@ -41,6 +41,10 @@ INVALID_PARAMETER."""
 POP_WAITING_PER_QUEUE_MAX: Final = 1_024
 """Pops of one group that wait for messages of one queue; RocketMQ's bound. Beyond it the answer is POLLING_FULL."""
 
+POP_QUESTION_UNITS_MAX: Final = 64
+"""Messages whose tags a NOTIFICATION looks at, of a queue without more that nobody popped; where there are more it says that there is a
+message. RocketMQ's value (`maxMessageFilterNumForNotification`)."""
+
 POP_READS_MAX: Final = 8
 """Reads of one queue in one pop that find only messages which the group does not want; then another queue has its turn."""
 

@@ -11,9 +11,11 @@ Source: RocketMQ broker, POP: reading.
 
 from __future__ import annotations
 
+from orbitmq.broker.choosing.wanted import WantedMessages
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import PopOrders
+from orbitmq.limits.pop import POP_QUESTION_UNITS_MAX
 from orbitmq.protocol.names import RETRY_PREFIX
 
 
@@ -108,6 +110,19 @@ class PopProgress:
     def backlog(self, key: PopQueue) -> int:
         """Messages of the queue that no pop has reached."""
         return max(0, self._store.max_offset(key.topic, key.queue_id) - self.next_offset(key))
+
+    def may_have(self, key: PopQueue, wanted: WantedMessages) -> bool:
+        """Whether a pop of the queue may find a message that its group wants. Tags are asked of the queue where it is about to be
+        popped to its end, properties never."""
+        first = max(self.next_offset(key), self._store.min_offset(key.topic, key.queue_id))
+        end = self._store.max_offset(key.topic, key.queue_id)
+        queue = self._store.queues.get(key.topic, key.queue_id)
+        if wanted.codes is None or queue is None or end - first > POP_QUESTION_UNITS_MAX:
+            return end > first
+        try:
+            return any(wanted.codes(tags_code) for _, _, tags_code in queue.scan(first, end))
+        except OSError:
+            return True  # the pop says what is wrong
 
     def _drop(self, key: PopQueue) -> None:
         self.in_flight.drop(key)

@@ -20,7 +20,6 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.admission import Admission
-from orbitmq.broker.choosing.subscriptions import EVERYTHING
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
@@ -414,12 +413,14 @@ class PopRequests(Room):
         question = PopQuestion(command, peer, self._checked(command, peer))
         pop = question.pop
         _read_order(command, pop)
+        if (expression := command.text("exp")) and (kind := command.text("expType")):
+            pop.wanted = self._subscriptions.wanted(pop.topic, expression, kind)
         pop.deadline_ns = self._clock.monotonic_ns() + max(waits_ns, 0)
         if (has_message := self._has_message(pop)) or waits_ns <= 0:
             return _told(question, has_message=has_message)
         if not self._questions.hold(
             question, pop.topic, pop.group, pop.queue_id,
-            now_ns=self._clock.monotonic_ns(), wait_ns=waits_ns, wanted=EVERYTHING, owner=peer,
+            now_ns=self._clock.monotonic_ns(), wait_ns=waits_ns, wanted=pop.wanted, owner=peer,
         ):  # fmt: skip
             return _told(question, has_message=False, is_full=True)
         return None
@@ -434,7 +435,7 @@ class PopRequests(Room):
 
     def _has_message(self, pop: Pop) -> bool:
         return any(
-            self._progress.backlog(key)
+            self._progress.may_have(key, pop.wanted)
             and not (pop.is_ordered and self.orders.blocks(key, pop.attempt_id, self._clock.now_ms()))
             for _, key in self._taker.queues_of(pop)
         )

@@ -220,7 +220,7 @@ _TABLE: Final[dict[RequestCode, tuple[str, str]]] = {
         "popTime:long! invisibleTime:long! reviveQid:int!",
     ),
     _Code.NOTIFICATION: (
-        "consumerGroup! topic! queueId:int! pollTime:long! bornTime:long! order:bool=false attemptId",
+        "consumerGroup! topic! queueId:int! pollTime:long! bornTime:long! order:bool=false attemptId expType exp",
         "hasMsg:bool! pollingFull:bool=false",
     ),
     _Code.POLLING_INFO: ("consumerGroup! topic! queueId:int!", "pollingNum:int!"),

@@ -18,6 +18,12 @@ def give(rig, *bodies, topic="T", queue_id=0, **properties):
         rig.sent_ok(topic, body, properties, queue_id=queue_id)
 
 
+def question(rig, popper, **more):
+    """The answer to a NOTIFICATION of group `g` about every queue of topic `T`; None while it waits."""
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 500, "bornTime": rig.clock.now_ms()}
+    return rig.try_call(RequestCode.NOTIFICATION, fields | more, peer=popper.peer)
+
+
 def test_a_popped_message_is_hidden_from_the_group_and_from_no_other(rig, popper):
     give(rig, b"a", b"b")
     assert popper.bodies() == [b"a", b"b"]
@@ -346,17 +352,62 @@ def test_a_look_takes_nothing(rig, popper):
 def test_a_notification_comes_with_the_first_message(rig, popper):
     give(rig, b"x")
     popper.pop()
-    fields = {"consumerGroup": "g", "topic": "T", "queueId": -1, "pollTime": 500, "bornTime": rig.clock.now_ms()}
-    assert rig.try_call(RequestCode.NOTIFICATION, fields, peer=popper.peer) is None
+    assert question(rig, popper) is None
     give(rig, b"a")
     (told,) = popper.answers()
     assert (told.code, told.fields) == (ResponseCode.SUCCESS, {"hasMsg": "true", "pollingFull": "false"})
-    assert rig.call(RequestCode.NOTIFICATION, fields).fields["hasMsg"] == "true"
+    assert question(rig, popper).fields["hasMsg"] == "true"
     popper.pop()
-    assert rig.try_call(RequestCode.NOTIFICATION, fields, peer=popper.peer) is None
+    assert question(rig, popper) is None
     rig.advance(500)
     (told,) = popper.answers()
     assert told.fields["hasMsg"] == "false"
+
+
+@pytest.mark.parametrize(("kind", "expression"), [("TAG", "wanted"), ("SQL92", "TAGS = 'wanted'")])
+def test_a_notification_waits_for_a_message_that_passes_its_filter(rig, popper, kind, expression):
+    give(rig, b"x")
+    popper.pop()
+    assert question(rig, popper, exp=expression, expType=kind) is None
+    give(rig, b"a", TAGS="other")
+    assert popper.answers() == []
+    give(rig, b"b", TAGS="wanted")
+    (told,) = popper.answers()
+    assert told.fields["hasMsg"] == "true"
+    assert question(rig, popper, exp=expression, expType=kind).fields["hasMsg"] == "true"
+
+
+def test_a_notification_by_tags_asks_what_is_there_already(rig, popper):
+    give(rig, *(b"a" for _ in range(64)), TAGS="other")
+    assert question(rig, popper, exp="wanted", expType="TAG") is None
+    assert question(rig, popper, exp="wanted || other", expType="TAG").fields["hasMsg"] == "true"
+    give(rig, b"a", TAGS="other")
+    assert question(rig, popper, exp="wanted", expType="TAG").fields["hasMsg"] == "true", "the pop will see"
+
+
+def test_a_notification_asks_from_where_the_queue_begins_now(rig, popper, monkeypatch):
+    give(rig, b"a", TAGS="other")
+    popper.pop(maxMsgNums=1)
+    give(rig, b"b", b"c", TAGS="wanted")
+    monkeypatch.setattr(rig.store.queues.get("T", 0), "min_offset", 2)
+    assert question(rig, popper, exp="wanted", expType="TAG").fields["hasMsg"] == "true"
+    assert question(rig, popper, exp="other", expType="TAG") is None
+
+
+def test_a_notification_asks_of_retried_messages_as_its_pop_does(rig, popper):
+    give(rig, b"a", TAGS="other")
+    popper.pop(invisibleTime=10)
+    rig.advance(10)
+    assert question(rig, popper, exp="wanted", expType="TAG") is None
+    assert question(rig, popper).fields["hasMsg"] == "true"
+    assert popper.bodies(exp="wanted") == []
+    assert question(rig, popper) is None
+
+
+def test_a_notification_whose_expression_does_not_compile_is_refused(rig, popper):
+    give(rig, b"a")
+    assert question(rig, popper, exp="a >", expType="SQL92").code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert question(rig, popper, exp="a >").fields["hasMsg"] == "true", "an expression without a type is none"
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
