@@ -319,12 +319,18 @@ def test_a_revive_topic_that_is_left_behind_too_early_is_noticed(monkeypatch: py
 
 def test_a_renewal_without_a_checkpoint_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(
-        self: PopCheckpoints, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int
+        self: PopCheckpoints,
+        queue: QueueInFlight,
+        offset: int,
+        popped_ms: int,
+        new_popped_ms: int,
+        due_ms: int,
+        **more: Any,
     ) -> bool:
         covered = queue.covered(offset, popped_ms)
         if covered is not None:
             self._settled(PopQueue(*queue.key), covered)
-        return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
+        return queue.renew(offset, popped_ms, new_popped_ms, due_ms, **more)
 
     monkeypatch.setattr(PopCheckpoints, "renew", forgets)
     assert any(problems(range(18, 200)))

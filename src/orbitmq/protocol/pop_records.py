@@ -3,7 +3,7 @@
 A checkpoint says which messages one pop took of one queue. An acknowledgement names such a pop, and messages of it that are done with.
 
     ck    {"bm":bits,"bn":broker,"c":group,"d":[offset - start,...],"it":ms,"n":count,"pt":ms,"q":queue,"reviveTime":ms,"ro":0,"so":start,
-           "t":topic}
+           "sp":true,"t":topic}    "sp" where messages are suspended, and nowhere else; RocketMQ before 5.5 does not know it
     ack   {"ao":offset,"bn":broker,"c":group,"pt":ms,"q":queue,"so":start,"t":topic}
     bAck  the same with "aol":[offset,...]
 
@@ -58,6 +58,8 @@ class PopCheckpoint(NamedTuple):
     due_ms: int
     broker_name: str
     offsets: tuple[int, ...]
+    suspended: bool = False
+    """They come back without an attempt more (5.5)."""
 
     @property
     def unique_key(self) -> str:
@@ -79,6 +81,7 @@ class PopCheckpoint(NamedTuple):
             self.due_ms,
             0,
             self.start_offset,
+            self.suspended,
             self.topic,
         ).encode()
 
@@ -142,6 +145,7 @@ class _CheckpointBody(JsonBody):
     revive_time: Int64 = kept(0)
     revive_offset: Int64 = msgspec.field(name="ro", default_factory=lambda: 0)
     start_offset: Int64 = msgspec.field(name="so", default_factory=lambda: 0)
+    suspended: bool = msgspec.field(name="sp", default=False)
     topic: str = msgspec.field(name="t", default_factory=lambda: "")
 
     @classmethod
@@ -204,6 +208,7 @@ def _checkpoint(body: _CheckpointBody) -> PopCheckpoint:
         due_ms,
         body.broker_name,
         tuple(offsets),
+        body.suspended,
     )
 
 

@@ -257,6 +257,8 @@ def test_what_is_not_settled_is_given_back_when_the_consumer_leaves(
         assert sorted(record.body for record in broker.again) == [b"1", b"2"]
         hidden = [each.integer("invisibleTime") for each in broker.requests(CHANGE)]
         assert all(14_000 < each <= 14_500 for each in hidden), "until no pop of this consumer waits there any more"
+        told = {each.text("offset"): each.text("suspend") for each in broker.requests(CHANGE)}
+        assert told == {"1": "", "2": "true"}, "what was in hand has had an attempt"
 
     run(test)
 

@@ -43,6 +43,14 @@ def test_ours_are_read_again() -> None:
     assert decode_pop_record("ack", ACK.encode()) == ACK
 
 
+def test_only_suspended_messages_say_so() -> None:
+    assert b"sp" not in CHECKPOINT.encode()
+    suspended = CHECKPOINT._replace(suspended=True)
+    assert b'"so":10,"sp":true,"t":"T"' in suspended.encode()
+    assert decode_pop_record("ck", suspended.encode()) == suspended
+    assert decode_pop_record("ck", suspended.encode().replace(b"true", b"false")) == CHECKPOINT
+
+
 def test_what_is_acknowledged_in_a_checkpoint_is_not_in_flight() -> None:
     body = CHECKPOINT.encode().replace(b'"bm":0', b'"bm":5')
     assert decode_pop_record("ck", body) == CHECKPOINT._replace(offsets=(12,))

@@ -136,7 +136,9 @@ class PopCheckpoints:
             return
         due_ms = self._time_of(min(left, key=lambda one: one.due_ms))
         offsets = tuple(one.offset for one in left)
-        checkpoint = self._checkpoint(pop.key, pop.popped_ms, pop.start_offset, due_ms, offsets)
+        checkpoint = self._checkpoint(
+            pop.key, pop.popped_ms, pop.start_offset, due_ms, offsets, suspended=left[0].suspended
+        )
         try:
             end = self._append(checkpoint, due_ms)
         except (StoreUnwritableError, RecordError) as error:
@@ -169,16 +171,26 @@ class PopCheckpoints:
 
     # --- what becomes of covered messages -------------------------------------------------------------------------
 
-    def renew(self, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int) -> bool:
-        """Give a message a new pop time and due time; False when it is not in flight since `popped_ms`.
+    def renew(
+        self,
+        queue: QueueInFlight,
+        offset: int,
+        popped_ms: int,
+        new_popped_ms: int,
+        due_ms: int,
+        *,
+        suspended: bool = False,
+    ) -> bool:
+        """As `QueueInFlight.renew`.
 
         Raises StoreUnwritableError, and changes nothing, when it is covered and that cannot be stored."""
         covered = queue.covered(offset, popped_ms)
         if covered is None:
-            return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
-        self._append(self._checkpoint(queue.key, new_popped_ms, offset, due_ms, (offset,)), due_ms)
+            return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
+        checkpoint = self._checkpoint(queue.key, new_popped_ms, offset, due_ms, (offset,), suspended=suspended)
+        self._append(checkpoint, due_ms)
         self._settled(queue.key, covered)
-        return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
+        return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
 
     def _settled(self, key: PopQueue, popped: Popped) -> None:
         acks = PopAcks(
@@ -196,10 +208,26 @@ class PopCheckpoints:
             self.lost_ack_count += 1
 
     def _checkpoint(
-        self, key: PopQueue, popped_ms: int, start_offset: int, due_ms: int, offsets: tuple[int, ...]
+        self,
+        key: PopQueue,
+        popped_ms: int,
+        start_offset: int,
+        due_ms: int,
+        offsets: tuple[int, ...],
+        *,
+        suspended: bool,
     ) -> PopCheckpoint:
-        broker_name = self._settings.broker_name
-        return PopCheckpoint(key.topic, key.group, key.queue_id, start_offset, popped_ms, due_ms, broker_name, offsets)
+        return PopCheckpoint(
+            key.topic,
+            key.group,
+            key.queue_id,
+            start_offset,
+            popped_ms,
+            due_ms,
+            self._settings.broker_name,
+            offsets,
+            suspended,
+        )
 
     def _append(self, record: PopRecord, due_ms: int) -> int:
         """Append a timer message for the revive topic; answers where it ends in the log. Raises StoreUnwritableError, RecordError."""

@@ -62,6 +62,8 @@ class Popped(NamedTuple):
     popped_ms: int
     start_offset: int
     due_ms: int
+    suspended: bool = False
+    """It comes back without an attempt more, as its last renewal asked."""
 
 
 class PopBounds(msgspec.Struct, frozen=True):
@@ -80,9 +82,20 @@ class _Chunk(msgspec.Struct, eq=False):
     distance: array[int]
     covered: int = 0
     """A bit for each message that a durable checkpoint covers."""
+    suspended: int = 0
+    """A bit for each message that comes back without an attempt more."""
     count: int = 0
     alarm_ms: int = LEAVING
     """The earliest due time for which an alarm is set; that of the chunk is not earlier."""
+
+    def popped(self, offset: int) -> Popped:
+        """A message of this chunk that is in flight."""
+        at = offset % CHUNK_OFFSETS
+        start_offset = offset - self.distance[at]
+        return Popped(offset, self.popped_ms[at], start_offset, self.due_ms[at], bool(self.suspended >> at & 1))
+
+    def suspend(self, at: int, *, suspended: bool) -> None:
+        self.suspended = self.suspended & ~(1 << at) | suspended << at
 
 
 class InFlight:
@@ -212,13 +225,14 @@ class QueueInFlight:
 
     def take_up(self, popped: Popped) -> None:
         """A message is in flight since before the last start, and covered. That of the latest pop counts. Cost: 2 us."""
-        offset, popped_ms, start_offset, due_ms = popped
+        offset, popped_ms, start_offset, due_ms, suspended = popped
         number, at = divmod(offset, CHUNK_OFFSETS)
         chunk = self._chunks.get(number)
         if chunk is None or not chunk.due_ms[at]:
             chunk = self._put(offset, popped_ms, start_offset, due_ms)
+            chunk.suspend(at, suspended=suspended)
         elif chunk.popped_ms[at] < popped_ms:
-            self.renew(offset, chunk.popped_ms[at], popped_ms, due_ms)
+            self.renew(offset, chunk.popped_ms[at], popped_ms, due_ms, suspended=suspended)
             chunk.distance[at] = min(offset - start_offset, DISTANCE_MAX)
         chunk.covered |= 1 << at
         if offset >= self.next_offset:
@@ -258,7 +272,7 @@ class QueueInFlight:
         chunk, at = self._find(offset, popped_ms), offset % CHUNK_OFFSETS
         if chunk is None or not chunk.covered >> at & 1:
             return None
-        return Popped(offset, popped_ms, offset - chunk.distance[at], chunk.due_ms[at])
+        return chunk.popped(offset)
 
     def find(self, offset: int) -> Popped | None:
         """A message in flight, whichever pop took it."""
@@ -266,7 +280,7 @@ class QueueInFlight:
         chunk = self._chunks.get(number)
         if chunk is None or not chunk.due_ms[at]:
             return None
-        return Popped(offset, chunk.popped_ms[at], offset - chunk.distance[at], chunk.due_ms[at])
+        return chunk.popped(offset)
 
     def not_covered(self, first: int, end: int, popped_ms: int, start_offset: int) -> Iterator[Popped]:
         """What is still in flight, and not covered, of one pop in a range of offsets, rising. 1 us for each chunk without any."""
@@ -276,9 +290,11 @@ class QueueInFlight:
                 continue
             begin = number * CHUNK_OFFSETS
             for at in range(max(first - begin, 0), min(end - begin, CHUNK_OFFSETS)):
-                due_ms, start = chunk.due_ms[at], begin + at - chunk.distance[at]
-                if due_ms and not chunk.covered >> at & 1 and (chunk.popped_ms[at], start) == (popped_ms, start_offset):
-                    yield Popped(begin + at, popped_ms, start_offset, due_ms)
+                if not chunk.due_ms[at] or chunk.covered >> at & 1:
+                    continue
+                popped = chunk.popped(begin + at)
+                if (popped.popped_ms, popped.start_offset) == (popped_ms, start_offset):
+                    yield popped
 
     def has(self, offset: int, popped_ms: int) -> bool:
         """Whether this message is in flight since this pop."""
@@ -293,6 +309,7 @@ class QueueInFlight:
         number, at = divmod(offset, CHUNK_OFFSETS)
         chunk.due_ms[at] = SETTLED
         chunk.covered &= ~(1 << at)
+        chunk.suspend(at, suspended=False)
         chunk.count -= 1
         self.count -= 1
         self._all.message_count -= 1
@@ -310,17 +327,18 @@ class QueueInFlight:
                 self.settle(offset, run.popped_ms)
         self.next_offset = max(self.next_offset, end)
 
-    def renew(self, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int) -> bool:
+    def renew(self, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int, *, suspended: bool = False) -> bool:
         """Give a message a new pop time and due time; False when it is not in flight since `popped_ms`.
 
-        With a new pop time it is a pop of its own, which began with this message. Whether it is covered does not change: who renews
-        a covered message has stored a checkpoint of the new pop."""
+        With a new pop time it is a pop of its own, which began with this message, suspended or not. Whether it is covered does not
+        change: who renews a covered message has stored a checkpoint of the new pop."""
         chunk = self._find(offset, popped_ms)
         if chunk is None:
             return False
         number, at = divmod(offset, CHUNK_OFFSETS)
         if new_popped_ms != popped_ms:
             chunk.distance[at] = 0
+            chunk.suspend(at, suspended=suspended)
             if not chunk.covered >> at & 1:
                 self._all.popped(self.key, offset, offset + 1, new_popped_ms, offset)
         chunk.popped_ms[at], chunk.due_ms[at] = new_popped_ms, due_ms

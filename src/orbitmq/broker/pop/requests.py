@@ -338,7 +338,7 @@ class PopRequests(Room):
         if (
             queue is None
             or receipt.broker_name != self._settings.broker_name
-            or not self._renew(queue, offset, receipt.popped_ms, popped_ms, popped_ms + invisible_ms)
+            or not self._renew(command, queue, offset, receipt.popped_ms, popped_ms, popped_ms + invisible_ms)
         ):
             raise _no_message(key, offset)
         fields = {"popTime": str(popped_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(REVIVE_QUEUE)}
@@ -360,14 +360,17 @@ class PopRequests(Room):
         if queue is not None and broker_name == self._settings.broker_name and queue.settle(offset, popped_ms):
             self._progress.finish(key)
 
-    def _renew(self, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int) -> bool:
+    def _renew(
+        self, command: Command, queue: QueueInFlight, offset: int, popped_ms: int, new_popped_ms: int, due_ms: int
+    ) -> bool:
         """Raises Refusal when the store does not take what has to be said of it."""
+        suspended = command.boolean("suspend")
         try:
             if self._checkpoints is not None:
-                return self._checkpoints.renew(queue, offset, popped_ms, new_popped_ms, due_ms)
+                return self._checkpoints.renew(queue, offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
         except StoreUnwritableError as error:
             raise self._core.unwritable() from error
-        return queue.renew(offset, popped_ms, new_popped_ms, due_ms)
+        return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
 
     def _settle_in_order(self, key: PopQueue, offset: int, popped_ms: int, broker_name: str) -> None:
         """Raises Refusal for a message that this pop did not bring."""

@@ -19,7 +19,7 @@ from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.idempotence.identity import without_identity
 from orbitmq.broker.message_properties import TIMERS, facts_of
-from orbitmq.broker.pop.in_flight import PopQueue
+from orbitmq.broker.pop.in_flight import Popped, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.pop.taking import single_records
 from orbitmq.broker.refusal import Refusal
@@ -86,7 +86,8 @@ class PopReturns:
 
     def _was_read(self, key: PopQueue, offset: int, popped_ms: int, read: GetResult | ReadProblem) -> None:
         queue = self._progress.find(key)
-        if queue is None or not queue.has(offset, popped_ms):
+        popped = None if queue is None else queue.find(offset)
+        if popped is None or popped.popped_ms != popped_ms:
             return
         if not isinstance(read, GetResult):
             self._try_later(key, offset, popped_ms, read)
@@ -97,7 +98,7 @@ class PopReturns:
             self._settle(key, offset, popped_ms)
             return
         try:
-            message = self._copy(key, records[0], popped_ms)
+            message = self._copy(key, records[0], popped)
             appended = self._store.append(message)
         except (Refusal, RecordError, StoreUnwritableError) as error:
             self._try_later(key, offset, popped_ms, error)
@@ -105,11 +106,11 @@ class PopReturns:
         self._core.statistics.stored(message.topic, 1, appended.size)
         self._store.wait_durable(appended.end_offset, True, partial(self._stored, key, offset, popped_ms))
 
-    def _copy(self, key: PopQueue, record: Record, popped_ms: int) -> NewMessage:
+    def _copy(self, key: PopQueue, record: Record, popped: Popped) -> NewMessage:
         """The message for another attempt. Raises Refusal."""
         admission = self._admission
         values = decode_properties(record.properties)
-        values.setdefault(Property.FIRST_POP_TIME, str(popped_ms))
+        values.setdefault(Property.FIRST_POP_TIME, str(popped.popped_ms))
         for name in (*TIMERS, Property.DELAY):  # its time has come once
             values.pop(name, None)
         message = admission.place(
@@ -122,7 +123,7 @@ class PopReturns:
             with_hosts(record.sys_flag & ~TRANSACTION_MASK, record.born_host, admission.store_host),
             record.born_timestamp,
             record.born_host,
-            record.reconsume_times + 1,
+            record.reconsume_times + (0 if popped.suspended else 1),
         )
         message.prepared_transaction_offset = record.physical_offset + 1
         return message

@@ -86,7 +86,8 @@ class ReviveTopic:
         queue, end = self._in_flight.open(key, committed), self._store.max_offset(key.topic, key.queue_id)
         for offset in checkpoint.offsets:
             if offset < end and offset not in done:
-                queue.take_up(Popped(offset, checkpoint.popped_ms, checkpoint.start_offset, checkpoint.due_ms))
+                start_offset, due_ms = checkpoint.start_offset, checkpoint.due_ms
+                queue.take_up(Popped(offset, checkpoint.popped_ms, start_offset, due_ms, checkpoint.suspended))
 
     def _pending(self) -> Iterator[PopRecord]:
         """The records that wait as timer messages."""

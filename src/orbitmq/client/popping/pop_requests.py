@@ -97,8 +97,9 @@ def _checked(receipt: PopReceipt) -> PopReceipt:
     return receipt
 
 
-def change_fields(group: str, topic: str, receipt: PopReceipt, invisible_ms: int) -> dict[str, str]:
-    """Hide a message for another time, counted from now."""
+def change_fields(group: str, topic: str, receipt: PopReceipt, invisible_ms: int, *, suspended: bool) -> dict[str, str]:
+    """Hide a message for another time, counted from now. suspended: it comes back without an attempt more; RocketMQ before 5.5 does
+    not know that, and counts one."""
     return {
         "consumerGroup": group,
         "topic": pop_retry_topic(group, topic, receipt.source),
@@ -107,6 +108,7 @@ def change_fields(group: str, topic: str, receipt: PopReceipt, invisible_ms: int
         "offset": str(receipt.queue_offset),
         "invisibleTime": str(invisible_ms),
         "bname": receipt.broker_name,
+        **({"suspend": "true"} if suspended else {}),
     }
 
 

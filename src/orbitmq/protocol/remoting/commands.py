@@ -216,7 +216,7 @@ _TABLE: Final[dict[RequestCode, tuple[str, str]]] = {
     _Code.PEEK_MESSAGE: ("consumerGroup! topic! queueId:int! maxMsgNums:int!", _POPPED),
     _Code.ACK_MESSAGE: ("consumerGroup! topic! queueId:int! extraInfo! offset:long!", ""),
     _Code.CHANGE_MESSAGE_INVISIBLETIME: (
-        "consumerGroup! topic! queueId:int! extraInfo! offset:long! invisibleTime:long!",
+        "consumerGroup! topic! queueId:int! extraInfo! offset:long! invisibleTime:long! suspend:bool=false",
         "popTime:long! invisibleTime:long! reviveQid:int!",
     ),
     _Code.NOTIFICATION: (

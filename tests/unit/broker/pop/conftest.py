@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +147,17 @@ class Popper:
     def ack(self, popped: tuple[Record, str, str], **more: Any) -> int:
         return self.about(RequestCode.ACK_MESSAGE, popped, **more).code
 
-    def change(self, popped: tuple[Record, str, str], invisible_ms: int) -> Command:
-        return self.about(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, popped, invisibleTime=invisible_ms)
+    def change(self, popped: tuple[Record, str, str], invisible_ms: int, **more: Any) -> Command:
+        return self.about(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, popped, invisibleTime=invisible_ms, **more)
+
+    @staticmethod
+    def renewed(popped: tuple[Record, str, str], fields: Mapping[str, str]) -> tuple[Record, str, str]:
+        """What is popped, with the receipt that a change of its invisible time was answered, as the Java client makes it."""
+        record, topic, receipt = popped
+        words = receipt.split(" ")
+        words[0] = str(record.queue_offset)
+        words[1:4] = fields["popTime"], fields["invisibleTime"], fields["reviveQid"]
+        return record, topic, " ".join(words)
 
     def committed(self, topic: str = "T", queue_id: int = 0, group: str = "g") -> int | None:
         return self.rig.broker.offsets.query(group, topic, queue_id)

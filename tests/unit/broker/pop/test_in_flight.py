@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from orbitmq.broker.pop.in_flight import InFlight, PopBounds, PopQueue, PopRun
+from orbitmq.broker.pop.in_flight import InFlight, PopBounds, Popped, PopQueue, PopRun
 
 KEY = PopQueue("T", "g", 0)
 
@@ -119,3 +119,11 @@ def test_a_million_messages_in_flight_take_less_than_250_mb() -> None:
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 25_000_000
+
+
+def test_of_two_pops_from_before_a_start_the_later_says_whether_an_attempt_counts() -> None:
+    for order in (1, -1):
+        queue = InFlight().open(KEY, 0)
+        for popped in (Popped(0, 5, 0, 50, suspended=True), Popped(0, 9, 0, 90))[::order]:
+            queue.take_up(popped)
+        assert queue.find(0) == Popped(0, 9, 0, 90)

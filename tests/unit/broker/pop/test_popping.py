@@ -112,13 +112,31 @@ def test_a_changed_invisible_time_counts_from_now_and_has_a_receipt_of_its_own(r
     assert popper.change(popped, 10_000).code == ResponseCode.NO_MESSAGE
 
 
+def test_a_suspended_message_comes_back_without_an_attempt_more_once(rig, popper):
+    give(rig, b"a", b"b")
+    first, second = popper.pop()
+    popper.change(first, 1_000, suspend=True)
+    popper.change(second, 1_000, suspend=False)
+    rig.advance(1_001)
+    again = popper.pop(invisibleTime=1_000)
+    assert {record.body: record.reconsume_times for record, _, _ in again} == {b"a": 0, b"b": 1}
+    rig.advance(1_000)
+    assert {record.body: record.reconsume_times for record, _, _ in popper.pop()} == {b"a": 1, b"b": 2}
+
+
+def test_the_last_renewal_says_whether_an_attempt_counts(rig, popper):
+    give(rig, b"a")
+    (popped,) = popper.pop()
+    popper.change(popper.renewed(popped, popper.change(popped, 5_000, suspend=True).fields), 1_000)
+    rig.advance(1_002)
+    ((record, _, _),) = popper.pop()
+    assert record.reconsume_times == 1
+
+
 def test_a_renewed_message_is_acknowledged_with_its_new_receipt(rig, popper):
     give(rig, b"a")
     (popped,) = popper.pop()
-    fields = popper.change(popped, 10_000).fields
-    words = popped[2].split(" ")
-    words[1:4] = fields["popTime"], fields["invisibleTime"], fields["reviveQid"]
-    popper.ack((popped[0], popped[1], " ".join(words)))
+    popper.ack(popper.renewed(popped, popper.change(popped, 10_000).fields))
     assert popper.committed() == 1
 
 

@@ -24,15 +24,6 @@ def give(rig, *bodies, topic="T"):
         rig.sent_ok(topic, body)
 
 
-def renewed(popped, fields):
-    """The receipt of a message whose invisible time was changed, as the Java client makes it."""
-    record, topic, receipt = popped
-    words = receipt.split(" ")
-    words[0] = str(record.queue_offset)
-    words[1:4] = fields["popTime"], fields["invisibleTime"], fields["reviveQid"]
-    return record, topic, " ".join(words)
-
-
 def said(rig, topic=TIMER_TOPIC):
     """What the records for the revive topic say."""
     return [
@@ -263,10 +254,22 @@ def test_a_renewed_message_is_hidden_by_its_new_pop_after_a_crash(rig, popper):
     rig.advance(30_000)
     assert popper.bodies() == [b"b"], "its own time has come"
     popper.ack(second)
-    popper.ack(renewed(first, fields))
+    popper.ack(popper.renewed(first, fields))
     kill(rig)
     rig.advance(200_000)
     assert [record.body for record in rig.records("%RETRY%g_T")].count(b"a") == 0
+
+
+def test_a_suspended_message_counts_no_attempt_after_a_crash(rig, popper):
+    give(rig, b"early", b"late")
+    early, late = popper.pop(invisibleTime=30_000)
+    popper.change(early, 100_000, suspend=True)
+    rig.advance(STAY_MS + 2_000)
+    popper.change(late, 100_000, suspend=True)
+    rig.advance(10)
+    kill(rig)
+    rig.advance(101_000)
+    assert {record.body: record.reconsume_times for record, _, _ in popper.pop()} == {b"early": 0, b"late": 0}
 
 
 def test_a_covered_message_is_not_renewed_when_that_cannot_be_stored(rig, popper):

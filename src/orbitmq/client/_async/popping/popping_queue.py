@@ -118,8 +118,8 @@ class PoppingQueue:
         await send_reply(self._client, message, body, tag=tag, properties=properties, timeout_ms=timeout_ms)
 
     async def give_back(self, message: ReceivedMessage, after_ms: int) -> None:
-        """Let others have it, after this time."""
-        await self._hide(message, after_ms)
+        """Let others have it, after this time; that no handler began with it is no attempt."""
+        await self._hide(message, after_ms, failed=False)
 
     def nothing_asked(self) -> AbstractAsyncContextManager[None]:
         """Waits for the answer of a request about held messages that is under way; no other begins inside."""
@@ -254,14 +254,14 @@ class PoppingQueue:
                 else:
                     held.renewed(renewed, monotonic_ms())
 
-    async def _hide(self, message: ReceivedMessage, after_ms: int) -> bool:
+    async def _hide(self, message: ReceivedMessage, after_ms: int, *, failed: bool = True) -> bool:
         """The message leaves this consumer, and comes again after this time; False when it has left before."""
         async with self._one_at_a_time:
             held = self.held.settle(message)
             if held is None:
                 return False
             try:
-                await self._change(held.receipt, after_ms)
+                await self._change(held.receipt, after_ms, suspended=not failed and held.begun_ms is None)
             except (ClientError, ProtocolError) as error:
                 self._say("a message could not be given back and comes again when its time is over: %s", error)
         self._ended(message, held.taken_ms if held.begun_ms is None else held.begun_ms, succeeded=False)
@@ -277,12 +277,12 @@ class PoppingQueue:
             return await self._hide(message, back_off_ms(message.reconsume_times))
         return self.ack(message)
 
-    async def _change(self, receipt: PopReceipt, invisible_ms: int) -> PopReceipt:
+    async def _change(self, receipt: PopReceipt, invisible_ms: int, *, suspended: bool = False) -> PopReceipt:
         """Hide a message for another time; the receipt that holds then. Raises ClientError, ProtocolError."""
         answer = await self._client.network.request(
             await self._address(),
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            change_fields(self._group, self._topic, receipt, invisible_ms),
+            change_fields(self._group, self._topic, receipt, invisible_ms, suspended=suspended),
             timeout_ms=POP_REQUEST_TIMEOUT_MS,
             doing=f"changing how long message {receipt.queue_offset} of {self.name} stays hidden",
         )
