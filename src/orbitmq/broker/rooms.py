@@ -44,7 +44,7 @@ class BrokerRooms:
         self.pulls: Final = PullProcessor(core)
         self.pops: Final = PopRequests(core, self.admission, derived.timers)
         self.assignment: Final = AssignmentRequests(core)
-        self.administration: Final = Administration(core, self.sends, self.pulls)
+        self.administration: Final = Administration(core, self.sends, self.pulls, offsets_gone=self.pops.forget_gone)
         self.all: Final[list[Room]] = [
             self.sends,
             SendBackProcessor(core, self.admission),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orbitmq.broker.administration.removal import TopicRemoval
 from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, GroupMember, endpoint
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.groups import GroupTable
@@ -42,6 +43,7 @@ class GroupAdminProcessor:
         clients: ClientRegistry,
         locks: QueueLocks,
         statistics: Statistics,
+        removal: TopicRemoval,
         *,
         address: str,
     ) -> None:
@@ -51,6 +53,7 @@ class GroupAdminProcessor:
         self._clients = clients
         self._locks = locks
         self._statistics = statistics
+        self._removal = removal
         self._address = address
 
     # --- groups -----------------------------------------------------------------------------------------------------
@@ -71,7 +74,9 @@ class GroupAdminProcessor:
         self._locks.drop_group(group)
         self._statistics.drop_group(group)
         if command.boolean("cleanOffset"):
+            retries = self._removal.pop_retry_topics([group], self._offsets.topics_of(group))
             self._offsets.drop_group(group)
+            self._removal.remove(retries)
         return self._saved(command, peer)
 
     def get_all(self, command: Command, peer: Peer) -> Command:

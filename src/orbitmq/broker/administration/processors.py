@@ -8,12 +8,13 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from orbitmq.broker.administration.broker import BrokerAdminProcessor
 from orbitmq.broker.administration.consumers import ConsumerQuestions
 from orbitmq.broker.administration.groups import GroupAdminProcessor
 from orbitmq.broker.administration.progress import ProgressProcessor
+from orbitmq.broker.administration.removal import TopicRemoval
 from orbitmq.broker.administration.statistics import StatisticsProcessor
 from orbitmq.broker.administration.topics import TopicAdminProcessor
 from orbitmq.broker.administration.upkeep import UpkeepProcessor
@@ -26,15 +27,19 @@ from orbitmq.protocol.remoting.commands import RequestCode
 
 
 class Administration(Room):
-    def __init__(self, core: BrokerCore, sends: SendProcessor, pulls: PullProcessor) -> None:
+    def __init__(
+        self, core: BrokerCore, sends: SendProcessor, pulls: PullProcessor, offsets_gone: Callable[[], None]
+    ) -> None:
+        """`offsets_gone` is told after offsets were deleted with their topic or group."""
         settings, topics, groups, offsets = core.settings, core.topics, core.groups, core.offsets
         clients, store, clock, statistics = core.clients, core.store, core.clock, core.statistics
         address = host_text(core.facilities.store_host)
         self._times = core.change_times
         self._is_system = topics.is_system
-        self.topics = TopicAdminProcessor(settings, topics, offsets, core.saving, pulls, store, statistics, clock)
+        removal = TopicRemoval(core, pulls, offsets_gone)
+        self.topics = TopicAdminProcessor(settings, topics, offsets, core.saving, removal, store, statistics, clock)
         self.groups = GroupAdminProcessor(
-            groups, offsets, core.saving, clients, core.locks, statistics, address=address
+            groups, offsets, core.saving, clients, core.locks, statistics, removal, address=address
         )
         self.broker = BrokerAdminProcessor(core, sends, pulls)
         self.progress = ProgressProcessor(

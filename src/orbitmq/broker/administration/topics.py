@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orbitmq.broker.administration.removal import TopicRemoval
 from orbitmq.broker.attributes import parse_attributes
 from orbitmq.broker.counting.statistics import Statistics
 from orbitmq.broker.counting.traffic import MINUTE
 from orbitmq.broker.offsets import OffsetTable
-from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.table_saving import TableSaving
 from orbitmq.broker.topics import TopicTable
 from orbitmq.clock import Clock
 from orbitmq.protocol.names import topic_name_problem
-from orbitmq.protocol.pop_receipts import PopSource, pop_retry_topic
 from orbitmq.protocol.remoting.bodies import (
     MessageQueue,
     TopicConfig,
@@ -46,7 +45,7 @@ class TopicAdminProcessor:
         topics: TopicTable,
         offsets: OffsetTable,
         saving: TableSaving,
-        pulls: PullProcessor,
+        removal: TopicRemoval,
         store: MessageStore,
         statistics: Statistics,
         clock: Clock,
@@ -57,7 +56,7 @@ class TopicAdminProcessor:
         self._topics = topics
         self._offsets = offsets
         self._saving = saving
-        self._pulls = pulls
+        self._removal = removal
         self._store = store
         self._statistics = statistics
         self._clock = clock
@@ -98,34 +97,10 @@ class TopicAdminProcessor:
         if problem is not None and (self._topics.get(topic) is None or "/" in topic):
             raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
         self._topics.check_changeable(topic)
-        gone = [topic, *(self._retry_topics(topic) if self._settings.clear_retry_topic_when_delete_topic else ())]
-        for name in gone:
-            self._topics.delete(name)
-            self._offsets.drop_topic(name)
-        failure: OSError | None = None
-        try:
-            self._offsets.save()  # first: saved ones that outlive the queues would skip messages of the next topic of that name
-        except OSError as error:
-            failure = error
-        for name in gone:
-            self._store.delete_topic(name)
-            self._statistics.drop_topic(name)
-            self._pulls.held.release_topic(name)
-        if failure is not None:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"topic {topic!r} is deleted, but that its offsets are too could not be saved: {failure}",
-            ) from failure
+        clears = self._settings.clear_retry_topic_when_delete_topic
+        retries = self._removal.pop_retry_topics(self._offsets.groups_of(topic), [topic]) if clears else []
+        self._removal.remove([topic, *retries])
         return self._saving.answer(command, peer, response(command, ResponseCode.SUCCESS), refuses=True)
-
-    def _retry_topics(self, topic: str) -> list[str]:
-        """Where groups that have popped of a topic keep what they did not acknowledge."""
-        names = {
-            pop_retry_topic(group, topic, source)
-            for group in self._offsets.groups_of(topic)
-            for source in (PopSource.RETRY_V1, PopSource.RETRY_V2)
-        }
-        return sorted(name for name in names if self._topics.get(name) is not None)
 
     def _check_name(self, topic: str) -> None:
         problem = topic_name_problem(topic)

@@ -16,7 +16,7 @@ Source: RocketMQ broker, order pop; store formats, `consumerOrderInfo.json`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -71,6 +71,9 @@ class PopOrders(SavedTable):
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    def __iter__(self) -> Iterator[PopQueue]:
+        return iter(self._batches)
 
     def load(self, offsets: OffsetTable) -> None:
         """Raises `StoreDamagedError` for an unusable file."""

