@@ -19,8 +19,7 @@ sys.path[:0] = [str(TESTS / "interop"), str(TESTS / "spark")]
 
 from class_archive import quick_start  # noqa: E402
 from rig.toolchain import (  # noqa: E402
-    BROKER_VERSION,
-    OLD_CLIENT_VERSION,
+    PROFILES,
     Missing,
     cpp_python,
     java_build,
@@ -31,7 +30,7 @@ from rig.toolchain import (  # noqa: E402
 
 def java_builds() -> None:
     """One after the other: both write into Maven's repository."""
-    for version in (BROKER_VERSION, OLD_CLIENT_VERSION):
+    for version in PROFILES:
         java_build(version)
 
 

@@ -17,7 +17,7 @@ import pytest
 from rig.brokers import BrokerUnderTest
 from rig.drivers import JVM_FLAGS
 from rig.process import ServerProcess
-from rig.toolchain import EXAMPLES_VERSION, java_build
+from rig.toolchain import NEW_VERSION, java_build
 
 pytestmark = pytest.mark.java
 
@@ -103,7 +103,7 @@ COMMITTED = {b"Hello RocketMQ 1", b"Hello RocketMQ 4", b"Hello RocketMQ 7"}
 @contextmanager
 def programs(names: list[str], broker: BrokerUnderTest, folder: Path) -> Iterator[Callable[[], list[str]]]:
     """Run programs one after another in one JVM; the function answers the lines that they printed so far."""
-    build = java_build(EXAMPLES_VERSION)
+    build = java_build(NEW_VERSION)
     folder.mkdir()
     words = [build.java, *JVM_FLAGS, f"-Duser.home={folder}", "-cp", build.classpath, "interop.Programs"]
     output = folder / "printed.txt"
@@ -147,7 +147,7 @@ def wait_printed(printed: Callable[[], list[str]], expected: Counter[str]) -> No
 def test_example_programs_print_what_they_print_with_rocketmq(
     broker: BrokerUnderTest, available: Callable[[Callable[[], object]], None], tmp_path: Path
 ) -> None:
-    available(lambda: java_build(EXAMPLES_VERSION))
+    available(lambda: java_build(NEW_VERSION))
     with programs(FIRST, broker, tmp_path / "first") as printed:
         wait_printed(printed, FIRST_PRINTS)
         assert_in_order([(int(queue), int(offset)) for queue, offset in ORDERED.findall("\n".join(printed()))])

@@ -7,6 +7,7 @@ Settings are keys of RocketMQ's broker.conf for both kinds.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -61,6 +62,9 @@ class JvmProfile(Enum):
     )
 
 
+PROXY_HEAP: Final = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dtls.server.mode=disabled"
+
+
 class Server:
     """A role that runs as one process."""
 
@@ -96,9 +100,16 @@ class Server:
 class NameServerRole(Server):
     """A name server alone."""
 
-    def __init__(self, kind: Kind, folder: Path, port: int, profile: JvmProfile = JvmProfile.TEST) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        folder: Path,
+        port: int,
+        profile: JvmProfile = JvmProfile.TEST,
+        release: str = BROKER_VERSION,
+    ) -> None:
         super().__init__(folder)
-        self.kind, self.port, self._profile = kind, port, profile
+        self.kind, self.port, self._profile, self._release = kind, port, profile, release
 
     def _launch(self) -> ServerProcess:
         if self.kind is Kind.ORBITMQ:
@@ -120,9 +131,8 @@ class NameServerRole(Server):
             f"listenPort={self.port}\nbindAddress=127.0.0.1\n"
             f"kvConfigPath={self.folder / 'kvConfig.json'}\nconfigStorePath={self.folder / 'namesrv.properties'}\n"
         )
-        return launch_java(
-            self.folder, self._profile.value[1], "org.apache.rocketmq.namesrv.NamesrvStartup", conf, "namesrv.log"
-        )
+        main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        return launch_java(self._release, self.folder, self._profile.value[1], main_class, "namesrv.log", "-c", conf)
 
 
 class BrokerRole(Server):
@@ -137,10 +147,11 @@ class BrokerRole(Server):
         name_server: str,
         settings: Mapping[str, str],
         profile: JvmProfile = JvmProfile.TEST,
+        release: str = BROKER_VERSION,
     ) -> None:
         super().__init__(folder)
         self.kind, self.data, self.port, self.name_server = kind, data, port, name_server
-        self.settings, self._profile = dict(settings), profile
+        self.settings, self._profile, self._release = dict(settings), profile, release
 
     def _launch(self) -> ServerProcess:
         if self.kind is Kind.ORBITMQ:
@@ -168,9 +179,46 @@ class BrokerRole(Server):
                 for key, value in java_settings(self.data, self.port, self.name_server, self.settings).items()
             )
         )
-        return launch_java(
-            self.folder, self._profile.value[0], "org.apache.rocketmq.broker.BrokerStartup", conf, "broker.log"
-        )
+        main_class = "org.apache.rocketmq.broker.BrokerStartup"
+        return launch_java(self._release, self.folder, self._profile.value[0], main_class, "broker.log", "-c", conf)
+
+
+class ProxyRole(Server):
+    """RocketMQ's proxy for gRPC clients, in front of whatever stands at a name server. It takes short times from its clients."""
+
+    def __init__(self, release: str, folder: Path, ports: tuple[int, int], name_server: str) -> None:
+        """ports: for gRPC, and for the remoting protocol, which nobody asks here."""
+        super().__init__(folder)
+        self.release, self.ports, self.name_server = release, ports, name_server
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.ports[0]}"
+
+    def _launch(self) -> ServerProcess:
+        conf = self.folder / "rmq-proxy.json"
+        grpc_port, remoting_port = self.ports
+        settings = {
+            "rocketMQClusterName": CLUSTER_NAME,
+            "namesrvAddr": self.name_server,
+            "grpcServerPort": grpc_port,
+            "remotingListenPort": remoting_port,
+            "minInvisibleTimeMillsForRecv": 1000,
+            "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
+            "rocketmqMQClientNum": 1,
+        }
+        conf.write_text(json.dumps(settings))
+        main_class = "org.apache.rocketmq.proxy.ProxyStartup"
+        options = ("-pm", "cluster", "-pc", conf)
+        return launch_java(self.release, self.folder, PROXY_HEAP, main_class, "proxy.log", *options)
+
+    def wait_serving(self, limit_s: float = START_LIMIT_S) -> None:
+        """Return when it says that it has started. Raises AssertionError with its log otherwise."""
+        end = time.monotonic() + limit_s
+        while "startup successfully" not in self.log():
+            if time.monotonic() > end or not self.pids():
+                raise AssertionError(f"the proxy does not start:\n{self.log()}")
+            time.sleep(0.05)
 
 
 class ServeRole(Server):
@@ -228,8 +276,9 @@ class BrokerUnderTest:
         ports: tuple[int, int] | None = None,
         profile: JvmProfile = JvmProfile.TEST,
         environment: Mapping[str, str] | None = None,
+        release: str = BROKER_VERSION,
     ) -> None:
-        """`environment` adds variables to the process of ours."""
+        """`environment` adds variables to the process of ours; `release` is that of Java's."""
         self.kind, self.folder = kind, folder
         self.data = data or folder / "data"
         self.nameserver_port, self.broker_port = ports or free_ports()
@@ -240,8 +289,10 @@ class BrokerUnderTest:
             self.roles = [ServeRole(folder, self.data, *ports_of_ours, settings, environment)]
         else:
             self.roles = [
-                NameServerRole(kind, folder / "namesrv", self.nameserver_port, profile),
-                BrokerRole(kind, folder / "broker", self.data, self.broker_port, self.name_server, settings, profile),
+                NameServerRole(kind, folder / "namesrv", self.nameserver_port, profile, release),
+                BrokerRole(
+                    kind, folder / "broker", self.data, self.broker_port, self.name_server, settings, profile, release
+                ),
             ]
 
     @property
@@ -360,9 +411,11 @@ def java_settings(data: Path, port: int, name_server: str, settings: Mapping[str
     }
 
 
-def launch_java(folder: Path, heap: str, main_class: str, conf: Path, log: str) -> ServerProcess:
+def launch_java(
+    release: str, folder: Path, heap: str, main_class: str, log: str, *options: str | Path
+) -> ServerProcess:
     """A Java server whose home, logs and user files all lie in `folder`."""
-    build = java_build(BROKER_VERSION)
+    build = java_build(release)
     home = folder / "home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     return ServerProcess(
@@ -376,8 +429,7 @@ def launch_java(folder: Path, heap: str, main_class: str, conf: Path, log: str) 
             "-cp",
             build.classpath,
             main_class,
-            "-c",
-            conf,
+            *options,
         ],
         folder / log,
         env={"ROCKETMQ_HOME": str(home)},

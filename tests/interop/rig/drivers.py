@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from rig.toolchain import BROKER_VERSION, INTEROP, cpp_python, java_build, node_modules
+from rig.toolchain import BROKER_VERSION, GRPC_CLIENT_VERSION, INTEROP, cpp_python, java_build, node_modules
 
 Event = dict[str, Any]
 
@@ -153,6 +153,11 @@ def transaction_driver(version: str, name_server: str, folder: Path) -> Driver:
     return _java(version, "interop.TransactionDriver", name_server, folder)
 
 
+def grpc_driver(proxy: str, topics: Sequence[str], folder: Path) -> Driver:
+    """The official gRPC client at a proxy, with a producer of these topics; its commands: send, transact, recall, push, pop, again."""
+    return _java(GRPC_CLIENT_VERSION, "interop.GrpcDriver", proxy, folder, ",".join(topics))
+
+
 def store_reader(name_server: str, folder: Path) -> Driver:
     """Reads every queue of a broker with the Java client; its commands: read, key, view."""
     return _java(BROKER_VERSION, "interop.StoreReader", name_server, folder)
@@ -199,7 +204,7 @@ def classic_program(version: str, name_server: str, folder: Path) -> list[Event]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"event":')]
 
 
-def _java(version: str, main_class: str, name_server: str, folder: Path) -> Driver:
+def _java(version: str, main_class: str, server: str, folder: Path, *more: str) -> Driver:
     build = java_build(version)
     command: list[str | Path] = [
         build.java,
@@ -208,6 +213,7 @@ def _java(version: str, main_class: str, name_server: str, folder: Path) -> Driv
         "-cp",
         build.classpath,
         main_class,
-        name_server,
+        server,
+        *more,
     ]
     return Driver(f"java-{version}", command, folder)

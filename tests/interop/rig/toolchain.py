@@ -27,10 +27,17 @@ REPOSITORY: Final = INTEROP.parent.parent
 BROKER_VERSION: Final = "5.3.3"
 """The Java broker that serves as reference and as judge of store directories."""
 OLD_CLIENT_VERSION: Final = "4.9.8"
-EXAMPLES_VERSION: Final = "5.5.0"
-"""The newest release whose example programs Maven has with everything they need."""
-PROFILES: Final = {BROKER_VERSION: "broker", EXAMPLES_VERSION: "examples"}
-"""What comes with a client, as profiles of the project."""
+NEW_VERSION: Final = "5.5.0"
+"""The newest release that Maven has with everything it needs."""
+GRPC_CLIENT_VERSION: Final = "5.2.0"
+"""The newest gRPC client; its releases are numbered on their own."""
+PROFILES: Final = {
+    BROKER_VERSION: "remoting,broker",
+    OLD_CLIENT_VERSION: "remoting",
+    NEW_VERSION: "remoting,broker,examples",
+    GRPC_CLIENT_VERSION: "grpc",
+}
+"""The client and what comes with it, as profiles of the project."""
 
 BUILD_LIMIT_S: Final = 600
 """A first build fetches about 120 MB; beyond ten minutes something hangs."""
@@ -72,8 +79,8 @@ def java_program() -> Path:
 
 
 def java_build(version: str) -> JavaBuild:
-    """Drivers and libraries for a client version; with `BROKER_VERSION` also name server and broker, with
-    `EXAMPLES_VERSION` RocketMQ's example programs. Cost: 20-60 s once."""
+    """Drivers and libraries for a client version; with `BROKER_VERSION` and `NEW_VERSION` also name server, broker and proxy, with
+    the latter RocketMQ's example programs. Cost: 20-60 s once."""
     java = java_program()
     maven = program("mvn", "install Maven 3.8 or newer (Debian: apt install maven)")
     program("javac", "a JDK is needed, not only a JRE (Debian: apt install openjdk-17-jdk-headless)")
@@ -81,7 +88,6 @@ def java_build(version: str) -> JavaBuild:
     sources = [project / "pom.xml", *sorted((project / "src").rglob("*.java"))]
 
     def build(target: Path) -> None:
-        profile = [f"-P{PROFILES[version]}"] if version in PROFILES else []
         run(
             [
                 maven,
@@ -89,7 +95,7 @@ def java_build(version: str) -> JavaBuild:
                 "-B",
                 "-f",
                 project / "pom.xml",
-                *profile,
+                f"-P{PROFILES[version]}",
                 f"-Drocketmq.version={version}",
                 f"-DbuildDirectory={target}",
                 "compile",
