@@ -1,4 +1,4 @@
-"""Write docs/reference/limits.md and errors.md from the code; with --check only compare.
+"""Write docs/reference/limits.md, errors.md and requests.md from the code; with --check only compare.
 
 Run from the repository's root: `python scripts/reference_docs.py [--check]`. Exit code 1 when a file is stale.
 """
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from generated_pages import write_or_compare
 
 from orbitmq import errors
+from orbitmq.cli.protocol_tables import request_states
 from orbitmq.client.answers import REMEDIES
 from orbitmq.protocol.remoting.codes import response_name
 
@@ -53,6 +54,21 @@ CODES = """\
 
 | code | name | do |
 | ---: | --- | --- |
+"""
+
+REQUEST_TABLE = """\
+# Requests
+
+This file is generated from the table of requests ([request_rows.py](../../src/orbitmq/protocol/remoting/request_rows.py)) by
+`python scripts/reference_docs.py`. `orbitmq protocol codes` shows the same with the header fields, `orbitmq protocol coverage` by state.
+
+*Needs*: what a caller must be permitted, once users and permissions are there; the words are explained in
+[requests.py](../../src/orbitmq/protocol/remoting/requests.py). *State*: replayed, so many exchanges recorded between released RocketMQ
+programs were repeated with equal answers; served, and the test that judges it; refused (code 3, with these words); unused, a name
+that RocketMQ's own servers answer "not supported".
+
+| code | request | served by | needs | state |
+| ---: | --- | --- | --- | --- |
 """
 
 PUBLIC_PARTS: Final = ("client", "protocol", "server", "store", "broker", "nameserver", "timing", "telemetry", "cli")
@@ -177,10 +193,26 @@ def _words(node: ast.expr) -> str:
     return text if re.search(r"[a-z]{3}", text := "".join(pieces)) else ""
 
 
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def requests_page() -> str:
+    """Every request code: who serves it, what its caller needs, and who says that it works."""
+    lines = []
+    for code, row, state in request_states():
+        servers = ", ".join(sorted(server.value for server in row.served_by))
+        lines.append(f"| {code} | {code.name} | {servers} | {_cell(row.needs_text)} | {_cell(str(state))} |\n")
+    return REQUEST_TABLE + "".join(lines)
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 if __name__ == "__main__":
-    pages = {FOLDER / "limits.md": limits_page(), FOLDER / "errors.md": errors_page()}
+    pages = {
+        FOLDER / "limits.md": limits_page(),
+        FOLDER / "errors.md": errors_page(),
+        FOLDER / "requests.md": requests_page(),
+    }
     sys.exit(write_or_compare(pages, sys.argv[1:], __file__))

@@ -79,7 +79,12 @@ def test_generated_documents_are_fresh(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("api_docs.py", "api.md"), ("reference_docs.py", "limits.md"), ("reference_docs.py", "errors.md")],
+    [
+        ("api_docs.py", "api.md"),
+        ("reference_docs.py", "limits.md"),
+        ("reference_docs.py", "errors.md"),
+        ("reference_docs.py", "requests.md"),
+    ],
 )
 def test_a_stale_reference_is_noticed(name: str, page: str, tmp_path: Path) -> None:
     """The generators work on the checkout they stand in: a copy of it, with one word changed."""

@@ -28,9 +28,10 @@ from orbitmq.broker.rooms import BrokerRooms
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import Clock
 from orbitmq.errors import OrbitError
-from orbitmq.protocol.remoting.commands import HEADERS, RequestCode, ResponseCode, absent_field
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode, absent_field
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, Command, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.requests import REQUESTS, RequestServer, not_supported
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
@@ -75,7 +76,7 @@ class Broker:
         if handler is None:
             self.tally.unsupported += 1
             answer: Command | None = response(
-                request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_supported(request.code)
+                request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported(request.code, RequestServer.BROKER)
             )
         else:
             self.tally.requests[request.code] += 1
@@ -198,16 +199,13 @@ def make_broker(
 
 
 def merged(tables: Iterable[Mapping[RequestCode, RequestHandler]]) -> dict[int, RequestHandler]:
-    """One table of all. A code without a row is answered "not supported"; ValueError for one that two rooms answer."""
+    """One table of all. ValueError for a code that two rooms answer, or that no broker serves by the table of requests."""
     handlers: dict[int, RequestHandler] = {}
     for table in tables:
         for code, handler in table.items():
             if int(code) in handlers:
                 raise ValueError(f"two rooms answer request code {int(code)} ({code.name})")
+            if RequestServer.BROKER not in REQUESTS[code].served_by:
+                raise ValueError(f"the table of requests says that no broker serves {int(code)} ({code.name})")
             handlers[int(code)] = handler
     return handlers
-
-
-def _not_supported(code: int) -> str:
-    name = f" ({RequestCode(code).name})" if code in HEADERS else ""
-    return f"request code {code}{name} is not supported by this broker"

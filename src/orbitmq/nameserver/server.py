@@ -33,6 +33,7 @@ from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, Top
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.requests import RequestServer, not_supported
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.units import NS_PER_MS
 
@@ -89,7 +90,7 @@ class NameServer:
         answer = _HANDLERS.get(request.code)
         if answer is None:
             self.tally.unsupported += 1
-            remark = f"request code {request.code} is not supported by a name server"
+            remark = not_supported(request.code, RequestServer.NAME_SERVER)
             return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         self.tally.requests[request.code] += 1
         try:

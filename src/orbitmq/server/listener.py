@@ -41,26 +41,16 @@ from orbitmq.limits.server import (
     WRITE_LOW_WATER_BYTES,
 )
 from orbitmq.limits.wire import FRAME_BYTES_MAX
-from orbitmq.protocol.remoting.commands import RequestCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.requests import REQUESTS
 from orbitmq.server.accepted import AcceptedPeer
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.turn import Turn, Wakeups
 
 _log = logging.getLogger(__name__)
 
-SECOND_PORT_REFUSES = frozenset(
-    int(code)
-    for code in (
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-    )
-)
+SECOND_PORT_REFUSES = frozenset(int(code) for code, row in REQUESTS.items() if row.waits)
 """Codes that the broker's second port (listenPort - 2) answers "not supported": those that may wait."""
 
 

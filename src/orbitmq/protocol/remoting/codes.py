@@ -3,7 +3,7 @@
 A code that stands here is known by name; whether a server answers it is the server's matter. Codes from
 `OWN_CODES_FROM` upward are orbitmq's own requests.
 
-(RocketMQ remoting, request codes and response codes, releases 4.9 to 5.3.)
+(RocketMQ remoting, request codes and response codes, releases 4.9 to 5.5.)
 """
 
 from __future__ import annotations
@@ -173,6 +173,7 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    SWITCH_TIMER_ENGINE = 5001
     RECALL_TIMERS = 20010
     RESCHEDULE_TIMERS = 20011
     TIMER_STATUS = 20012
@@ -196,27 +197,17 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200054
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    ACK_LITE_MESSAGE = 200072
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
+    GET_BROKER_LITE_INFO = 200074
+    GET_PARENT_TOPIC_INFO = 200075
+    GET_LITE_TOPIC_INFO = 200076
+    GET_LITE_CLIENT_INFO = 200077
+    GET_LITE_GROUP_INFO = 200078
+    TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
-
-
-UNUSED_CODES: Final = frozenset(
-    {
-        RequestCode.QUERY_BROKER_OFFSET,
-        RequestCode.GET_TOPIC_CONFIG_LIST,
-        RequestCode.GET_TOPIC_NAME_LIST,
-        RequestCode.TRIGGER_DELETE_FILES,
-        RequestCode.GET_CLIENT_CONFIG,
-        RequestCode.SUSPEND_CONSUMER,
-        RequestCode.RESUME_CONSUMER,
-        RequestCode.RESET_CONSUMER_OFFSET_IN_CONSUMER,
-        RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
-        RequestCode.ADJUST_CONSUMER_THREAD_POOL,
-        RequestCode.WHO_CONSUME_THE_MESSAGE,
-        RequestCode.REGISTER_FILTER_SERVER,
-        RequestCode.REGISTER_MESSAGE_FILTER_CLASS,
-    }
-)
-"""Names that RocketMQ keeps for requests nobody serves: its own servers answer them "not supported", and so do ours."""
 
 
 class ResponseCode(IntEnum):
@@ -282,6 +273,8 @@ class ResponseCode(IntEnum):
     CONTROLLER_BROKER_ID_INVALID = 2014
     CONTROLLER_JRAFT_INTERNAL_ERROR = 2015
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
+    LMQ_QUOTA_EXCEEDED = 2017
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
     STALE_EPOCH = 20001
