@@ -112,8 +112,18 @@ def transactions(server: ServedProcess, client: RawClient) -> None:
             assert decided.code == 0, decided.remark
 
 
+def pop_one(client: RawClient) -> None:
+    """A message that nobody acknowledges: it gets a checkpoint, and comes back after two seconds."""
+    fields = {
+        "consumerGroup": "workers", "topic": "orders", "queueId": "0", "maxMsgNums": "1", "invisibleTime": "2000", "pollTime": "0",
+        "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
+    }  # fmt: skip
+    popped = client.call(RequestCode.POP_MESSAGE, fields)
+    assert popped.code == 0, popped.remark
+
+
 def use_everything(server: ServedProcess, client: RawClient) -> None:
-    """Traffic that touches every metric: plain, delayed and large sends, pulls, commits, dead letters, refusals."""
+    """Traffic that touches every metric: plain, delayed and large sends, pulls, pops, commits, dead letters, refusals."""
     server.create_topic("orders")
     fields = {"groupName": "readers", "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 0}
     made = client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, json.dumps(fields).encode())
@@ -127,6 +137,7 @@ def use_everything(server: ServedProcess, client: RawClient) -> None:
     assert client.call(SEND, send_fields(properties=soon), b"on time").code == 0
     assert client.call(SEND, send_fields(properties=far), b"in two hours").code == 0
     transactions(server, client)
+    pop_one(client)
     at = 0
     while at < 20:  # an answer ends where the kernel is still busy with a page
         answer = client.call(PULL, pull_fields(offset=at, maxMsgNums=20 - at, sysFlag=5))
@@ -146,7 +157,7 @@ def use_everything(server: ServedProcess, client: RawClient) -> None:
 
 def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], figure: Callable[[str], None]) -> None:
     levels = " ".join(["1s"] * 17 + ["2h"])
-    server = serve(settings={"messageDelayLevel": levels})
+    server = serve(settings={"messageDelayLevel": levels, "popCkStayBufferTime": "100"})
     client = server.client()
     use_everything(server, client)
     until(
@@ -154,6 +165,14 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     )
     until(
         lambda: value(samples(server), "rocketmq_timer_dequeue_total", topic="orders") == 1, 10, "that of the timed one"
+    )
+    until(
+        lambda: (
+            "rocketmq_pop_revive_retry_messages_total" in (found := samples(server))
+            and "rocketmq_pop_revive_out_message_total" in found
+        ),
+        60,
+        "the return of the popped one",
     )
 
     time.sleep(0.2)  # a scrape right after another one waits
@@ -188,6 +207,12 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     assert value(found, "rocketmq_timer_enqueue_total", topic="orders") == 2
     assert value(found, "rocketmq_timing_messages", topic="orders") == 1
     assert value(found, "orbitmq_requests_total", role="broker", request="SEND_MESSAGE_V2") == 48
+    workers = {"consumer_group": "workers", "topic": "orders"}
+    assert value(found, "rocketmq_pop_revive_in_message_total", revive_message_type="CK", **workers) == 1
+    assert value(found, "rocketmq_pop_revive_in_message_total", revive_message_type="ACK", **workers) == 1
+    assert value(found, "rocketmq_pop_revive_out_message_total", revive_message_type="CK", **workers) == 1
+    assert value(found, "rocketmq_pop_revive_retry_messages_total", put_status="PUT_OK", **workers) == 1
+    assert value(found, "rocketmq_pop_offset_buffer_size") == 0
     assert value(found, "rocketmq_half_messages", topic="paid") == 1
     assert value(found, "rocketmq_commit_messages_total", topic="paid") == 1
     assert value(found, "rocketmq_rollback_messages_total", topic="paid") == 1

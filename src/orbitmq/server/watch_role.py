@@ -35,6 +35,7 @@ from orbitmq.telemetry.consumer_lag import ConsumerLag
 from orbitmq.telemetry.far_metrics import FarMetrics
 from orbitmq.telemetry.logs import BoundedHandler
 from orbitmq.telemetry.nameserver_metrics import NameServerMetrics
+from orbitmq.telemetry.pop_metrics import PopMetrics
 from orbitmq.telemetry.recurring_metrics import RecurringMetrics
 from orbitmq.telemetry.registry import Registry
 from orbitmq.telemetry.store_metrics import StoreMetrics
@@ -121,6 +122,7 @@ class WatchRole:
         registry.add(BrokerMetrics(broker, self._turn.request_queue.__len__))
         registry.add(stored)
         registry.add(lag.families)
+        registry.add(PopMetrics(broker.rooms.pops))
         if broker.rooms.timers is not None:
             registry.add(TimerCollector(broker.rooms.timers, store, clock))
             if broker.rooms.timers.far is not None:

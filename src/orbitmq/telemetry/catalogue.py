@@ -169,6 +169,37 @@ TRANSACTIONS_GIVEN_UP: Final = _counter(
     "Transactions that nobody decided; their messages are in TRANS_CHECK_MAX_TIME_TOPIC.",
 )
 
+# --- POP --------------------------------------------------------------------------------------------------------------
+POP_REVIVE_IN: Final = _counter(
+    "rocketmq_pop_revive_in_message_total",
+    "Records for the revive topic that were put into the log: checkpoints (CK) and acknowledgements (ACK) of pops that last.",
+    "consumer_group", "topic", "revive_message_type", "put_status", fold=SUM,
+)  # fmt: skip
+POP_REVIVE_OUT: Final = _counter(
+    "rocketmq_pop_revive_out_message_total",
+    "Records of the revive topic that were read.",
+    "consumer_group", "topic", "queue_id", "revive_message_type", fold=SUM,
+)  # fmt: skip
+POP_RETRIED: Final = _counter(
+    "rocketmq_pop_revive_retry_messages_total",
+    "Messages that were not acknowledged in time and stored again, by the topic that they were popped of.",
+    "consumer_group", "topic", "put_status", fold=SUM,
+)  # fmt: skip
+POP_REVIVE_LAG: Final = _gauge(
+    "rocketmq_pop_revive_lag", "Records of the revive topic that are not done with.", "queue_id"
+)
+POP_REVIVE_LATENCY: Final = _gauge(
+    "rocketmq_pop_revive_latency",
+    "Milliseconds since the messages of the oldest of those should have come back; 0 where none is late.",
+    "queue_id",
+)
+POP_MESSAGES: Final = _gauge("rocketmq_pop_offset_buffer_size", "Messages that are popped and not settled.")
+POP_UNSTORED: Final = _gauge("rocketmq_pop_checkpoint_buffer_size", "Pops in memory of which no checkpoint is stored.")
+POP_STORING_TIME: Final = _histogram(
+    "rocketmq_pop_buffer_scan_time_consume",
+    "Milliseconds that it took to store the checkpoints of pops that lasted long enough.",
+)
+
 # --- timers -----------------------------------------------------------------------------------------------------------
 TIMER_ENQUEUE_LAG: Final = _gauge(
     "rocketmq_timer_enqueue_lag", "Records of the timer topic that the timers have not taken in; 0 in a sound broker."

@@ -1,7 +1,8 @@
 """How far online consumer groups are behind: messages and ages, per group and topic.
 
 Source: RocketMQ 5, consumer lag metrics: the maximum offset less the committed one, over the read queues; a queue without a
-committed offset counts no lag; groups that are offline are not listed.
+committed offset counts no lag; groups that are offline are not listed. Where a group pops, the lag is what is popped and not settled, and
+what no pop has reached; its retry topic is a series of its own under the name of the topic.
 
 Rules of this file
 1. A walk over all groups is one generator; whoever drives it lets other work through between two steps.
@@ -16,7 +17,9 @@ from collections.abc import Iterator
 import msgspec
 
 from orbitmq.broker.broker import Broker
+from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.protocol.names import RETRY_PREFIX, is_system_group
+from orbitmq.protocol.pop_receipts import RETRY_SOURCES, pop_retry_topic
 from orbitmq.telemetry import catalogue
 from orbitmq.telemetry.metric import Family, Metric, Sample
 from orbitmq.telemetry.store_times import StoreTimes
@@ -27,6 +30,8 @@ class Lag(msgspec.Struct, gc=False):
 
     group: str
     topic: str
+    """Of a retry topic of POP, the topic that its messages were popped of."""
+    is_retry: bool
     is_system: bool
     behind: int = 0
     in_flight: int = 0
@@ -35,8 +40,7 @@ class Lag(msgspec.Struct, gc=False):
     unpulled_at: int | None = None
 
     def labels(self) -> tuple[str, ...]:
-        is_retry = self.topic.startswith(RETRY_PREFIX)
-        return (self.group, self.topic, _flag(is_retry), _flag(self.is_system))
+        return (self.group, self.topic, _flag(self.is_retry), _flag(self.is_system))
 
 
 class ConsumerLag:
@@ -55,39 +59,47 @@ class ConsumerLag:
             if group.is_broadcasting:
                 continue
             for topic in sorted(group.subscriptions):
-                lag = self._look(group.name, topic)
-                if lag is not None:
-                    lags.append(lag)
+                retries = [pop_retry_topic(group.name, topic, source) for source in RETRY_SOURCES]
+                is_system = broker.topics.is_system(topic) or is_system_group(group.name)
+                lag = Lag(group.name, topic, topic.startswith(RETRY_PREFIX), is_system)
+                lags += self._looked(lag, [topic])
+                lags += self._looked(Lag(group.name, topic, True, is_system), retries)
                 yield
 
-    def _look(self, group: str, topic: str) -> Lag | None:
-        broker, store = self._broker, self._broker.store
-        config = broker.topics.get(topic)
-        if config is None:
-            return None
-        lag = Lag(group, topic, broker.topics.is_system(topic) or is_system_group(group))
-        for queue_id in range(config.read_queue_nums):
-            committed = broker.offsets.query(group, topic, queue_id)
-            queue = store.queues.get(topic, queue_id)
-            if committed is None or queue is None:
-                continue
-            end = queue.max_offset
-            pulled = max(committed, min(broker.offsets.pull_offset(group, topic, queue_id), end))
-            if committed >= end:
-                continue
-            lag.behind += end - committed
-            lag.in_flight += min(pulled, end) - committed
-            lag.ready += max(end - pulled, 0)
-            first = queue.unit(max(committed, queue.min_offset))
-            if first is not None and (lag.uncommitted_at is None or first[0] < lag.uncommitted_at):
-                lag.uncommitted_at = first[0]
-            unpulled = queue.unit(max(pulled, queue.min_offset))
-            if unpulled is not None and (lag.unpulled_at is None or unpulled[0] < lag.unpulled_at):
-                lag.unpulled_at = unpulled[0]
+    def _looked(self, lag: Lag, topics: list[str]) -> list[Lag]:
+        """The lag on those of the topics that exist; none where none does."""
+        configs = [config for topic in topics if (config := self._broker.topics.get(topic)) is not None]
+        for config in configs:
+            for queue_id in range(config.read_queue_nums):
+                self._add(lag, PopQueue(config.topic_name, lag.group, queue_id))
         for position in (lag.uncommitted_at, lag.unpulled_at):
             if position is not None:
                 self._times.want(position)
-        return lag
+        return [lag] if configs else []
+
+    def _add(self, lag: Lag, key: PopQueue) -> None:
+        """Add the lag of one queue."""
+        broker, (topic, group, queue_id) = self._broker, key
+        committed = broker.offsets.query(group, topic, queue_id)
+        queue = broker.store.queues.get(topic, queue_id)
+        if committed is None and queue is not None and topic != lag.topic:
+            committed = queue.min_offset  # what came back to POP is for this group alone
+        if committed is None or queue is None:
+            return
+        end = queue.max_offset
+        pulled = max(committed, min(broker.offsets.pull_offset(group, topic, queue_id), end))
+        taken, oldest = pulled - committed, committed
+        popped = broker.rooms.pops.in_flight.queues.get(key)
+        if popped is not None:
+            pulled = max(popped.next_offset, committed)
+            taken, oldest = popped.count, pulled if (first := popped.first) is None else first
+        ready = max(end - pulled, 0)
+        if ready or taken > 0:
+            lag.behind += taken + ready
+            lag.in_flight += taken
+            lag.ready += ready
+            lag.uncommitted_at = _lower(lag.uncommitted_at, queue.unit(max(oldest, queue.min_offset)))
+            lag.unpulled_at = _lower(lag.unpulled_at, queue.unit(max(pulled, queue.min_offset)))
 
     def families(self) -> Iterator[Family]:
         """The metrics of the last walk."""
@@ -108,6 +120,13 @@ class ConsumerLag:
             elif (stored_ms := self._times.get(position)) is not None:
                 samples.append(Sample(lag.labels(), max(now_ms - stored_ms, 0)))
         return Family(metric, samples)
+
+
+def _lower(position: int | None, unit: tuple[int, int, int] | None) -> int | None:
+    """The lower one of a position and that of a unit."""
+    if unit is None:
+        return position
+    return unit[0] if position is None else min(position, unit[0])
 
 
 def _flag(value: bool) -> str:

@@ -14,10 +14,12 @@ from orbitmq.broker.broker import Broker, make_broker
 from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import Facilities
 from orbitmq.broker.derived_state import DerivedState
+from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.histogram import Buckets
 from orbitmq.protocol.ids import pack_host
 from orbitmq.protocol.names import retry_topic
+from orbitmq.protocol.pop_receipts import PopSource, pop_retry_topic
 from orbitmq.protocol.remoting.bodies import ConsumerData, MessageModel, SubscriptionData
 from orbitmq.protocol.remoting.versions import OUR_VERSION, Language
 from orbitmq.store.config_files import ConfigFile
@@ -136,6 +138,28 @@ def test_the_retry_topic_is_a_series_of_its_own(watched: Watched) -> None:
     found = lags(watched)
     assert found["rocketmq_consumer_lag_messages", "readers", topic, "true", "false"] == 1
     assert found["rocketmq_consumer_lag_messages", "readers", "orders", "false", "false"] == 0
+
+
+def test_of_a_group_that_pops_what_is_not_settled_is_in_flight(watched: Watched) -> None:
+    little, broker, _, _ = watched
+    for _ in range(5):
+        little.send("orders", 0)
+        little.clock.advance(1_000)
+    in_flight = broker.rooms.pops.in_flight.open(PopQueue("orders", "workers", 0), 0)
+    in_flight.take([0, 1, 2], 3, 1, 2)
+    in_flight.settle(1, 1)
+    broker.offsets.commit("workers", "orders", 0, 0)
+    broker.topics.ensure_wide_retry("workers_orders", 1)
+    little.send(pop_retry_topic("workers", "orders", PopSource.RETRY_V1), 0)
+    online(broker, "workers", "orders")
+    found = lags(watched)
+    labels = ("workers", "orders", "false", "false")
+    assert found["rocketmq_consumer_lag_messages", *labels] == 4
+    assert found["rocketmq_consumer_inflight_messages", *labels] == 2
+    assert found["rocketmq_consumer_ready_messages", *labels] == 2
+    assert found["rocketmq_consumer_lag_latency", *labels] == 5_000
+    assert found["rocketmq_consumer_queueing_latency", *labels] == 2_000
+    assert found["rocketmq_consumer_lag_messages", "workers", "orders", "true", "false"] == 1
 
 
 def test_an_offset_below_the_oldest_message_counts_from_the_oldest(watched: Watched) -> None:

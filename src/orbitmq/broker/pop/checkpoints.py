@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.pop.figures import PopFigures
 from orbitmq.broker.pop.in_flight import LEAVING, InFlight, Popped, PopQueue, QueueInFlight
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.limits.pop import POP_STORED_PAUSE_MS, POP_UNSTORED_MAX
@@ -69,7 +70,9 @@ class _Written(NamedTuple):
 
 
 class PopCheckpoints:
-    def __init__(self, core: BrokerCore, in_flight: InFlight, finish: Callable[[PopQueue], None]) -> None:
+    def __init__(
+        self, core: BrokerCore, in_flight: InFlight, finish: Callable[[PopQueue], None], figures: PopFigures
+    ) -> None:
         """`finish` commits what has become settled or covered of a queue."""
         self._store = core.store
         self._clock = core.clock
@@ -78,6 +81,7 @@ class PopCheckpoints:
         self._store_host = core.facilities.store_host
         self._in_flight = in_flight
         self._finish = finish
+        self._figures = figures
         self._topic = REVIVE_TOPIC_PREFIX + core.settings.broker_cluster_name
         self._unstored: deque[_Unstored] = deque()
         self._written: deque[_Written] = deque()
@@ -109,11 +113,18 @@ class PopCheckpoints:
 
     def run(self) -> None:
         """Store what has lasted long enough."""
-        before_ns = self._clock.monotonic_ns() - self._stay_ns
+        began_ns = self._clock.monotonic_ns()
+        before_ns = began_ns - self._stay_ns
         for _ in range(len(self._unstored)):
             if self._unstored[0].since_ns > before_ns:
                 break
             self._store_pop(self._unstored.popleft())
+        self._figures.storing_ms.observe((self._clock.monotonic_ns() - began_ns) // NS_PER_MS)
+
+    @property
+    def unstored_count(self) -> int:
+        """Pops without a checkpoint."""
+        return len(self._unstored)
 
     def store_all(self) -> None:
         """Before an orderly stop: store what is in flight, durably. Blocks. Raises OSError."""
@@ -256,4 +267,10 @@ class PopCheckpoints:
             tags_code=tags_code(tag),
             unique_key=unique_key,
         )
-        return self._store.append(message, accepted=True).end_offset
+        try:
+            end = self._store.append(message, accepted=True).end_offset
+        except (StoreUnwritableError, RecordError):
+            self._figures.count_stored(record, PutStatus.SERVICE_NOT_AVAILABLE.value)
+            raise
+        self._figures.count_stored(record, PutStatus.PUT_OK.value)
+        return end

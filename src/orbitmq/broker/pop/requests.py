@@ -22,6 +22,7 @@ import msgspec
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
+from orbitmq.broker.pop.figures import PopFigures
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import FILE as ORDERS_FILE
 from orbitmq.broker.pop.ordering import PopOrders
@@ -86,6 +87,7 @@ class PopRequests(Room):
     def __init__(self, core: BrokerCore, admission: Admission, timers: Timers | None) -> None:
         """Puts back what was in flight before. Without `timers` nothing of it is stored. Raises OSError."""
         self.in_flight: Final = InFlight()
+        self.figures: Final = PopFigures()
         self._core = core
         self._settings = core.settings
         self._topics = core.topics
@@ -100,13 +102,13 @@ class PopRequests(Room):
         self.orders.load(core.offsets)
         self._progress = PopProgress(core, self.in_flight, self.orders)
         self._taker = PopTaker(core, self._progress, self._run_again)
-        self._returns = PopReturns(core, admission, self._progress)
-        self._checkpoints: PopCheckpoints | None = None
-        self._revive_topic: ReviveTopic | None = None
+        self._returns = PopReturns(core, admission, self._progress, self.figures)
+        self.checkpoints: PopCheckpoints | None = None
+        self.revive_topic: ReviveTopic | None = None
         if timers is not None:
-            self._revive_topic = ReviveTopic(core, self._progress, timers)
-            self._revive_topic.take_up()
-            self._checkpoints = PopCheckpoints(core, self.in_flight, self._progress.finish)
+            self.revive_topic = ReviveTopic(core, self._progress, timers, self.figures)
+            self.revive_topic.take_up()
+            self.checkpoints = PopCheckpoints(core, self.in_flight, self._progress.finish, self.figures)
             StoredAgain(core, self._progress).settle()
             for key in list(self.in_flight.queues):
                 self._progress.finish(key)
@@ -138,9 +140,9 @@ class PopRequests(Room):
         ends = [at_ns for kind in (self._waiters, self._questions) if (at_ns := kind.polls.next_at_ns()) is not None]
         self._deadlines.move(HELD, min(ends, default=None))
         self._returns.arm()
-        if self._checkpoints is not None and self._revive_topic is not None:
-            self._checkpoints.arm()
-            self._revive_topic.follow()
+        if self.checkpoints is not None and self.revive_topic is not None:
+            self.checkpoints.arm()
+            self.revive_topic.follow()
         free_ms = self.orders.next_free_ms
         self._deadlines.move(FREED, None if free_ms is None else now_ns + self._sleep_ns(free_ms))
 
@@ -156,17 +158,17 @@ class PopRequests(Room):
             "orbitmqPopReturned": self._returns.returned_count,
             "orbitmqPopGone": self._returns.gone_count,
             "orbitmqPopsNotHeld": self._waiters.polls.refused_count,
-            "orbitmqPopCheckpoints": self._checkpoints.stored_count if self._checkpoints else 0,
-            "orbitmqPopAcksLost": self._checkpoints.lost_ack_count if self._checkpoints else 0,
-            "orbitmqPopRecordsUnread": self._revive_topic.unread_count if self._revive_topic else 0,
+            "orbitmqPopCheckpoints": self.checkpoints.stored_count if self.checkpoints else 0,
+            "orbitmqPopAcksLost": self.checkpoints.lost_ack_count if self.checkpoints else 0,
+            "orbitmqPopRecordsUnread": self.revive_topic.unread_count if self.revive_topic else 0,
         }
 
     def close(self) -> None:
         self._stops = True
         self._waiters.polls.release_all()
         self._questions.polls.release_all()
-        if self._checkpoints is not None and self.in_flight.message_count:
-            self._checkpoints.store_all()
+        if self.checkpoints is not None and self.in_flight.message_count:
+            self.checkpoints.store_all()
 
     def lowest_needed(self) -> int | None:
         """Log position of the oldest message in flight; None when there is none. Retention leaves it where it is."""
@@ -371,8 +373,8 @@ class PopRequests(Room):
         """Raises Refusal when the store does not take what has to be said of it."""
         suspended = command.boolean("suspend")
         try:
-            if self._checkpoints is not None:
-                return self._checkpoints.renew(queue, offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
+            if self.checkpoints is not None:
+                return self.checkpoints.renew(queue, offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
         except StoreUnwritableError as error:
             raise self._core.unwritable() from error
         return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)

@@ -19,6 +19,7 @@ from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.idempotence.identity import without_identity
 from orbitmq.broker.message_properties import TIMERS, facts_of
+from orbitmq.broker.pop.figures import PopFigures
 from orbitmq.broker.pop.in_flight import Popped, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.pop.taking import single_records
@@ -43,13 +44,14 @@ RETURNS = "popped messages"
 
 
 class PopReturns:
-    def __init__(self, core: BrokerCore, admission: Admission, progress: PopProgress) -> None:
+    def __init__(self, core: BrokerCore, admission: Admission, progress: PopProgress, figures: PopFigures) -> None:
         self._core = core
         self._store = core.store
         self._clock = core.clock
         self._admission = admission
         self._progress = progress
         self._in_flight = progress.in_flight
+        self._figures = figures
         self.returned_count = 0
         """Messages that were stored again."""
         self.gone_count = 0
@@ -101,6 +103,7 @@ class PopReturns:
             message = self._copy(key, records[0], popped)
             appended = self._store.append(message)
         except (Refusal, RecordError, StoreUnwritableError) as error:
+            self._figures.count_returned(key, PutStatus.SERVICE_NOT_AVAILABLE.value)
             self._try_later(key, offset, popped_ms, error)
             return
         self._core.statistics.stored(message.topic, 1, appended.size)
@@ -141,6 +144,7 @@ class PopReturns:
         return topics.ensure_wide_retry(name.removeprefix(RETRY_PREFIX), count).topic_name, queue_id
 
     def _stored(self, key: PopQueue, offset: int, popped_ms: int, status: PutStatus) -> None:
+        self._figures.count_returned(key, status.value)
         if status is PutStatus.PUT_OK:
             self.returned_count += 1
             self._settle(key, offset, popped_ms)

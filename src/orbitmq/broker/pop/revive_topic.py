@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.pop.figures import PopFigures
 from orbitmq.broker.pop.in_flight import Popped, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.errors import ProtocolError, RecordError, StoreUnwritableError
@@ -44,11 +45,24 @@ class _Delivered(NamedTuple):
     revive_offset: int
     key: PopQueue
     popped_ms: int
+    due_ms: int
     offsets: tuple[int, ...]
 
 
+class ReviveBehind(NamedTuple):
+    """How far a queue of the revive topic is behind."""
+
+    queue_id: int
+    records: int
+    """Those that are not done with."""
+    late_ms: int
+    """How long ago the messages of the oldest of them should have come back."""
+
+
 class ReviveTopic:
-    def __init__(self, core: BrokerCore, progress: PopProgress, timers: Timers) -> None:
+    def __init__(self, core: BrokerCore, progress: PopProgress, timers: Timers, figures: PopFigures) -> None:
+        self._figures = figures
+        self._clock = core.clock
         self._store = core.store
         self._offsets = core.offsets
         self._progress = progress
@@ -102,9 +116,7 @@ class ReviveTopic:
                 timer = timers.read(one.queue_offset)
                 if timer is not None and timer.topic == self._topic:
                     said = self._said(timer.record)
-                    if isinstance(said, ProtocolError):
-                        self.unread_count += 1
-                    else:
+                    if not isinstance(said, ProtocolError):  # else it is counted when it comes into the revive topic
                         yield said
             query = None if page.cursor is None else query._replace(cursor=page.cursor)
 
@@ -120,6 +132,18 @@ class ReviveTopic:
             done = (held[0].revive_offset if held else self._next[queue_id]) - 1
             if done > self._done(queue_id):
                 self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, done)
+
+    def behind(self) -> list[ReviveBehind]:
+        """For each queue."""
+        now_ms = self._clock.now_ms()
+        return [
+            ReviveBehind(
+                queue_id,
+                max(self._store.max_offset(self._topic, queue_id) - self._done(queue_id) - 1, 0),
+                max(now_ms - held[0].due_ms, 0) if held else 0,
+            )
+            for queue_id, held in self._held.items()
+        ]
 
     def _is_in_flight(self, checkpoint: _Delivered) -> bool:
         queue = self._in_flight.queues.get(checkpoint.key)
@@ -143,8 +167,11 @@ class ReviveTopic:
             if isinstance(said, ProtocolError):
                 self._quarantine(record, unit[0] if unit else 0, str(said))
                 continue
+            self._figures.count_read(said, queue_id)
             if isinstance(said, PopCheckpoint):
-                self._held[queue_id].append(_Delivered(revive_offset, _key(said), said.popped_ms, said.offsets))
+                self._held[queue_id].append(
+                    _Delivered(revive_offset, _key(said), said.popped_ms, said.due_ms, said.offsets)
+                )
             yield said
 
     def _said(self, record: Record) -> PopRecord | ProtocolError:

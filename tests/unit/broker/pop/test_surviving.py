@@ -376,6 +376,19 @@ def test_a_record_that_says_nothing_goes_to_quarantine_and_the_others_go_on(rig,
     assert len(rig.records(QUARANTINE_TOPIC)) == 1
 
 
+def test_a_record_that_says_nothing_is_counted_once(rig, popper):
+    give(rig, b"a")
+    popper.pop(invisibleTime=30_000)
+    rig.advance(STAY_MS + 2_000)
+    (stored,) = rig.records(TIMER_TOPIC)
+    properties = stored.properties.replace(b"TAGS\x01ck", b"TAGS\x01no")
+    rig.store.append(NewMessage(TIMER_TOPIC, 0, b"{", properties, unique_key="other"))
+    kill(rig)
+    rig.advance(30_000)
+    assert len(rig.records(QUARANTINE_TOPIC)) == 1
+    assert rig.broker.rooms.pops.facts()["orbitmqPopRecordsUnread"] == 1
+
+
 @pytest.mark.parametrize("other", [{"topic": "gone"}, {"group": "gone"}, {"broker_name": "other"}, {"offsets": (7,)}])
 def test_checkpoints_of_others_and_of_what_is_gone_are_passed_over(rig, popper, other):
     give(rig, b"a")

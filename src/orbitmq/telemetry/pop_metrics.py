@@ -1,0 +1,34 @@
+"""Metrics of POP: RocketMQ's, about the parts that stand here where its buffers and revive threads do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from orbitmq.broker.pop.figures import PopCount
+from orbitmq.broker.pop.requests import PopRequests
+from orbitmq.telemetry import catalogue
+from orbitmq.telemetry.metric import Family, Metric, Sample, by_label, one
+
+
+class PopMetrics:
+    """The collector of one broker's pops."""
+
+    def __init__(self, room: PopRequests) -> None:
+        self._room = room
+
+    def __call__(self) -> Iterator[Family]:
+        room, figures = self._room, self._room.figures
+        yield _counted(catalogue.POP_REVIVE_IN, figures.stored)
+        yield _counted(catalogue.POP_REVIVE_OUT, figures.read)
+        yield _counted(catalogue.POP_RETRIED, figures.returned)
+        behind = [] if room.revive_topic is None else room.revive_topic.behind()
+        yield by_label(catalogue.POP_REVIVE_LAG, [(str(one.queue_id), one.records) for one in behind])
+        yield by_label(catalogue.POP_REVIVE_LATENCY, [(str(one.queue_id), one.late_ms) for one in behind])
+        yield one(catalogue.POP_MESSAGES, room.in_flight.message_count)
+        yield one(catalogue.POP_UNSTORED, 0 if room.checkpoints is None else room.checkpoints.unstored_count)
+        yield one(catalogue.POP_STORING_TIME, figures.storing_ms.buckets())
+
+
+def _counted(metric: Metric, counter: Counter[PopCount]) -> Family:
+    return Family(metric, [Sample((one.group, one.topic, *one.labels), count) for one, count in [*counter.items()]])
