@@ -1,4 +1,4 @@
-"""The official Java clients, as released: 4.9.8 and 5.3.3, each one JVM for all checks; and the classic delayed message."""
+"""The official Java clients, as released: 4.9.8, 5.3.3 and 5.5.0, each one JVM for all checks; and the classic delayed message."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rig.contract import (
 )
 from rig.drivers import classic_program, java_driver
 from rig.scenario import JAVA, Scenario
-from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
+from rig.toolchain import BROKER_VERSION, NEW_VERSION, OLD_CLIENT_VERSION, java_build
 
 pytestmark = pytest.mark.java
 
-VERSIONS = (OLD_CLIENT_VERSION, BROKER_VERSION)
+VERSIONS = (OLD_CLIENT_VERSION, BROKER_VERSION, NEW_VERSION)
 CLASSIC_DELAY_MS = 10_000
 
 
