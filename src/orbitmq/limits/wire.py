@@ -76,6 +76,15 @@ EXPRESSION_DEPTH_MAX: Final = 100
 """How deep the parts of a filter expression may lie in one another. Parsing takes five frames of the stack for each, and RocketMQ's parser
 overflows its own some thousands deep."""
 
+EXPRESSION_STEPS_MAX: Final = 4_000
+"""Operations and looks at properties that a filter expression may need for one message, half a microsecond each; more is
+SUBSCRIPTION_PARSE_FAILED. BETWEEN asks its left side twice, so that 32 of them in one another would be thousands of millions. A list of IN
+is one operation."""
+
+NUMBER_CHARS_MAX: Final = 1_100
+"""Characters of a property that is compared as a number; one that is longer is none. The longest decimal of a double has 1,077, and a
+property may have 32,767 that would be read for every comparison."""
+
 # --- delay levels --------------------------------------------------------------------------------------------------
 DELAY_LEVELS_MAX: Final = 256
 """Levels in `messageDelayLevel`; each is a consume queue of the schedule topic with files of its own."""

@@ -3,7 +3,7 @@
 Rules of this file
 1. The tags code of a unit is asked before a record is touched; properties are asked of the record itself.
 2. Of a message that arrives the properties are decoded once, and each expression is evaluated once, however many pulls wait.
-3. A read whose records are asked takes a bounded part of the queue, whatever it finds there.
+3. A read whose records are asked takes a bounded part of the queue and a bounded number of operations, whatever it finds there.
 
 Source: RocketMQ broker, filtering in two phases.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from orbitmq.limits.broker import PULL_SCAN_BYTES_MAX
+from orbitmq.limits.broker import PULL_SCAN_BYTES_MAX, PULL_SCAN_STEPS_MAX
 from orbitmq.limits.store import SCAN_UNITS_MIN
 from orbitmq.protocol.filtering.expression import PropertyFilter
 from orbitmq.protocol.properties import Property, decode_properties
@@ -26,13 +26,16 @@ from orbitmq.store.store import MessageStore
 class RetriedFilter:
     """Which messages of a retry topic pass: each by the expression that its group has for the topic it came from, if it has one."""
 
-    __slots__ = ("_filter_of",)
+    __slots__ = ("_filter_of", "steps")
 
     def __init__(self, filter_of: Callable[[str], PropertyFilter | None]) -> None:
         self._filter_of = filter_of
+        self.steps = 1
+        """Operations for the message that was asked last, at most."""
 
     def accepts(self, properties: Mapping[str, str]) -> bool:
         wanted = self._filter_of(properties.get(Property.RETRY_TOPIC, ""))
+        self.steps = 1 if wanted is None else wanted.steps
         return wanted is None or wanted.accepts(properties)
 
 
@@ -80,23 +83,25 @@ def get_wanted(
 
 
 def choose(result: GetResult, max_count: int, max_bytes: int, wanted: WantedMessages) -> GetResult:
-    """The wanted ones of the records of a finished read: at most `max_count` and about `max_bytes`, at least one if there is any.
+    """The wanted ones of the records of a finished read: at most `max_count` and about `max_bytes`, but one of those
+    that were asked, if there is any.
 
     NO_MATCHED_MESSAGE where there is none; either way the next read begins behind the last record that was asked.
     """
     if wanted.properties is None or result.status is not GetStatus.FOUND:
         return result
-    accepts = wanted.properties.accepts
+    properties = wanted.properties
     chosen: Records = []
-    count = total = 0
+    count = total = steps = 0
     for part in result.records:
         view = memoryview(part)
         at, begin = 0, -1
         while at < len(view):
             record = decode_record(view, at, body=False)
             size = record.total_size
-            is_full = count >= max_count or (total > 0 and total + size > max_bytes)
-            is_wanted = not is_full and accepts(decode_properties(record.properties))
+            is_full = count >= max_count or (total > 0 and total + size > max_bytes) or steps >= PULL_SCAN_STEPS_MAX
+            is_wanted = not is_full and properties.accepts(decode_properties(record.properties))
+            steps += properties.steps * (1 + len(record.properties) // 1_024)
             if begin >= 0 and not is_wanted:
                 chosen.append(view[begin:at])
                 begin = -1

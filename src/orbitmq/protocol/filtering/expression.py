@@ -22,7 +22,7 @@ TAG: Final = "TAG"
 class PropertyFilter:
     """Which messages pass, by their properties. Immutable."""
 
-    __slots__ = ("__weakref__", "_evaluate", "expression")
+    __slots__ = ("__weakref__", "_evaluate", "expression", "steps")
 
     def __init__(self, expression: str, *, string_operators: bool = True) -> None:
         """Raises ProtocolError for an expression that does not compile, or is too large.
@@ -31,6 +31,8 @@ class PropertyFilter:
         """
         self.expression = expression
         operand = parse(expression, string_operators=string_operators)
+        self.steps = max(operand.steps, 1)
+        """Operations and looks at properties of one evaluation, at most."""
         try:
             self._evaluate = truth(operand)
         except ProtocolError as error:

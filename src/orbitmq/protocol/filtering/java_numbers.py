@@ -2,6 +2,7 @@
 
 A property is text. An expression that compares it with a number has it read by the rules of Java's `Integer`, `Long` or
 `Double`, which differ from Python's: no blanks around an integer, hexadecimal and suffixed doubles, and a total order.
+A text longer than `NUMBER_CHARS_MAX` is no number here: each is read anew for every comparison.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import math
 import re
 from typing import Final
 
+from orbitmq.limits.wire import NUMBER_CHARS_MAX
+
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 _INTEGER: Final = re.compile(r"[+-]?\d+")
-_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]+)[fFdD]?"
+)
 _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf}
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
@@ -34,6 +39,7 @@ def _integer(text: str, largest: int) -> int:
     """Digits of every script of the basic plane count, as in Java."""
     if len(text) < 10 and text.isascii() and text.isdigit():
         return int(text)
+    _check_length(text)
     if _INTEGER.fullmatch(text) is None or max(text) > "\uffff":
         raise ValueError(f"{text[:40]!r} is no integer")
     value = int(text)
@@ -44,6 +50,7 @@ def _integer(text: str, largest: int) -> int:
 
 def parse_double(text: str) -> float:
     """A double, infinite beyond its range. ValueError for anything else."""
+    _check_length(text)
     text = text.strip(_TRIMMED)
     match = _DECIMAL.fullmatch(text)
     if match is not None:
@@ -59,6 +66,11 @@ def parse_double(text: str) -> float:
     if value is None:
         raise ValueError(f"{text[:40]!r} is no number")
     return -value if negative else value
+
+
+def _check_length(text: str) -> None:
+    if len(text) > NUMBER_CHARS_MAX:
+        raise ValueError(f"a text of {len(text)} characters is no number")
 
 
 def compare(x: float, y: float) -> int:

@@ -8,7 +8,8 @@ Rules of this file
 2. A text that has to be a number and is none raises ValueError, which ends the evaluation of the whole expression. A part that is not
    reached raises nothing.
 3. What cannot be put together raises ProtocolError; the parser adds the place.
-4. Operands that hold others count how deep: evaluation never needs more stack than the limit allows.
+4. Operands that hold others count how deep, and how many operations they are: evaluation never needs more stack, nor more time, than
+   the limits allow.
 
 Source: RocketMQ broker behaviour, static checks and evaluation of SQL92 filters.
 """
@@ -23,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.wire import EXPRESSION_DEPTH_MAX
+from orbitmq.limits.wire import EXPRESSION_DEPTH_MAX, EXPRESSION_STEPS_MAX
 from orbitmq.protocol.filtering.java_numbers import compare, parse_double, parse_int, parse_long
 from orbitmq.protocol.filtering.lexer import WordKind
 
@@ -59,6 +60,8 @@ class Operand(msgspec.Struct, frozen=True):
     evaluate: Evaluate
     depth: int = 0
     constant: Value = None
+    steps: int = 0
+    """Operations and looks at properties of one evaluation, at most."""
 
 
 _READERS: Final[Mapping[OperandKind, Callable[[str], float]]] = {
@@ -92,7 +95,7 @@ def constant(kind: OperandKind, value: Value) -> Operand:
 
 
 def property_named(name: str) -> Operand:
-    return Operand(OperandKind.TEXT, OperandForm.PROPERTY, operator.methodcaller("get", name))
+    return Operand(OperandKind.TEXT, OperandForm.PROPERTY, operator.methodcaller("get", name), steps=1)
 
 
 # --- numbers and texts ------------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def _sameness(left: OperandKind, right: OperandKind) -> Callable[[Any, Any], boo
         return operator.eq
     if left is OperandKind.TEXT:
         if right is OperandKind.BOOLEAN:
-            return lambda x, y: (x.lower() == "true") is y
+            return lambda x, y: (len(x) == 4 and x.lower() == "true") is y
         read = _READERS.get(right, parse_double)
         return lambda x, y: compare(read(x), y) == 0
     if left is OperandKind.BOOLEAN:
@@ -294,4 +297,7 @@ def _result(kind: OperandKind, evaluate: Evaluate, *parts: Operand) -> Operand:
     depth = 1 + max(part.depth for part in parts)
     if depth > EXPRESSION_DEPTH_MAX:
         raise ProtocolError(f"the expression is nested more than {EXPRESSION_DEPTH_MAX} deep")
-    return Operand(kind, OperandForm.RESULT, evaluate, depth)
+    steps = 1 + sum(part.steps for part in parts)
+    if steps > EXPRESSION_STEPS_MAX:
+        raise ProtocolError(f"the expression needs more than {EXPRESSION_STEPS_MAX} operations: use IN for many texts")
+    return Operand(kind, OperandForm.RESULT, evaluate, depth, steps=steps)

@@ -59,6 +59,18 @@ def test_a_read_looks_at_a_bounded_part_of_the_queue(priced, monkeypatch):
     assert bodies(sql(priced, "price = 9", 8, maxMsgNums=1)) == [b"9"]
 
 
+def test_a_read_needs_a_bounded_number_of_operations(priced, monkeypatch):
+    monkeypatch.setattr(wanted, "PULL_SCAN_STEPS_MAX", 6)
+    answer = sql(priced, "price = 9")
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "3")
+    answer = sql(priced, "price = 9 OR price = 2")
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
+    assert bodies(sql(priced, "price = 9 OR price = 2", 2)) == [b"2"]
+    large = priced.sent_ok("T", b"large", {"price": "9", "text": "x" * 2_000}).fields["queueOffset"]
+    priced.sent_ok("T", b"small", {"price": "9"})
+    assert bodies(sql(priced, "price = 9", large)) == [b"large"]
+
+
 def test_what_is_cold_is_filtered_when_it_was_read(priced):
     priced.reopen()
     answer = sql(priced, "price IN ('4', '6')")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from decimal import Decimal
 
 import pytest
 
@@ -46,6 +48,22 @@ def test_doubles(text: str, value: float) -> None:
 def test_no_doubles(text: str) -> None:
     with pytest.raises(ValueError, match="no number"):
         parse_double(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 32_000 + "x", "1" * 16_000 + "." + "1" * 16_000 + "x", "0x" + "1" * 32_000, "0" * 1_101]
+)
+def test_a_text_that_is_too_long_is_no_number_and_costs_nothing(text: str) -> None:
+    before = time.process_time()
+    for parse in (parse_int, parse_long, parse_double):
+        with pytest.raises(ValueError, match="characters is no number"):
+            parse(text)
+    assert time.process_time() - before < 0.5
+
+
+def test_the_longest_decimal_of_a_double_is_a_number() -> None:
+    assert parse_double(format(Decimal.from_float(-5e-324), "f")) == -5e-324
+    assert parse_int("0" * 1_000 + "7") == 7
 
 
 def test_the_order_is_total() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.wire import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX
+from orbitmq.limits.wire import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_STEPS_MAX
 from orbitmq.protocol.filtering.expression import PropertyFilter
 
 DEPTH = EXPRESSION_DEPTH_MAX
@@ -60,6 +60,19 @@ def test_length_has_a_limit_and_a_long_chain_is_not_deep() -> None:
     assert PropertyFilter(chain).accepts({"price": "999"})
     with pytest.raises(ProtocolError, match=f"{EXPRESSION_CHARS_MAX} at most"):
         PropertyFilter("a = 5" + " " * EXPRESSION_CHARS_MAX)
+
+
+def test_operations_for_one_message_have_a_limit() -> None:
+    asked_twice = "a"
+    for _ in range(5):
+        asked_twice = f"-({asked_twice} BETWEEN 1 AND 2)"
+    assert PropertyFilter(f"{asked_twice} IS NULL").accepts({"a": "5"})
+    for _ in range(27):
+        asked_twice = f"-({asked_twice} BETWEEN 1 AND 2)"
+    for expression in (f"{asked_twice} IS NULL", "a=b" + " OR a=b" * 1_500):
+        with pytest.raises(ProtocolError, match=f"more than {EXPRESSION_STEPS_MAX} operations.*at character"):
+            PropertyFilter(expression)
+    assert PropertyFilter("a IN (" + ",".join(["'5'"] * 3_000) + ")").steps == 2
 
 
 def test_comments_and_keywords_in_any_case() -> None:
