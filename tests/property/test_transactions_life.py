@@ -154,6 +154,8 @@ class Life:
         self.account.half_count += 1
         body = b"half %d" % self.account.half_count
         more = {Property.DELAY: "1"} if self.rng.random() < 0.3 else {}
+        if self.rng.random() < 0.1:  # what another message is a copy of says nobody but a broker
+            more[Property.TRAN_PREPARED_QUEUE_OFFSET] = str(self.rng.randrange(self.account.half_count))
         answer = self.rig.send("orders", body, {"TRAN_MSG": "true", "PGROUP": "pg"} | more)
         if answer is not None and not answer.code:
             self.account.sent[body] = answer

@@ -101,6 +101,9 @@ IPV4_HOST_BYTES = 8
 BESIDE_A_LEVEL = TIMERS | {Property.REAL_TOPIC, Property.REAL_QID}
 """What a message loses that waits for a delay level: its wish for a time, and what is said anew."""
 
+HALF_STAMPS = PLACES | {Property.TRANSACTION_CHECK_TIMES, Property.TRAN_PREPARED_QUEUE_OFFSET}
+"""What a half message does not say itself."""
+
 MAX_RECONSUME_TIMES_SINCE = version_ordinal("3.4.9")
 """Older clients send no limit of their own."""
 
@@ -304,7 +307,7 @@ class Admission:
         `due_ms` is what `TimerIntake.due_time` said; `sys_flag` has its host bits. Raises `Refusal` for a level that is no number, and
         sizes. Cost: 1 us, for a message that waits 2.
         """
-        marks, code, place = facts.marks, None, b""
+        marks, is_accepted, code, place = facts.marks, facts.is_accepted, None, b""
         stored_topic, stored_queue = topic, queue_id
         if facts.is_half:
             facts, place = _waiting_half(facts, topic, queue_id)
@@ -327,7 +330,7 @@ class Admission:
         values = facts.values
         properties = (facts.kept or _encoded(values)) + self.own + place
         unique_key = values.get(Property.UNIQ_KEY)
-        if len(body) > self.body_bytes_max or len(properties) > PROPERTIES_PLAIN_MAX:
+        if not is_accepted and (len(body) > self.body_bytes_max or len(properties) > PROPERTIES_PLAIN_MAX):
             room = 0 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else PROPERTIES_ROOM_BYTES
             if due_ms is not None and unique_key is not None:
                 room += 2 * len(unique_key.encode())
@@ -434,6 +437,7 @@ class Admission:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL, "the cancellation of a timer message cannot be part of a transaction"
             )
+        level_of(facts.values)
         if self._transactions is not None and len(self._transactions.undecided) >= UNDECIDED_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_BUSY,
@@ -466,9 +470,10 @@ def _encoded(values: dict[str, str]) -> bytes:
 
 
 def _waiting_half(facts: SendFacts, topic: str, queue_id: int) -> tuple[SendFacts, bytes]:
-    """A half message as it waits, and the properties that say where its message is to go."""
-    if facts.marks & PLACED:
-        facts = facts.without(PLACES)
+    """A half message as it waits, and the properties that say where its message is to go. What it says of checks and of the half message
+    that it is a copy of comes from nobody but a broker."""
+    if not HALF_STAMPS.isdisjoint(facts.values):
+        facts = facts.without(HALF_STAMPS)
     names = (topic.encode(), queue_id, facts.values[Property.UNIQ_KEY].encode())
     return facts, b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02__transactionId__\x01%b\x02" % names
 

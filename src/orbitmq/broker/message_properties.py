@@ -84,6 +84,8 @@ class SendFacts(msgspec.Struct, gc=False):
     kept: bytes | None = None
     is_half: bool = False
     """Whether it is sent as half of a transaction. No name alone says so, because copies of it keep all names: admission decides."""
+    is_accepted: bool = False
+    """Whether the broker has taken it before: it is placed while new messages are refused, and may use the room that was kept free."""
 
     @property
     def message_type(self) -> MessageType:

@@ -15,6 +15,10 @@ answers an older one is told that nothing undecided is there, and is asked again
 CHECKS_IN_TURN_MAX: Final = 64
 """Half messages read, copied and asked about in one loop turn: about 3 ms."""
 
+STALE_TIMES_MAX: Final = 10_000
+"""Times of checks of transactions that are decided, beyond as many as are undecided, after which they are thrown away: a message may ask to
+be checked after days."""
+
 OP_OFFSETS_MAX: Final = 200
 """Offsets in one op record: with 19 digits each they fit the 4,096 bytes that RocketMQ writes at most."""
 

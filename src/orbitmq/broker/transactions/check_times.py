@@ -6,7 +6,8 @@ All of them count by the wall clock from the store time of the newest copy.
 Rules of this file
 1. Pure: no clock is read here.
 2. A clock that was set back by more than a clock may be wrong makes nobody wait longer than the whole time once more.
-3. What was taken, decided or copied stays behind as an entry that says nothing; it goes when its time comes.
+3. What was taken, decided or copied stays behind as an entry that says nothing. It goes when its time comes, or when there are more of
+   them than of others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from orbitmq.broker.transactions.undecided import Transaction, Undecided
 from orbitmq.limits.clock import CLOCK_JUMP_MS
+from orbitmq.limits.transactions import STALE_TIMES_MAX
 
 
 class CheckRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +55,23 @@ class CheckTimes:
         """Time of the check and log position of the newest copy."""
         self._seen_ms = 0
 
+    def __len__(self) -> int:
+        """How many times are kept, those that say nothing any more included."""
+        return len(self._heap)
+
     def add(self, known: Transaction) -> None:
         self._seen_ms = max(self._seen_ms, known.since_ms)
-        heapq.heappush(self._heap, (known.since_ms + self._rules.wait_ms(known), known.place.physical_offset))
+        self._put(known.since_ms + self._rules.wait_ms(known), known)
 
     def again(self, known: Transaction, at_ms: int) -> None:
         """Look at it again at another time."""
+        self._put(at_ms, known)
+
+    def _put(self, at_ms: int, known: Transaction) -> None:
         heapq.heappush(self._heap, (at_ms, known.place.physical_offset))
+        if len(self._heap) > 2 * len(self._undecided) + STALE_TIMES_MAX:
+            self._heap = [entry for entry in self._heap if self._undecided.newest_at(entry[1]) is not None]
+            heapq.heapify(self._heap)
 
     @property
     def next_ms(self) -> int | None:

@@ -64,6 +64,8 @@ class TransactionProcessor(Room):
         self._transactions = transactions
         self._undecided = transactions.undecided
         self._told_progress = (0, 0)
+        self._resuming: set[int] = set()
+        """Log positions of given up messages that are on their way into the log as half messages."""
         self.checks = TransactionChecks(core, transactions)
         self.figures = TransactionFigures()
         self.views = TransactionViews(core, transactions)
@@ -176,6 +178,7 @@ class TransactionProcessor(Room):
         if not (queue.isascii() and queue.isdigit() and len(queue) < 10):
             raise _wrong(f"the half message names queue {queue[:32]!r} of its topic")
         facts, now_ms = facts_of(values), self._clock.now_ms()
+        facts.is_accepted = True
         message = self._admission.place(
             known.topic, int(queue), bytes(record.body), facts, self._admission.timers.due_time(facts, now_ms), now_ms,
             record.flag, record.sys_flag & ~TRANSACTION_MASK | COMMIT, record.born_timestamp, record.born_host,
@@ -209,6 +212,7 @@ class TransactionProcessor(Room):
         message = self._resumed(position)
 
         def stored(status: PutStatus) -> None:
+            self._resuming.discard(position)
             if not command.is_oneway:
                 peer.send(response(command, ANSWERS[status], None if status is PutStatus.PUT_OK else status.name))
 
@@ -218,6 +222,7 @@ class TransactionProcessor(Room):
             raise self._core.unwritable() from error
         except RecordError as error:
             raise _wrong(f"the half message cannot be stored again: {error}") from error
+        self._resuming.add(position)
         self._store.wait_durable(appended.end_offset, True, stored)
         return None
 
@@ -232,7 +237,7 @@ class TransactionProcessor(Room):
             )
         key = decode_properties(record.properties).get(Property.UNIQ_KEY, "")
         since = self._store.query_by_key(HALF_TOPIC, key, OP_RECORDS_READ_MAX, record.store_timestamp, ANY_TIME_MS)
-        if any(found > position for found in since):
+        if position in self._resuming or any(found > position for found in since):
             raise _wrong("checks of this half message were resumed before")
         return resumed_message(record)
 

@@ -101,6 +101,9 @@ class TransactionViews:
 
     def ending(self, queue_offset: int) -> Ending | None:
         """How the transaction of a half message ended; None when no op record of ours says so (any more). One look into the key index."""
+        unnamed = self._undecided.unnamed.get(queue_offset)
+        if unnamed not in (None, Ending.COPIED):
+            return unnamed
         for record in self._keyed(OP_HALF_TOPIC, str(queue_offset)):
             ending = ending_of(record.properties)
             named = named_by_keys(decode_properties(record.properties).get(Property.KEYS))

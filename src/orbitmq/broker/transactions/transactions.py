@@ -161,18 +161,19 @@ class Transactions:
         return log.end_of_files
 
     def _restore_own(self, state: dict[str, Any], position: int) -> None:
+        self.undecided.restore_unnamed(state["unnamed"])
         if "pending" in state:
             for physical in state["pending"]:
                 self._take_up(physical)
         else:
             self._read_queues(state["half"], state["op"], position)
-        self.undecided.restore_unnamed(state["unnamed"])
         self._next_half, next_op = state["next"]
         self._ops = OpProgress(state["op"], next_op, self._next_half)
 
     def _read_queues(self, half: int, op: int, end: int) -> None:
-        """Take up every half message from the offset `half` on that no op record from `op` on names; records before `end` count."""
-        ended: set[int] = set()
+        """Take up every half message from the offset `half` on that has not ended, by what is unnamed and by the op records from `op` on;
+        records before `end` count."""
+        ended = set(self.undecided.unnamed)
         for physical in self._positions(OP_HALF_TOPIC, op, end):
             record = self._record(physical)
             ended.update(offset for offset in named_by_body(record.body if record else b"") if offset >= half)

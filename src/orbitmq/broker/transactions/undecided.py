@@ -104,8 +104,10 @@ class Undecided:
         known = None if facts.source is None else self._at.get(facts.source)
         if known is None and facts.original is not None:
             known = self._numbered.get(facts.original)
-            if known is None and facts.source is None:  # RocketMQ has passed the one before by
-                return self.open(facts, (HalfPlace(NOWHERE, facts.original),), facts.store_timestamp)
+            if facts.source is None and (known is None or not _is_copy(facts, known)):
+                # RocketMQ has passed the one before by, or a sender has claimed another's place
+                older = () if known or facts.original >= facts.queue_offset else (HalfPlace(NOWHERE, facts.original),)
+                return self.open(facts, older, facts.store_timestamp)
         if known is None:
             self.unnamed[facts.queue_offset] = Ending.COPIED
             return None
@@ -169,3 +171,7 @@ class Undecided:
     def _forget(self, place: HalfPlace) -> None:
         self._at.pop(place.physical_offset, None)
         self._numbered.pop(place.queue_offset, None)
+
+
+def _is_copy(facts: HalfFacts, known: Transaction) -> bool:
+    return (facts.group, facts.unique_key) == (known.group, known.unique_key)

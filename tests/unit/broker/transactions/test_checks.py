@@ -12,6 +12,7 @@ from orbitmq.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.records import decode_record
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import request
 
 OK = (ResponseCode.SUCCESS, None)
 HOUR = 3_600_000
@@ -138,6 +139,34 @@ def test_checks_may_be_resumed_once_for_what_was_given_up(make_transactions: Mak
     (question,) = tx.questions(peer)
     assert tx.ended(question, COMMIT) == OK
     assert tx.bodies() == [b"half"]
+
+
+def test_two_that_resume_in_one_turn_resume_once(make_transactions: MakeTransactions) -> None:
+    tx = make_transactions(CheckRules(count_max=1))
+    tx.half()
+    tx.advance(40_000)
+    (given_up,) = tx.records(TRANS_CHECK_MAX_TIME_TOPIC)
+    place = f"{given_up.store_host.hex().upper()}{given_up.physical_offset:016X}"
+    peer = tx.peer()
+    assert tx.give(request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place}), peer) is None
+    second = tx.give(request(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place}), peer)
+    tx.broker.end_turn()
+    assert second is not None
+    assert "resumed before" in str(second.remark)
+    assert ([answer.code for answer in peer.take()], tx.undecided) == ([0], 1)
+
+
+def test_times_of_checks_that_are_not_needed_any_more_are_thrown_away(
+    tx: TransactionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.broker.transactions.check_times.STALE_TIMES_MAX", 50)
+    tx.half()
+    for _ in range(200):
+        tx.ended(tx.half(CHECK_IMMUNITY_TIME_IN_SECONDS="86400"), ROLLBACK)
+    assert len(tx.transactions.times) < 55
+    peer = tx.producer()
+    tx.advance(6_100)
+    assert len(tx.questions(peer)) == 1
 
 
 def test_resuming_an_undecided_transaction_forgets_its_checks(tx: TransactionRig) -> None:

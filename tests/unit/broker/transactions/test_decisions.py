@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, UNKNOWN, MakeTransactions, TransactionRig
 
+from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request
+from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.protocol.sysflag import TransactionType, transaction_type
+from orbitmq.store.config_files import ConfigFile
+from orbitmq.store.files import OsFiles
+from orbitmq.store.opening import level_due_time
 
 OK = (ResponseCode.SUCCESS, None)
 
@@ -75,6 +80,47 @@ def test_a_repeated_decision_stores_nothing_and_the_contrary_is_refused(
     assert code == ResponseCode.ILLEGAL_OPERATION
     assert "cannot be" in str(remark)
     assert tx.store.log.end == before
+
+
+def test_what_a_half_message_says_of_checks_and_copies_is_not_believed(tx: TransactionRig) -> None:
+    sent = tx.half(body=b"mine")
+    tx.half(
+        "other",
+        b"theirs",
+        PGROUP="theirs",
+        TRAN_PREPARED_QUEUE_OFFSET=sent.fields["queueOffset"],
+        TRANSACTION_CHECK_TIMES="15",
+    )
+    assert tx.undecided == 2
+    assert tx.ended(sent, COMMIT) == OK
+    assert tx.bodies() == [b"mine"]
+    (waiting,) = tx.transactions.undecided
+    assert (waiting.topic, waiting.check_count) == ("other", 0)
+
+
+def test_a_decision_is_known_before_its_op_record_is_written(
+    tx: TransactionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tx.half()
+    monkeypatch.setattr("orbitmq.broker.transactions.requests.decision_record", lambda *_: None)
+    assert tx.ended(sent, COMMIT) == OK
+    assert (len(tx.transactions.undecided.unnamed), tx.ops()) == (1, [])
+    assert tx.ended(sent, COMMIT) == OK
+    assert tx.ended(sent, ROLLBACK)[0] == ResponseCode.ILLEGAL_OPERATION
+
+
+def test_what_ended_without_an_op_record_has_ended_where_the_queues_are_read(
+    tx: TransactionRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbitmq.broker.transactions.transactions.MARKED_UNDECIDED_MAX", 0)
+    waiting, sent = tx.half(), tx.half()
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitmq.broker.transactions.requests.decision_record", lambda *_: None)
+        assert tx.ended(sent, COMMIT) == OK
+    saved, log = tx.transactions.state(), tx.store.log
+    restored = Transactions(ConfigFile(OsFiles(), tx.root / "none.json"), level_due_time(DelayLevels.parse()), tx.rules)
+    restored.restore(log, tx.store.queues, saved, log.end)
+    assert [known.place.queue_offset for known in restored.undecided] == [int(waiting.fields["queueOffset"])]
 
 
 def test_decisions_of_one_turn_are_one_decision(tx: TransactionRig) -> None:
@@ -197,6 +243,27 @@ def test_a_commit_without_its_op_record_decides_also_where_the_log_begins(
 
 
 # --- times to wait for --------------------------------------------------------------------------------------------------
+
+
+def test_a_level_that_is_no_number_is_refused_with_the_half_message(tx: TransactionRig) -> None:
+    answer = tx.send("orders", b"x", {"TRAN_MSG": "true", "PGROUP": GROUP, "DELAY": "soon"}, sysFlag=4)
+    assert answer is not None
+    assert (answer.code, "DELAY" in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+    assert tx.undecided == 0
+
+
+def test_a_half_message_that_was_taken_is_committed_however_large_it_is(tx: TransactionRig) -> None:
+    for room in range(0, 200, 20):
+        said = {"TRAN_MSG": "true", "PGROUP": GROUP, "DELAY": "1", "text": "x" * (31_500 - room)}
+        sent = tx.send("orders", b"large", said, sysFlag=4)
+        assert sent is not None
+        if sent.code == 0:
+            tx.store.refuse("disk", "the disk is full")
+            assert tx.ended(sent, COMMIT) == OK
+            tx.store.allow("disk")
+            break
+    tx.advance(2_000)
+    assert tx.bodies() == [b"large"]
 
 
 def test_a_delay_level_counts_from_the_commit(tx: TransactionRig) -> None:

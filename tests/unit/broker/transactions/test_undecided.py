@@ -43,8 +43,9 @@ class Plain:
             self.named.add(offset)
 
 
-def facts(at: int, offset: int, source: int | None) -> HalfFacts:
-    return HalfFacts(at, offset, 100, 1_000 + at, "orders", "pg", f"U{at}", 0, None, source, None)
+def facts(at: int, offset: int, source: int | None, claimed: int | None = None) -> HalfFacts:
+    """`claimed`: what a stranger says that it is a copy of."""
+    return HalfFacts(at, offset, 100, 1_000 + at, "orders", "pg", f"U{at}", 0, None, source, claimed)
 
 
 def one_life(seed: int) -> None:
@@ -57,7 +58,9 @@ def one_life(seed: int) -> None:
         way = rng.random()
         if way < 0.5:
             source = rng.choice(places) if places and rng.random() < 0.5 else None
-            one = facts(position, offset, source)
+            waiting = [known.place.queue_offset for known in undecided]
+            claimed = rng.choice([None, offset, offset + 3, *waiting]) if source is None else None
+            one = facts(position, offset, source, claimed)
             undecided.half(one)
             plain.half(one)
             places.append(position)
@@ -97,6 +100,12 @@ def test_a_copy_that_revives_what_has_ended_is_noticed(monkeypatch: pytest.Monke
         self.open(facts, (), facts.store_timestamp)
 
     monkeypatch.setattr(Undecided, "half", half)
+    with pytest.raises(AssertionError):
+        test_what_is_undecided_is_what_a_plain_reading_says()
+
+
+def test_what_claims_to_be_a_copy_of_another_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbitmq.broker.transactions.undecided._is_copy", lambda facts, known: True)
     with pytest.raises(AssertionError):
         test_what_is_undecided_is_what_a_plain_reading_says()
 
