@@ -189,6 +189,8 @@ class Life:
             self.rig.send("plain", bytes(2_500))
 
     def look_after(self) -> None:
+        self.rig.advance(1_001)  # what waits for its level is delivered, and read before it may go with its file
+        self.account.read(self.rig)
         self.rig.housekeeping.request()
         self.rig.advance(2_000)
 
