@@ -44,7 +44,7 @@ class Section(NamedTuple):
 
 
 SECTIONS: Final = (
-    Section("Connecting", "", ("connect", "Client", "ClientOptions")),
+    Section("Connecting", "", ("connect", "Client", "ClientOptions", "Credentials")),
     Section(
         "Sending",
         "",

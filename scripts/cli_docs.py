@@ -32,6 +32,7 @@ do. {epilog}
 
 Strongest first: `--name-server` (`--namesrv`, `-n`); `--context`; the variable `ORBITMQ_NAMESRV`; the variable `ORBITMQ_CONTEXT`;
 RocketMQ's variable `NAMESRV_ADDR`; the context in use; `127.0.0.1:9876`. `orbitmq context show` says which it would be, and why.
+Requests are signed with `ORBITMQ_ACCESS_KEY`, `ORBITMQ_SECRET_KEY` and `ORBITMQ_SECURITY_TOKEN`, else with what the context says.
 
 ```
 orbitmq context add staging "10.0.0.1:9876;10.0.0.2:9876"

@@ -74,6 +74,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
 from orbitmq.protocol.remoting.send_answer import Repeat
 from orbitmq.protocol.remoting.transaction_bodies import TransactionState
+from orbitmq.protocol.signing import Credentials
 
 __all__ = [
     "Admin",
@@ -95,6 +96,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "Credentials",
     "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",

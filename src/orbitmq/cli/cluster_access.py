@@ -47,11 +47,13 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Result = TypeVar("Result")
 
 
-def target() -> Target:
-    """The cluster that the running command asks."""
+def target(*, runs_commands: bool = False) -> Target:
+    """The cluster that the running command asks. runs_commands: see `contexts.resolve`."""
     from orbitmq.cli.contexts import resolve
 
-    return resolve(chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ)
+    return resolve(
+        chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ, runs_commands=runs_commands
+    )
 
 
 def run(work: Callable[[Client], Awaitable[Result]]) -> Result:
@@ -60,13 +62,14 @@ def run(work: Callable[[Client], Awaitable[Result]]) -> Result:
 
     from orbitmq.client import ClientOptions, connect
 
-    cluster = target()
+    cluster = target(runs_commands=True)
 
     async def inside() -> Result:
         options = ClientOptions(
             connect_timeout_ms=cluster.timeout_ms,
             request_timeout_ms=cluster.timeout_ms,
             admin_timeout_ms=cluster.timeout_ms,
+            credentials=cluster.credentials,
         )
         async with connect(cluster.name_servers, options=options) as client:
             return await work(client)

@@ -57,22 +57,23 @@ def _matching(names: Iterable[str], incomplete: str) -> list[str]:
 def _ask(ctx: click.Context, work: Callable[[Client], Awaitable[Iterable[str]]]) -> Iterable[str]:
     import asyncio
 
-    from orbitmq.cli.contexts import resolve
+    from orbitmq.cli.contexts import Target, resolve
     from orbitmq.cli.shared_options import chosen
     from orbitmq.client import ClientOptions, connect
     from orbitmq.errors import OrbitError
 
-    async def inside(name_servers: str) -> Iterable[str]:
+    async def inside(target: Target) -> Iterable[str]:
         options = ClientOptions(
             connect_timeout_ms=CLI_COMPLETION_MS,
             request_timeout_ms=CLI_COMPLETION_MS,
             admin_timeout_ms=CLI_COMPLETION_MS,
+            credentials=target.credentials,
         )
-        async with asyncio.timeout(CLI_COMPLETION_MS / 1000), connect(name_servers, options=options) as client:
+        async with asyncio.timeout(CLI_COMPLETION_MS / 1000), connect(target.name_servers, options=options) as client:
             return await work(client)
 
     try:
-        target = resolve(chosen("name_servers", ctx), chosen("context", ctx), None, os.environ)
-        return asyncio.run(inside(target.name_servers))
+        target = resolve(chosen("name_servers", ctx), chosen("context", ctx), None, os.environ, runs_commands=False)
+        return asyncio.run(inside(target))
     except (OrbitError, TimeoutError, RuntimeError):
         return []  # rule 1: a shell that completes nothing is better than one that prints errors into the line

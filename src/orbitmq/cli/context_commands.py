@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -32,6 +33,16 @@ def add(
         int | None, typer.Option("--timeout-ms", min=1, max=600_000, help="Time limit of a call.", show_default=False)
     ] = None,
     description: Annotated[str, typer.Option("--description", help="For people.", show_default=False)] = "",
+    access_key: Annotated[
+        str | None,
+        typer.Option(
+            "--access-key", help="Who asks; the secret is asked for, or read from a pipe.", show_default=False
+        ),
+    ] = None,
+    secret_command: Annotated[
+        str | None,
+        typer.Option("--secret-command", help="A shell command that prints the secret.", show_default=False),
+    ] = None,
     use: Annotated[bool, typer.Option("--use", help="Use it from now on; the first one always is.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace one of this name.")] = False,
 ) -> None:
@@ -43,7 +54,14 @@ def add(
     stored = contexts.load(path)
     if name in stored.contexts and not replace:
         raise ConfigurationError(f"there is a context {name!r} already", remedy="replace it with --replace")
-    context = contexts.Context(name_servers=name_servers, timeout_ms=timeout_ms, description=description)
+    context = contexts.Context(
+        name_servers=name_servers,
+        timeout_ms=timeout_ms,
+        description=description,
+        access_key=access_key,
+        secret_key=_asked_secret() if access_key is not None and secret_command is None else None,
+        secret_command=secret_command,
+    )
     changed = stored.with_context(name, context, use=use)
     contexts.save(path, changed)
     in_use = changed.current == name
@@ -51,6 +69,13 @@ def add(
         f"context {name} is {name_servers}" + (", and in use" if in_use else ""),
         {"context": name, "name_servers": name_servers, "in_use": in_use},
     )
+
+
+def _asked_secret() -> str:
+    """Never an argument: those stand in the history of the shell and in the list of processes."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("secret key", hide_input=True, err=True))
+    return sys.stdin.readline().strip()
 
 
 @app.command("list", cls=OutputCommand)
@@ -65,11 +90,12 @@ def list_contexts() -> None:
             "context": name,
             "name_servers": context.name_servers,
             "timeout_ms": context.timeout_ms,
+            "access_key": context.access_key,
             "description": context.description,
         }
         for name, context in sorted(stored.contexts.items())
     ]
-    columns = ("in_use", "context", "name_servers", "timeout_ms", "description")
+    columns = ("in_use", "context", "name_servers", "timeout_ms", "access_key", "description")
     show_rows(rows, columns=columns, empty="no contexts; add one with: orbitmq context add NAME HOST:PORT")
 
 
@@ -96,8 +122,10 @@ def show(
     from orbitmq.cli import contexts
 
     path = contexts.contexts_path(os.environ)
-    target = contexts.resolve(None, name, None, os.environ, path)
+    target = contexts.resolve(None, name, None, os.environ, path, runs_commands=False)
     record = {"name_servers": target.name_servers, "timeout_ms": target.timeout_ms, "decided_by": target.source}
+    if target.credentials is not None:
+        record["access_key"] = target.credentials.access_key
     show_record({**record, "file": str(path)})
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.remoting.recurring_bodies import CatchUp, Overlap, RecurringOutcome
     from orbitmq.protocol.remoting.send_answer import Repeat
     from orbitmq.protocol.remoting.transaction_bodies import TransactionState
+    from orbitmq.protocol.signing import Credentials
 
 __all__ = [
     "Admin",
@@ -73,6 +74,7 @@ __all__ = [
     "ConsumeFrom",
     "Consumer",
     "ConsumerOptions",
+    "Credentials",
     "HalfMessage",
     "LiteConsumer",
     "LiteConsumerOptions",
@@ -155,6 +157,7 @@ _NAMES = {
     "orbitmq.protocol.remoting.recurring_bodies": "CatchUp Overlap RecurringOutcome",
     "orbitmq.protocol.remoting.send_answer": "Repeat",
     "orbitmq.protocol.remoting.transaction_bodies": "TransactionState",
+    "orbitmq.protocol.signing": "Credentials",
 }
 """Module -> what it defines of these."""
 

@@ -29,6 +29,7 @@ from orbitmq.limits.client import (
 )
 from orbitmq.limits.wire import BODY_BYTES_MAX, FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import TRACE_TOPIC, topic_name_problem
+from orbitmq.protocol.signing import Credentials
 
 
 class ConsumeFrom(Enum):
@@ -59,6 +60,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     instance_name: makes the client id `<ip>@<instance_name>` unique; None draws `<pid>#<nanoseconds>`.
     unit_name: appended to the client id, for clusters that run in units.
     trace: tell `trace_topic` what this client sends and consumes; see `Admin.trace`.
+    credentials: who this client is: every request is signed. None signs nothing.
     """
 
     instance_name: str | None = None
@@ -72,10 +74,13 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     close_timeout_ms: int = 3_000
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
+    credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         check_switch(self, "trace")
         check_kind(self, "trace_topic", str)
+        if not isinstance(self.credentials, Credentials | None):  # what it is may be a secret
+            raise ConfigurationError("ClientOptions.credentials must be an orbitmq.Credentials, or None")
         check_range(self, "connect_timeout_ms", 1, 600_000)
         check_range(self, "request_timeout_ms", 1, 600_000)
         check_range(self, "admin_timeout_ms", 1, 600_000)

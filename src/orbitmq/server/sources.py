@@ -27,6 +27,9 @@ OTHER_VARIABLES: Final = frozenset(
         "ORBITMQ_DATA",  # the data directory, as --data
         "ORBITMQ_LEAF",  # off: leave the compiled module out; required: refuse to run without it
         "ORBITMQ_NAMESRV",  # name servers of the client commands
+        "ORBITMQ_ACCESS_KEY",  # who asks, for the client commands, and these two prove it
+        "ORBITMQ_SECRET_KEY",
+        "ORBITMQ_SECURITY_TOKEN",
         "ORBITMQ_OUTPUT",  # table or json
         "ORBITMQ_OVERLOAD_SECONDS",  # tests: how long to overload a server
         "ORBITMQ_REQUIRE_ALL",  # tests: a skip is a failure

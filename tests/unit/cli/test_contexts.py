@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from orbitmq.errors import ConfigurationError, NotFoundError
 from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
 from orbitmq.protocol.remoting.bodies import TopicList
 from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.signing import Credentials
 
 Run = Callable[..., Ran]
 STORED = Contexts(
@@ -161,3 +163,59 @@ def test_every_cluster_command_takes_a_context(orbitmq: Run, server: ScriptedSer
     both = orbitmq("topic", "list", "--context", "live", "-n", server.address)
     assert (both.code, "two clusters" in both.err) == (2, True)
     assert orbitmq("topic", "list", "--context", "none").code == 5
+
+
+# --- who asks
+
+SIGNED = '[contexts.a]\nname_servers = "a:1"\naccess_key = "ops"\n'
+
+
+def test_a_context_says_who_asks(path: Path) -> None:
+    path.write_text(SIGNED + 'secret_key = "hush"\n')
+    assert contexts.resolve(None, "a", None, {}, path).credentials == Credentials("ops", "hush")
+    path.write_text(SIGNED + "secret_command = \"printf 'hush\\\\nmore'\"\n")
+    assert contexts.resolve(None, "a", None, {}, path).credentials == Credentials("ops", "hush")
+    assert contexts.resolve(None, "a", None, {}, path, runs_commands=False).credentials is None
+
+
+def test_the_environment_is_stronger_than_the_context(path: Path) -> None:
+    path.write_text(SIGNED + 'secret_command = "false"\n')
+    environment = {"ORBITMQ_ACCESS_KEY": "me", "ORBITMQ_SECRET_KEY": "mine", "ORBITMQ_SECURITY_TOKEN": "lent"}
+    for flags in ({"name_servers": "b:1", "context": None}, {"name_servers": None, "context": "a"}):
+        target = contexts.resolve(**flags, timeout_ms=None, environment=environment, path=path)
+        assert target.credentials == Credentials("me", "mine", "lent")
+    with pytest.raises(ConfigurationError, match="ORBITMQ_SECRET_KEY is not"):
+        contexts.resolve("b:1", None, None, {"ORBITMQ_ACCESS_KEY": "me"}, path)
+
+
+@pytest.mark.parametrize(
+    "more", ["", 'secret_key = "x"\nsecret_command = "y"\n', 'secret_key = ""\n'], ids=["none", "both", "empty"]
+)
+def test_an_access_key_goes_with_one_secret(path: Path, more: str) -> None:
+    path.write_text(SIGNED + more)
+    with pytest.raises(ConfigurationError, match="access_key goes with"):
+        contexts.load(path)
+
+
+@pytest.mark.parametrize("command", ["exit 3", "true", "printf '\\\\377'"])
+def test_a_command_without_a_secret_is_named_and_its_output_is_not(path: Path, command: str) -> None:
+    path.write_text(SIGNED + f'secret_command = "{command}"\n')
+    with pytest.raises(ConfigurationError, match=r"secret_command|secret_key must be"):
+        contexts.resolve(None, "a", None, {}, path)
+
+
+def test_a_file_with_a_secret_that_others_may_read_is_refused(path: Path) -> None:
+    path.write_text(SIGNED + 'secret_key = "hush"\n')
+    path.chmod(0o640)
+    with pytest.raises(ConfigurationError, match="others may read it") as caught:
+        contexts.load(path)
+    assert f"chmod 600 {path}" in str(caught.value)
+
+
+def test_the_secret_is_read_and_never_shown(orbitmq: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hush\n"))
+    said = [orbitmq("context", "add", "one", "127.0.0.1:1", "--access-key", "ops")]
+    said += [orbitmq("context", "show", "-o", "json"), orbitmq("context", "list", "-o", "json")]
+    assert [ran.code for ran in said] == [0, 0, 0]
+    assert json.loads(said[1].out)["access_key"] == json.loads(said[2].out)[0]["access_key"] == "ops"
+    assert not any("hush" in ran.out + ran.err for ran in said)

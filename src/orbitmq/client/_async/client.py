@@ -91,7 +91,9 @@ class Client(SendingCalls):
         self.stable_id = client_id(ip, self.options.instance_name or DEFAULT_INSTANCE, self.options.unit_name)
         self.unique_ids = UniqueIds(self.clock, ip)
         self.tasks = Tasks(f"client {self.client_id}")
-        self.network = Network(dial, self.options.connect_timeout_ms, self._received, self._connected)
+        self.network = Network(
+            dial, self.options.connect_timeout_ms, self._received, self._connected, self.options.credentials
+        )
         self.name_servers = NameServers(
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms
         )

@@ -5,6 +5,7 @@ Rules of this file
 2. Nothing is retried here, with one exception of the protocol: a server that answers GO_AWAY is about to stop, so the request goes
    once more over a new connection, which a load balancer may lead elsewhere.
 3. An error code becomes `RemoteError` in `request`; `invoke` gives every answer as it is.
+4. Every request leaves through `exchange` or `post`, which sign it if this client has credentials. Answers are never signed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
+from orbitmq.protocol.signing import Credentials
 
 SUCCESS_ONLY: Container[int] = (ResponseCode.SUCCESS,)
 
@@ -25,11 +27,18 @@ class Network:
     """Calls by address.
 
     on_connected: told the address after every successful dial, so that a broker hears of this client's groups at once.
+    credentials: what requests are signed with, if they are. A `SendRequest` has no place for them.
     """
 
     def __init__(
-        self, dial: Dial, connect_timeout_ms: int, on_request: OnRequest, on_connected: Callable[[str], None]
+        self,
+        dial: Dial,
+        connect_timeout_ms: int,
+        on_request: OnRequest,
+        on_connected: Callable[[str], None],
+        credentials: Credentials | None = None,
     ) -> None:
+        self._credentials = credentials
         self._dial = dial
         self._connect_timeout_ms = connect_timeout_ms
         self._on_request = on_request
@@ -69,6 +78,9 @@ class Network:
 
     async def exchange(self, address: str, command: Request, timeout_ms: int) -> Command:
         """As `invoke`, for a request that was made elsewhere."""
+        if self._credentials is not None:
+            assert isinstance(command, Command)
+            command = self._signed(command)
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
             answer = await channel.call(command, timeout_ms)
@@ -98,7 +110,17 @@ class Network:
         deadline_ms = monotonic_ms() + timeout_ms
         channel = await self._channel(address, timeout_ms)
         left_ms = self._left_ms(deadline_ms, address, code, timeout_ms)
-        await channel.post(request(code, fields, body, oneway=True), left_ms)
+        await channel.post(self._signed(request(code, fields, body, oneway=True)), left_ms)
+
+    @property
+    def signs(self) -> bool:
+        """Whether requests are signed."""
+        return self._credentials is not None
+
+    def _signed(self, command: Command) -> Command:
+        if self._credentials is not None:
+            command.fields = self._credentials.signed(command.fields, command.body)
+        return command
 
     async def connect(self, address: str, timeout_ms: int) -> None:
         """Make sure that there is a connection."""

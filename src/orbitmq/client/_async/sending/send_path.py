@@ -234,7 +234,7 @@ class SendPath:
     # --- one request
 
     def _request(self, outgoing: Outgoing, queue: MessageQueue, once: str) -> Command | SendRequest:
-        if not outgoing.is_plain:
+        if not outgoing.is_plain or self._client.network.signs:
             code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
             return request(code, self._fields(outgoing, queue, once), outgoing.body)
         template = self._templates.get(outgoing.topic)
