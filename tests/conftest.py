@@ -35,6 +35,8 @@ JUDGES_OF_PROGRAMS = frozenset({"chaos", "crash", "edges", "interop", "spark", "
 
 SECOND_TRY_AFTER_S = 2
 
+HAS_FAILED = pytest.StashKey[bool]()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In continuous integration a judge of programs that fails is tried once more; the run says so, with what failed first.
@@ -56,7 +58,15 @@ def pytest_runtest_makereport(
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"skipped although everything is required to run here: {reason}"
+    item.stash[HAS_FAILED] = report.failed
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """What a failed judge of programs used is ended, servers that others share too: its second try finds nothing that the first left."""
+    if item.get_closest_marker("flaky") is not None and item.stash[HAS_FAILED]:
+        item.session._setupstate.teardown_exact(None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,6 +22,35 @@ def test_flips(request):
     assert seen, "what was seen first"
 """
 
+SHARES = """
+from pathlib import Path
+import pytest
+
+TOLD = Path(__file__).with_suffix(".told")
+
+def tell(what):
+    with TOLD.open("a") as file:
+        file.write(what)
+
+@pytest.fixture(scope="session")
+def server():
+    tell("start ")
+    yield []
+    tell("end ")
+
+@pytest.fixture(scope="module")
+def topic(server):
+    return server
+
+def test_sends(topic):
+    topic.append("a message")
+    assert topic == ["a message"], "a server that nobody has used"
+    assert TOLD.read_text().count("start") == 2, "what was seen first"
+
+def test_receives(topic):
+    assert topic == ["a message"], "the server of the test before"
+"""
+
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
@@ -53,3 +82,10 @@ def test_only_judges_of_programs_are_tried_again_and_their_first_failure_is_told
 
 def test_nothing_is_tried_again_outside_continuous_integration(copied: Path) -> None:
     assert "2 failed" in run(copied, required="0")
+
+
+def test_a_second_try_has_servers_of_its_own(copied: Path) -> None:
+    shares = copied / "system" / "test_shares.py"
+    shares.write_text(SHARES)
+    assert "2 passed, 2 deselected, 1 rerun" in run(copied, "-k", shares.name, required="1")
+    assert shares.with_suffix(".told").read_text() == "start end start end "
