@@ -107,7 +107,7 @@ def full_worker(run: EdgeRun) -> None:
         run.expect(set(after) == {0}, f"sends after the crowd: {dict(after)}")
         if run.findings:
             return
-        until(lambda: run.faults.count(Kind.SYNC) > synced, 5, "a sync after the crowd")
+        until(lambda: run.faults.count(Kind.SYNC) > synced, what="a sync after the crowd")
         run.traffic.read(client, "new")
         run.traffic.read(client, "old")
     run.stop(server)

@@ -55,8 +55,7 @@ def failing_writes(run: EdgeRun) -> None:
             run.faults.heal(rule)
             until(
                 lambda: run.traffic.send(client, "orders", (0,)) == [ResponseCode.SUCCESS],
-                10,
-                "sends being taken again",
+                what="sends being taken again",
             )
         for queue in range(4):
             run.traffic.read(client, "orders", queue)

@@ -116,7 +116,7 @@ def _free(run: EdgeRun, server: ServedProcess, client: RawClient, folder: Path) 
     answer = client.call(RequestCode.DELETE_EXPIRED_COMMITLOG)
     run.account.answered("delete expired", answer.code)
     run.expect(answer.code == ResponseCode.SUCCESS, f"deleting expired files: {answer.code} {answer.remark}")
-    until(lambda: free_mb(folder) > before + 8, 10, "space being freed")
+    until(lambda: free_mb(folder) > before + 8, what="space being freed")
     freed = time.monotonic()
     taken = None
     while taken is None and time.monotonic() < freed + RESUMED_WITHIN_S + 2 * SLACK_S:

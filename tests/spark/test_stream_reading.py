@@ -58,7 +58,7 @@ def start(spark: SparkSession, name_server: str, topic: str, tmp_path: Path) -> 
         trigger: dict[str, Any] = {"availableNow": True} if now else {"processingTime": "0 seconds"}
         for _ in range(STARTS_MAX):
             query = writer.trigger(**trigger).start()
-            until(lambda query=query: has_begun(query), 60, "the start of the stream")  # type: ignore[misc]
+            until(lambda query=query: has_begun(query), what="the start of the stream")  # type: ignore[misc]
             if "failed to connect back" not in str(query.exception()):
                 break
         return query
@@ -121,8 +121,8 @@ def test_a_running_stream_with_progress_and_lag(name_server: str, topic: str, st
     query = start(sink, now=False, group="watched")
     for first in (0, 200, 400):
         fill(name_server, topic, 200, first=first)
-        until(lambda end=first + 200: len(sink.numbers) == end, 60, "the rows")  # type: ignore[misc]
-    until(lambda: query.lastProgress is not None and query.lastProgress["sources"], 20, "progress")
+        until(lambda end=first + 200: len(sink.numbers) == end, what="the rows")  # type: ignore[misc]
+    until(lambda: query.lastProgress is not None and query.lastProgress["sources"], what="progress")
     ends = query.lastProgress["sources"][0]["latestOffset"]
     query.stop()
     assert f'"{topic}"' in ends
@@ -165,11 +165,11 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(serve: Callable[...
     fill(address, "orders", 500)
     sink = Sink()
     query = start(sink, now=False, topic="orders", nameServer=address, maxOffsetsPerTrigger="100")
-    until(lambda: len(sink.batches) >= 2, 60, "batches")
+    until(lambda: len(sink.batches) >= 2, what="batches")
     server.kill()
     again = serve("killed", ports=(server.name_port, server.port))
     fill(address, "orders", 100, first=500)
-    until(lambda: len(sink.numbers) >= 600, 60, "all rows")
+    until(lambda: len(sink.numbers) >= 600, what="all rows")
     query.stop()
     again.stop()
     assert sink.numbers == list(range(600))

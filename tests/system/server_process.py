@@ -27,9 +27,8 @@ from orbitmq.protocol.remoting.bodies import TopicConfig
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, decode, encode, request
 
-START_LIMIT_S: Final = 30.0
-STOP_LIMIT_S: Final = 30.0
-ANSWER_LIMIT_S: Final = 20.0
+STOP_LIMIT_S: Final = 120.0
+ANSWER_LIMIT_S: Final = 60.0
 LANE: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
 PORTS: Final = range(12_000 + 4_000 * LANE, 16_000 + 4_000 * LANE)
 """Below the range from which Linux takes ports for outgoing connections, apart from those of other tests and lanes."""

@@ -76,7 +76,7 @@ class LogOf:
         return [line for line in self._server.log()[self._begin :].splitlines() if self._address in line]
 
     def has_one_warning(self) -> None:
-        until(lambda: len(self.lines()) >= 1, 5, "a line about the bad frame")
+        until(lambda: len(self.lines()) >= 1, what="a line about the bad frame")
         lines = self.lines()
         assert len(lines) == 1, lines
         assert "malformed" in lines[0]
@@ -166,11 +166,11 @@ def test_frames_of_the_largest_size_are_bounded_together(server: ServedProcess, 
                 cut += 1
             worst = max(worst, server.rss_mb())
             assert witness.call(RequestCode.GET_ALL_TOPIC_CONFIG).code == 0
-        until(lambda: len(server.log_lines("hold ")) >= 24 - HELD_BYTES_MAX // FRAME_BYTES_MAX - 1, 10, "a cut")
+        until(lambda: len(server.log_lines("hold ")) >= 24 - HELD_BYTES_MAX // FRAME_BYTES_MAX - 1, what="a cut")
     bound = HELD_BYTES_MAX / 1e6 * 1.3
     figure(f"24 frames of 16 MiB at the same time: at most {worst - before:.0f} MB more resident, bound {bound:.0f} MB")
     assert worst - before < bound
-    until(lambda: server.rss_mb() - before < 80, 10, "the memory being given back")
+    until(lambda: server.rss_mb() - before < 80, what="the memory being given back")
 
 
 def test_whole_frames_of_the_largest_size_are_answered(server: ServedProcess) -> None:

@@ -197,7 +197,7 @@ def test_dead_letters_are_redriven_once_each(cli: Cli) -> None:
         rows = cli.json("topic", "stats", "%DLQ%payers") if "%DLQ%payers" in topics(cli) else []
         return sum(row["messages"] for row in rows)
 
-    until(lambda: dead() == 5, limit_s=20)
+    until(lambda: dead() == 5)
     before = stored(cli, "bills")
 
     dry = cli.json("message", "redrive", "payers", "--tag", "odd", "--dry-run")
@@ -234,9 +234,9 @@ def test_a_redrive_that_is_killed_goes_on_without_duplicates(cli: Cli) -> None:
     cli.run("topic", "create", "slips", "-q", 1)
     cli.run("send", "slips", text="\n".join(f"slip {number}" for number in range(60)))
     asyncio.run(fail_all(cli.name_server, "clerks", "slips", 60))
-    until(lambda: "%DLQ%clerks" in topics(cli) and stored(cli, "%DLQ%clerks") == 60, limit_s=20)
+    until(lambda: "%DLQ%clerks" in topics(cli) and stored(cli, "%DLQ%clerks") == 60)
     killed = cli.start("message", "redrive", "clerks", "--rate", 8)
-    until(lambda: stored(cli, "slips") > 70, limit_s=20)
+    until(lambda: stored(cli, "slips") > 70)
     killed.kill()
     killed.communicate()
     assert stored(cli, "slips") < 120

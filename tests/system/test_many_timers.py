@@ -132,7 +132,7 @@ def delivered(server: ServedProcess) -> Sequence[Record]:
 
 
 def lateness_of(server: ServedProcess, body: bytes, due_ms: int) -> int:
-    until(lambda: body in [bytes(one.body) for one in delivered(server)], 30, f"delivery of {body!r}")
+    until(lambda: body in [bytes(one.body) for one in delivered(server)], what=f"delivery of {body!r}")
     (stored_at,) = [one.store_timestamp for one in delivered(server) if bytes(one.body) == body]
     assert stored_at >= due_ms, "early"
     return stored_at - due_ms

@@ -161,18 +161,18 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     client = server.client()
     use_everything(server, client)
     until(
-        lambda: value(samples(server), "orbitmq_delay_released_total") == 1, 10, "the delivery of the delayed message"
+        lambda: value(samples(server), "orbitmq_delay_released_total") == 1, what="the delivery of the delayed message"
     )
     until(
-        lambda: value(samples(server), "rocketmq_timer_dequeue_total", topic="orders") == 1, 10, "that of the timed one"
+        lambda: value(samples(server), "rocketmq_timer_dequeue_total", topic="orders") == 1,
+        what="that of the timed one",
     )
     until(
         lambda: (
             "rocketmq_pop_revive_retry_messages_total" in (found := samples(server))
             and "rocketmq_pop_revive_out_message_total" in found
         ),
-        60,
-        "the return of the popped one",
+        what="the return of the popped one",
     )
 
     time.sleep(0.2)  # a scrape right after another one waits
@@ -281,11 +281,11 @@ def test_a_broker_without_its_name_server_is_not_ready_and_becomes_so(serve: Cal
     assert value(found, "orbitmq_requests_total", role="nameserver", request="REGISTER_BROKER") >= 1
     ports = (names.name_port, names.port)
     names.kill()
-    until(lambda: get(broker.http_port, "/readyz")[0] == 503, 20, "the broker to notice")
+    until(lambda: get(broker.http_port, "/readyz")[0] == 503, what="the broker to notice")
     (reason,) = json.loads(get(broker.http_port, "/readyz")[1])["reasons"]
     assert reason["reason"] == "not_registered"
     names = serve("names again", command="nameserver", ports=ports)
-    until(lambda: get(broker.http_port, "/readyz")[0] == 200, 20, "the registration")
+    until(lambda: get(broker.http_port, "/readyz")[0] == 200, what="the registration")
     broker.stop()
     names.stop()
 
@@ -349,7 +349,7 @@ def test_hostile_clients_of_the_http_port_harm_nobody(
     with server.client() as client:
         for _ in range(300):
             assert client.call(SEND, send_fields(), b"x").code == 0
-    until(lambda: time.monotonic() - began > 2.0, 20, "two seconds")
+    until(lambda: time.monotonic() - began > 2.0, what="two seconds")
     used = (server.cpu_s() - cpu) / (time.monotonic() - began)
     stop.set()
     for thread in threads:
