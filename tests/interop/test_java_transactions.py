@@ -20,7 +20,7 @@ from rig.toolchain import BROKER_VERSION, OLD_CLIENT_VERSION, java_build
 pytestmark = pytest.mark.java
 
 SOON = {"transactionTimeOut": "3000", "transactionCheckInterval": "2000"}
-SETTLE_LIMIT_S = 60
+SETTLE_LIMIT_S = 180
 Brokers = Callable[..., BrokerUnderTest]
 
 
@@ -67,13 +67,12 @@ def test_commit_rollback_and_unknown_of_each_client(brokers: Brokers, version: s
         wait_stored(broker, "Decided", {"commit", "later-commit", "patient"})
         driver.wait(
             lambda events: len([e for e in events if e["event"] == "checked" and e["body"] == "never"]) > 1,
-            30,
+            SETTLE_LIMIT_S,
             "checks",
         )
         checks = driver.events("checked")
-        assert Counter(event["body"] for event in checks if event["body"] != "never") == {
-            "later-commit": 1, "later-rollback": 1, "patient": 1,
-        }  # fmt: skip
+        # An answer that takes longer than the interval of the checks is asked for once more.
+        assert {event["body"] for event in checks} == {"later-commit", "later-rollback", "patient", "never"}
         assert {event["topic"] for event in checks} == {"Decided"}
         with broker.wire() as wire:
             (message,) = [record for record in wire.read_queue("Decided", 0) if record.body == b"commit"]

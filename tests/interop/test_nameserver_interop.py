@@ -50,7 +50,7 @@ def test_clients_meet_through_the_name_server(pair: tuple[NameServerRole, Broker
         ]
         assert [e["status"] for e in sent] == ["SEND_OK"] * COUNT
         driver.command("consume", group="MeetingGroup", topic="MeetingPoint")
-        driver.wait(lambda events: sum(e["event"] == "received" for e in events) >= COUNT, 40, "arrival")
+        driver.wait(lambda events: sum(e["event"] == "received" for e in events) >= COUNT, 180, "arrival")
         assert Counter(e["body"] for e in driver.events("received")) == expected_bodies("meet", COUNT)
         driver.close()
     if broker.kind is Kind.ORBITMQ:

@@ -316,7 +316,7 @@ class BrokerUnderTest:
         for role in self.roles:
             role.start()
 
-    def wire(self, timeout_s: float = 10) -> Wire:
+    def wire(self, timeout_s: float = 60) -> Wire:
         """A connection to the broker."""
         return Wire(self.broker_port, timeout_s=timeout_s, nameserver_port=self.nameserver_port)
 

@@ -13,7 +13,8 @@ from rig.scenario import COUNT, DELAY_MS, DELAYED_COUNT, FAILING_COUNT, QUEUES, 
 
 PROMPT_MS = 1000
 """A waiting pull is answered at once; a second leaves room for a loaded machine with two cores."""
-LATE_MS = 3000
+LATE_MS = 5000
+"""Less than to the next delay level, whose delay a message of this level would not take."""
 REBALANCE_MS = 33_000
 """The retry topic is made when the group appears; a client may learn of it only by its next look at the routes (30 s)."""
 

@@ -20,7 +20,7 @@ from rig.toolchain import BROKER_VERSION, GRPC_CLIENT_VERSION, INTEROP, cpp_pyth
 Event = dict[str, Any]
 
 COMMAND_LIMIT_S: Final = 180
-CLOSE_LIMIT_S: Final = 40
+CLOSE_LIMIT_S: Final = 120
 JVM_FLAGS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drocketmq.client.logUseSlf4j=false")
 
 

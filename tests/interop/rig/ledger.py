@@ -34,7 +34,7 @@ SMALL_FILES: Final = {
 TOPICS: Final = {"JudgeA": 4, "JudgeB": 1, "JudgeC": 8}
 GROUP: Final = "JudgeGroup"
 LEVELS: Final = {1: 1000, 2: 5000, 3: 10_000, 4: 30_000, 5: 60_000}
-DELIVERY_LIMIT_S: Final = 5.0
+DELIVERY_LIMIT_S: Final = 60.0
 """After the last due time; a broker that needs longer has lost the message."""
 
 

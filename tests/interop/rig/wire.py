@@ -33,7 +33,7 @@ BORN_V6, STORED_V6, COMPRESSED = 0x10, 0x20, 0x1
 MAGIC_V2: Final = 0xDAA320AB
 
 
-ROUTE_LIMIT_S: Final = 30
+ROUTE_LIMIT_S: Final = 120
 
 
 class Refused(Exception):
