@@ -23,6 +23,8 @@ from orbitmq.store.files import Files
 
 ROCKSDB_FILE: Final = "CURRENT"
 """Every RocksDB database has a file of this name, which names its manifest."""
+ROCKSDB_TABLE, ROCKSDB_LOG = ".sst", ".log"
+"""How the names of its files end that hold keys: tables, and logs of what is in no table yet."""
 
 
 FAR_TABLE_FILE: Final = "orbitmq.far-table"
@@ -90,15 +92,26 @@ def inner_batches(place: StoreFolder) -> Fact | None:
 
 
 def rocksdb(place: StoreFolder) -> Fact | None:
-    """Configuration, consume queues, timers, transactions or POP in RocksDB, whichever release put them where."""
+    """Configuration, consume queues, timers, transactions or POP in RocksDB, whichever release put them where.
+
+    From 5.4 on RocketMQ makes `rocksdbstore` at every start, and leaves it without a key unless it is told to use it.
+    """
     inside = [place.root, *place.folders(place.root), *place.folders(place.root / "config")]
-    found = [folder for folder in inside if place.files.exists(folder / ROCKSDB_FILE)]
+    found = [folder for folder in inside if place.files.exists(folder / ROCKSDB_FILE) and _has_keys(place, folder)]
     names = ", ".join(str(folder.relative_to(place.root)) for folder in found)
     return _fact(
         len(found),
         f"{len(found)} RocksDB databases ({names})",
         "configuration: write it to JSON with RocketMQ's mqadmin rocksDBConfigToJson; queues, timers, transactions and POP: go "
         "back to storeType=default and RocketMQ's files there, and let what is pending finish; then remove these folders",
+    )
+
+
+def _has_keys(place: StoreFolder, database: Path) -> bool:
+    """Whether a RocksDB database has a table, or anything in a log."""
+    return any(
+        name.endswith(ROCKSDB_TABLE) or (name.endswith(ROCKSDB_LOG) and place.files.file_size(database / name) > 0)
+        for name in place.files.list_dir(database)
     )
 
 

@@ -36,6 +36,12 @@ def write(root: Path, name: str, content: object = "x") -> None:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
+def write_database(root: Path, name: str, of_keys: str = "000007.sst") -> None:
+    """As much of a RocksDB database as is looked at."""
+    for file in ("CURRENT", of_keys):
+        write(root, f"{name}/{file}")
+
+
 UNITS = "00000000000000000000"
 FOUND: list[tuple[str, Callable[[Path], Any], str]] = [
     (
@@ -46,15 +52,15 @@ FOUND: list[tuple[str, Callable[[Path], Any], str]] = [
     (
         "configuration in RocksDB",
         lambda root: [
-            write(root, f"config/{name}/CURRENT") for name in ("topics", "subscriptionGroups", "consumerOffsets")
+            write_database(root, f"config/{name}") for name in ("topics", "subscriptionGroups", "consumerOffsets")
         ],
         r"3 RocksDB databases \(config/consumerOffsets, config/subscriptionGroups, config/topics\)",
     ),
-    ("one database for all", lambda root: write(root, "config/rdb/CURRENT"), r"1 RocksDB databases \(config/rdb\)"),
-    ("queues in RocksDB", lambda root: write(root, "consumequeue/CURRENT"), r"1 RocksDB databases \(consumequeue\)"),
+    ("one database for all", lambda root: write_database(root, "config/rdb"), r"1 RocksDB databases \(config/rdb\)"),
+    ("queues in RocksDB", lambda root: write_database(root, "consumequeue"), r"1 RocksDB databases \(consumequeue\)"),
     (
         "an engine of a later release",
-        lambda root: write(root, "rocksdbstore/CURRENT"),
+        lambda root: write_database(root, "rocksdbstore", "000004.log"),
         r"RocksDB databases \(rocksdbstore\)",
     ),
     ("POP by keys", lambda root: write(root, "kvStore/000004.log"), "kvStore with 1 files"),
@@ -84,6 +90,9 @@ def test_a_store_with_it_is_refused_with_what_how_much_and_the_remedy(
 def test_an_ordinary_store_is_taken_over(tmp_path: Path) -> None:
     for name in ("batchconsumequeue/T/0", "kvStore", "config/topics", "timerlog"):
         (tmp_path / name).mkdir(parents=True)
+    for name in ("CURRENT", "MANIFEST-000005", "OPTIONS-000009"):  # RocketMQ 5.5 makes a database and does not use it
+        write(tmp_path, f"rocksdbstore/{name}")
+    write(tmp_path, "rocksdbstore/000004.log", "")
     write(tmp_path, "config/topicQueueMapping.json", {"topicQueueMappingDetailMap": {}})
     store = LittleStore(tmp_path)
     store.send()
