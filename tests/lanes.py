@@ -39,8 +39,9 @@ SHARING: Final = frozenset({"interop", "spark"})
 
 APART: Final = frozenset({
     "tests/interop/test_java_archive.py", "tests/interop/test_java_far_timers.py", "tests/interop/test_java_pending_timers.py",
-    "tests/interop/test_java_store_judge.py", "tests/interop/test_java_timer_files.py",
-    "tests/interop/test_nameserver_interop.py", "tests/interop/test_readme_program.py",
+    "tests/interop/test_java_proxy.py", "tests/interop/test_java_store_judge.py", "tests/interop/test_java_timer_files.py",
+    "tests/interop/test_nameserver_interop.py", "tests/interop/test_newest_stores.py", "tests/interop/test_priorities.py",
+    "tests/interop/test_readme_program.py",
     "tests/spark/test_declarative.py", "tests/spark/test_killed_reads.py", "tests/spark/test_killed_writes.py",
 })  # fmt: skip
 """Files of these suites that start everything themselves."""
