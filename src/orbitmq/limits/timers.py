@@ -65,6 +65,10 @@ TIMER_PAST_READ_MAX: Final = 32
 TIMER_PAGE_MAX: Final = 1_000
 """Pending timers in one page of a list: each is read from the log, about 5 us when it is in memory."""
 
+TIMER_TOPICS_ASKED_MAX: Final = 100
+"""Topics that are asked one by one for their earliest timer while POP has records among the timers, some 20 us each. Where there are more
+the answer may be the time of such a record, which is earlier."""
+
 TIMER_BUCKETS_MAX: Final = 10_000
 """Buckets of one count of pending timers: a year in hours, for a strip that a person looks at."""
 

@@ -21,7 +21,7 @@ from orbitmq.broker.timers.changing import OnDone, TimerChanges
 from orbitmq.broker.timers.finding import Meant, TimerFinder, Wanted
 from orbitmq.broker.timers.views import Pending
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX
+from orbitmq.limits.timers import TIMER_CHANGES_PER_REQUEST_MAX, TIMER_PAGE_MAX, TIMER_TOPICS_ASKED_MAX
 from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX
 from orbitmq.protocol.properties import decode_properties
 from orbitmq.protocol.remoting.bodies.json_body import JsonBody
@@ -284,7 +284,7 @@ class TimerRequests:
         counted = self._index.counts(query.topic, query.from_ms, query.until_ms, query.bucket_ms)
         near_topics, buckets, times = _of_topic(counted.by_topic, query.topic), dict(counted.buckets), []
         if self._timers.pending_count:
-            times.append(self._timers.next_due_ms)
+            times.append(self._next_due_ms())
         far_topics: dict[str, int] = {}
         if self._far is not None:
             counts = self._far.counts()
@@ -303,6 +303,14 @@ class TimerRequests:
         near, far = sum(near_topics.values()), sum(far_topics.values())
         next_due_ms = min((time for time in times if time is not None), default=None)
         return TimerCountsBody(near + far, by_topic, sorted(buckets.items()), near, far, next_due_ms)
+
+    def _next_due_ms(self) -> int | None:
+        """Nothing near is due before this time. Where records of POP wait as well, the topics are asked one by one."""
+        counted = self._index.counts(None, None, None, 0)
+        if counted.pending == self._timers.pending_count or len(counted.by_topic) > TIMER_TOPICS_ASKED_MAX:
+            return self._timers.next_due_ms
+        firsts = [self._index.page(IndexQuery(topic, limit=1)).candidates for topic in counted.by_topic]
+        return min((found[0].deliver_ms for found in firsts if found), default=None)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -389,12 +397,8 @@ def _refuse_times(change: ChangeTimers) -> None:
 
 
 def _of_topic(by_topic: Mapping[str, int], topic: str | None) -> dict[str, int]:
-    """The counts of one topic, or of all. What POP keeps among the timers counts for nobody."""
-    return {
-        name: count
-        for name, count in by_topic.items()
-        if count and topic in (None, name) and not name.startswith(REVIVE_TOPIC_PREFIX)
-    }
+    """The counts of one topic, or of all."""
+    return {name: count for name, count in by_topic.items() if count and topic in (None, name)}
 
 
 def _fits(timer: TimerRecord, query: TimerQuery) -> bool:

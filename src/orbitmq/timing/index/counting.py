@@ -13,6 +13,7 @@ Rules of this file
 5. Counts that contradict themselves are made again, and that is reported.
 6. A slot that is asked about for the first time is counted one by one. Where it is not known from which slot something went, all slots
    are forgotten and counted anew.
+7. Records that POP keeps among the timers are nobody's messages: answers leave them out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.errors import StoreDamagedError
 from orbitmq.limits.timers import TIMER_COUNT_BUCKETS_MAX
+from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX
 from orbitmq.timing.index.parts import Parts
 from orbitmq.timing.index.run import Run
 from orbitmq.timing.timers.facts import TimerFacts
@@ -147,7 +149,8 @@ class PendingCounts:
         The width is rounded up to a multiple of the widest bucket in use, and the range widened to whole buckets.
         Cost: 0.1 us a bucket in memory.
         """
-        chosen = self._topics if topic is None else {topic: self._topics[topic]} if topic in self._topics else {}
+        names = self._topics if topic is None else [topic] if topic in self._topics else []
+        chosen = {name: self._topics[name] for name in names if not name.startswith(REVIVE_TOPIC_PREFIX)}
         totals = {name: buckets.total for name, buckets in sorted(chosen.items())}
         if not bucket_ms:
             return Counted(sum(totals.values()), totals, [], 0)

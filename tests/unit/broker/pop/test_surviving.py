@@ -7,9 +7,12 @@ import pytest
 from tests.unit.broker.conftest import SMALL_STORE
 
 from orbitmq.broker.pop import checkpoints
+from orbitmq.broker.timers import requests
 from orbitmq.protocol.names import QUARANTINE_TOPIC, REVIVE_GROUP, TIMER_TOPIC
 from orbitmq.protocol.pop_records import PopAcks, PopCheckpoint, decode_pop_record
 from orbitmq.protocol.properties import decode_properties
+from orbitmq.protocol.remoting import timer_bodies as wire
+from orbitmq.protocol.remoting.bodies import TimerMetrics
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.store.files import OsFiles
 from orbitmq.store.housekeeping import Housekeeping
@@ -421,3 +424,29 @@ def test_a_checkpoint_that_is_delivered_before_it_is_durable_is_not_left_behind(
     monkeypatch.setattr(rig.store._flushing, "_stopped", lambda: True)
     rig.advance(STAY_MS + 1_500)
     assert ([one.offsets for one in said(rig, REVIVE)], done(rig)) == ([(0,)], None)
+
+
+# --- nobody's messages ----------------------------------------------------------------------------------------------
+
+
+def test_lists_and_counts_of_timers_do_not_tell_of_pops(rig, popper, monkeypatch):
+    give(rig, b"a")
+    popper.pop(invisibleTime=30_000)
+    rig.advance(STAY_MS + 2_000)
+    assert len(rig.records(TIMER_TOPIC)) == 1
+
+    def counted():
+        body = wire.CountQuery(bucket_ms=60_000).encode()
+        return wire.TimerCountsBody.decode(rig.call(RequestCode.COUNT_TIMERS, {}, body).body)
+
+    assert counted() == wire.TimerCountsBody()
+    now_ms = rig.clock.now_ms()
+    for topic, due_ms in (("T", now_ms + 300_000), ("U", now_ms + 200_000)):
+        rig.sent_ok(topic, b"x", {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": topic * 32})
+    assert counted().by_topic == {"T": 1, "U": 1}
+    assert [count for _, count in counted().buckets] == [1, 1]
+    assert counted().next_due_ms == now_ms + 200_000
+    told = TimerMetrics.decode(rig.call(RequestCode.GET_TIMER_METRICS).body)
+    assert set(told.timing_count) == {"T", "U"}
+    monkeypatch.setattr(requests, "TIMER_TOPICS_ASKED_MAX", 1)
+    assert counted().next_due_ms < now_ms + 30_000, "nothing is due before it"
