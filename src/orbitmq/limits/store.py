@@ -77,6 +77,10 @@ SPACE_RESUMED_BYTES: Final = 1024 * 1024
 DISK_FREE_ENOUGH_BYTES: Final = 2 * 1024 * 1024 * 1024
 """RocketMQ's percent rules about full disks apply only when less than this is free: a large disk at 91 % has room."""
 
+PINNED_FILE_MS_MAX: Final = 3 * 24 * 3_600_000
+"""How long after its time a file of the log may stay because of messages that are popped and renewed, as long as the longest invisible
+time; then renewals are answered NO_MESSAGE, and the messages come back at their time."""
+
 DISK_LOOK_SOON_FREE_BYTES: Final = 4 * 1024 * 1024 * 1024
 """With less free space than this besides the reserve it is looked at every second: more than a fast disk takes in ten."""
 

@@ -144,6 +144,7 @@ class BrokerRole:
             disk_use=lambda: self.housekeeping.disk_use,
         )
         self.broker = make_broker(own, self.store, clock, facilities, self.derived)
+        self.broker.rooms.pops.overdue_below = lambda: self.housekeeping.overdue_below
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:
             name_servers.append(own_name_server)

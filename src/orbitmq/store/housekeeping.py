@@ -92,6 +92,8 @@ class Housekeeping:
         """Free bytes of the fuller disk, as of the last round."""
         self.room: tuple[int, int] | None = None
         """Total and free bytes of the fullest disk, as of the last round."""
+        self.overdue_below = 0
+        """See `Retention.overdue_below`, as of the last round."""
         self.removed_files = 0
         store.deadlines.define(WAKEUP, self.look)
         store.deadlines.arm(WAKEUP, clock.monotonic_ns())
@@ -156,6 +158,7 @@ class Housekeeping:
         return WaitingRecords(lowest, self._rewriter.bytes_below)
 
     def _carry_out(self, decision: Retention) -> None:
+        self.overdue_below = decision.overdue_below
         if decision.refuse_sends:
             self._store.refuse(REFUSAL, decision.reason)
             self._store.deadlines.arm(WAKEUP, self._clock.monotonic_ns() + HOUSEKEEPING_SOON_MS * NS_PER_MS)

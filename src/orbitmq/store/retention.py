@@ -21,7 +21,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from orbitmq.limits.store import DISK_FREE_ENOUGH_BYTES, REWRITE_RESERVE_BYTES_MAX
+from orbitmq.limits.store import DISK_FREE_ENOUGH_BYTES, PINNED_FILE_MS_MAX, REWRITE_RESERVE_BYTES_MAX
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.settings import StoreSettings
 from orbitmq.units import HOUR_MS
@@ -69,6 +69,8 @@ class Retention(NamedTuple):
     level: DiskLevel
     rewrite_below: int | None = None
     """The pending records below this log position are to be put again, so that files can go; None when none are."""
+    overdue_below: int = 0
+    """Files below this log position should be gone for long, or at once: whoever needs them where they are comes to an end."""
 
 
 _SEVERITY: Final = {level: rank for rank, level in enumerate(DiskLevel)}
@@ -142,7 +144,9 @@ def decide(
             rewrite_below = _worth_rewriting(held, pending, room_bytes=_free_bytes(disks))
     stuck = pinned and not remove and rewrite_below is None
     refused = _refusal(level, at_once and stuck, disks) or _reserved(pending, settings, disks)
-    return Retention(remove, refused is not None, refused or "", pinned, level, rewrite_below)
+    overdue = _unwanted(files[:-1], now_ms=now_ms - PINNED_FILE_MS_MAX, settings=settings, at_once=at_once)
+    overdue_below = overdue[-1].end if overdue else 0
+    return Retention(remove, refused is not None, refused or "", pinned, level, rewrite_below, overdue_below)
 
 
 def _unwanted(

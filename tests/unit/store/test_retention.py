@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 
+from orbitmq.limits.store import PINNED_FILE_MS_MAX
 from orbitmq.store.files import DiskUsage
 from orbitmq.store.retention import (
     DiskLevel,
@@ -232,3 +233,16 @@ def test_sends_leave_the_reserve_alone_while_anything_is_pending() -> None:
 
 def test_local_hour() -> None:
     assert local_hour(AT_FOUR) == 4
+
+
+def test_files_that_stay_long_after_their_time_are_overdue() -> None:
+    files = [RetainedFile(0, 100, 0), RetainedFile(100, 200, 1_000), RetainedFile(200, 300, 0)]
+    reserved_ms = SETTINGS.file_reserved_time_hours * 3_600_000
+    for late_ms, overdue_below in (
+        (PINNED_FILE_MS_MAX - 1, 0),
+        (PINNED_FILE_MS_MAX, 100),
+        (2 * PINNED_FILE_MS_MAX, 200),
+    ):
+        decision = decide(files, now_ms=reserved_ms + late_ms, settings=SETTINGS, disks=[EMPTY], lowest_needed=0)
+        assert decision.overdue_below == overdue_below
+        assert decision.remove == []

@@ -14,7 +14,7 @@ Source: RocketMQ broker, POP; remoting, POP family.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -114,6 +114,8 @@ class PopRequests(Room):
                 self._progress.finish(key)
         self._waiters: PopWaiters[Pop] = PopWaiters(self._run_again)
         self._questions: PopWaiters[PopQuestion] = PopWaiters(self._ask_again)
+        self.overdue_below: Callable[[], int] = lambda: 0
+        """Log position below which files should be gone: what is in flight there is renewed no more."""
         self._stops = False
         core.deadlines.define(HELD, self._check_held)
         core.deadlines.define(FREED, self._wake_freed)
@@ -340,6 +342,7 @@ class PopRequests(Room):
         _check_invisible(invisible_ms)
         if receipt.revive_queue == ORDER_REVIVE_QUEUE:
             return self._hide_in_order(command, key, offset, receipt)
+        self._check_not_overdue(key, offset)
         popped_ms = max(self._progress.pop_time_ms(), receipt.popped_ms + 1)
         queue = self._progress.find(key)
         if (
@@ -350,6 +353,20 @@ class PopRequests(Room):
             raise _no_message(key, offset)
         fields = {"popTime": str(popped_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(REVIVE_QUEUE)}
         return response(command, ResponseCode.SUCCESS, None, fields)
+
+    def _check_not_overdue(self, key: PopQueue, offset: int) -> None:
+        """Raises Refusal for a message that holds a file of the log for too long: it comes back, and its copy lies elsewhere."""
+        overdue_below = self.overdue_below()
+        if overdue_below <= self._store.log.start:
+            return
+        queue = self._store.queues.get(key.topic, key.queue_id)
+        unit = None if queue is None else queue.unit(offset)
+        if unit is not None and unit[0] < overdue_below:
+            raise Refusal(
+                ResponseCode.NO_MESSAGE,
+                f"message {offset} of {key.topic}/{key.queue_id} is renewed no more: its file of the log should be gone. "
+                "It comes back when its invisible time is over",
+            )
 
     def _named(self, command: Command) -> tuple[PopQueue, int, PopReceipt]:
         """The message that a request names, and the receipt. Raises Refusal, or ProtocolError for no receipt."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 import pytest
 from tests.unit.broker.conftest import SMALL_STORE
 
 from orbitmq.broker.pop import checkpoints
 from orbitmq.broker.timers import requests
+from orbitmq.limits.store import PINNED_FILE_MS_MAX
 from orbitmq.protocol.names import QUARANTINE_TOPIC, REVIVE_GROUP, TIMER_TOPIC
 from orbitmq.protocol.pop_records import PopAcks, PopCheckpoint, decode_pop_record
 from orbitmq.protocol.properties import decode_properties
@@ -322,6 +325,40 @@ def test_retention_leaves_what_is_in_flight(make_rig, make_popper):
     assert (rig.store.log.start, keeper.removed_files) == (0, 0)
     popper.ack(second)
     assert rig.broker.rooms.pops.lowest_needed() is None
+    keeper.request()
+    rig.advance(2_000)
+    assert keeper.removed_files
+
+
+def test_a_consumer_that_renews_for_ever_does_not_keep_a_file_for_ever(make_rig, make_popper):
+    rig = make_rig(store=msgspec.structs.replace(SMALL_STORE, mapped_file_size_commit_log=16 * 1024))
+    popper = make_popper(rig)
+    pops = rig.broker.rooms.pops
+    keeper = Housekeeping(rig.store, rig.root, OsFiles(), rig.clock, pins=[pops.lowest_needed])
+    pops.overdue_below = lambda: keeper.overdue_below
+    give(rig, b"a")
+    (popped,) = popper.pop(invisibleTime=60_000)
+    for _ in range(20):
+        give(rig, bytes(5_000), topic="Other")
+    give(rig, b"young")
+    young = popper.pop(invisibleTime=60_000)[-1]
+    reserved_ms = rig.store.settings.file_reserved_time_hours * 3_600_000
+    written_s = (rig.clock.now_ms() + 30_000 - reserved_ms - PINNED_FILE_MS_MAX) / 1_000
+    for path in rig.root.glob("commitlog/*"):
+        os.utime(path, (written_s, written_s))
+    keeper.request()
+    rig.advance(10)
+    answer = popper.change(popped, 60_000)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    popped = popper.renewed(popped, answer.fields)
+    rig.advance(40_000)
+    keeper.request()
+    rig.advance(10)
+    assert popper.change(popped, 60_000).code == ResponseCode.NO_MESSAGE
+    assert popper.change(young, 60_000).code == ResponseCode.SUCCESS, "it lies in the last file"
+    assert keeper.removed_files == 0
+    rig.advance(30_000)
+    assert popper.bodies() == [b"a"]
     keeper.request()
     rig.advance(2_000)
     assert keeper.removed_files
