@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.figures import PopFigures
-from orbitmq.broker.pop.in_flight import Popped, PopQueue
+from orbitmq.broker.pop.in_flight import PopQueue
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.errors import ProtocolError, RecordError, StoreUnwritableError
 from orbitmq.limits.pop import POP_RECORDS_AT_ONCE_MAX
@@ -98,10 +98,10 @@ class ReviveTopic:
         if committed is None or checkpoint.broker_name not in ("", self._broker_name):
             return  # the topic or the group is gone, or another broker's
         queue, end = self._in_flight.open(key, committed), self._store.max_offset(key.topic, key.queue_id)
-        for offset in checkpoint.offsets:
-            if offset < end and offset not in done:
-                start_offset, due_ms = checkpoint.start_offset, checkpoint.due_ms
-                queue.take_up(Popped(offset, checkpoint.popped_ms, start_offset, due_ms, checkpoint.suspended))
+        left = [offset for offset in checkpoint.offsets if offset < end and offset not in done]
+        queue.take_up(
+            left, checkpoint.popped_ms, checkpoint.start_offset, checkpoint.due_ms, suspended=checkpoint.suspended
+        )
 
     def _pending(self) -> Iterator[PopRecord]:
         """The records that wait as timer messages."""

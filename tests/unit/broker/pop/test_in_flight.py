@@ -124,6 +124,28 @@ def test_a_million_messages_in_flight_take_less_than_250_mb() -> None:
 def test_of_two_pops_from_before_a_start_the_later_says_whether_an_attempt_counts() -> None:
     for order in (1, -1):
         queue = InFlight().open(KEY, 0)
-        for popped in (Popped(0, 5, 0, 50, suspended=True), Popped(0, 9, 0, 90))[::order]:
-            queue.take_up(popped)
-        assert queue.find(0) == Popped(0, 9, 0, 90)
+        for popped_ms in (5, 9)[::order]:
+            queue.take_up([0, 1], popped_ms, 0, 10 * popped_ms, suspended=popped_ms == 5)
+            queue.take_up([1, 2], 7, 1, 70)
+        assert [queue.find(offset) for offset in range(3)] == [
+            Popped(0, 9, 0, 90),
+            Popped(1, 9, 0, 90),
+            Popped(2, 7, 1, 70),
+        ]
+        assert (queue.count, queue.committable) == (3, 3)
+
+
+def test_pieces_of_a_pop_end_where_chunks_do() -> None:
+    flight = InFlight()
+    queue = flight.open(KEY, 60)
+    offsets = [60, 61, 63, 64, 65, *range(70, 200), 256]
+    queue.take(offsets, 300, 5, 50)
+    assert [popped.offset for popped in queue.not_covered(0, 300, 5, 60)] == offsets
+    assert (queue.count, flight.message_count, flight.chunk_count) == (len(offsets), len(offsets), 5)
+    queue.take_up([400, 447, 448], 6, 400, 60)
+    assert [run.first for run in queue.runs()] == [60, 63, 70, 256, 400, 447]
+    for offset in offsets:
+        assert queue.settle(offset, 5)
+    assert [queue.find(offset) for offset in (400, 447, 448)] == [
+        Popped(offset, 6, 400, 60) for offset in (400, 447, 448)
+    ]
