@@ -43,7 +43,7 @@ class TopicRemoval:
         if failure is not None:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"{', '.join(names)} deleted, but that the offsets on it are too could not be saved: {failure}",
+                f"it is deleted, but that its offsets are too could not be saved: {failure}",
             ) from failure
 
     def pop_retry_topics(self, groups: Iterable[str], topics: Iterable[str]) -> list[str]:
