@@ -14,7 +14,7 @@ from orbitmq.client._async.sending.transactions import GroupTransactions
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import ClientError, RemoteError
 from orbitmq.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
-from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.testing import EmbeddedBroker, SyncEmbeddedBroker
 
 SECOND = timedelta(seconds=1)
@@ -73,14 +73,19 @@ async def test_a_time_counts_from_the_end_of_the_block(broker: EmbeddedBroker, m
     assert await bodies(broker) == [b"late"]
 
 
-async def test_a_decision_that_was_lost_is_given_when_the_broker_asks(
-    broker: EmbeddedBroker, mq: orbitmq.Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "trouble",
+    [ClientError("the connection broke"), RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")],
+    ids=["lost", "disk full"],
+)
+async def test_a_decision_that_was_not_stored_is_given_when_the_broker_asks(
+    broker: EmbeddedBroker, mq: orbitmq.Client, monkeypatch: pytest.MonkeyPatch, trouble: ClientError
 ) -> None:
     whole = mq.network.request
 
     async def lost(address: str, code: RequestCode, *args: object, **options: object) -> object:
         if code is RequestCode.END_TRANSACTION:
-            raise ClientError("the connection broke")
+            raise trouble
         return await whole(address, code, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(mq.network, "request", lost)
@@ -168,6 +173,18 @@ async def test_a_decision_that_comes_too_late_is_refused(broker: EmbeddedBroker,
         async with mq.transaction("orders", b"late"):
             await broker.advance(timedelta(minutes=20))
     assert await bodies(broker) == []
+
+
+async def test_a_refused_roll_back_does_not_hide_why_the_block_was_left(
+    broker: EmbeddedBroker, mq: orbitmq.Client
+) -> None:
+    async def fail_late() -> None:
+        async with mq.transaction("orders", b"late"):
+            await broker.advance(timedelta(minutes=20))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_late()
 
 
 async def test_a_transaction_is_used_once_and_within_its_block(mq: orbitmq.Client) -> None:

@@ -5,8 +5,8 @@
 
 Rules of this file
 1. Leaving the block commits, leaving it by an exception rolls back. Before the block begins the half message is stored.
-2. A decision that did not reach its broker is kept and given when the broker asks; so is a decision of this process that was lost on
-   its way. While the block runs a question gets no answer, and the broker asks again.
+2. A decision that did not reach its broker, or that the broker cannot store at the moment, is kept and given when the broker asks; so is
+   a decision of this process that was lost on its way. While the block runs a question gets no answer, and the broker asks again.
 3. What this process does not know is the matter of the group's checker, which looks into the program's own data. Without one the broker
    gives the message up in the end.
 """
@@ -24,7 +24,7 @@ from orbitmq.errors import ClientError, RemoteError
 from orbitmq.limits.client import CLIENT_UNCONFIRMED_DECISIONS_MAX
 from orbitmq.protocol.ids import decode_offset_id
 from orbitmq.protocol.properties import Property
-from orbitmq.protocol.remoting.codes import RequestCode
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 
 if TYPE_CHECKING:
@@ -35,6 +35,18 @@ Checker = Callable[[StoredMessage], Awaitable[bool | None]]
 
 COMMIT: Final = 8
 ROLL_BACK: Final = 12
+
+STILL_UNDECIDED: Final = frozenset(
+    {
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers of a broker that has not decided the transaction, or may have lost the decision when it begins anew: it will ask."""
 
 
 class GroupTransactions:
@@ -57,7 +69,7 @@ class GroupTransactions:
         self._known[receipt.message_id] = None
 
     async def end(self, receipt: SendReceipt, commits: bool, timeout_ms: int) -> None:
-        """Tell the broker. `RemoteError` when it refuses; when it cannot be reached, it will ask."""
+        """Tell the broker. `RemoteError` when it refuses; when it cannot be reached, or can store nothing now, it will ask."""
         key = receipt.message_id
         self._known[key] = commits
         queue = receipt.queue
@@ -70,15 +82,15 @@ class GroupTransactions:
             await self._client.network.request(
                 address, RequestCode.END_TRANSACTION, fields, timeout_ms=timeout_ms, doing="ending a transaction"
             )
-        except RemoteError:
-            del self._known[key]
-            raise
         except ClientError as error:
+            if isinstance(error, RemoteError) and error.code not in STILL_UNDECIDED:
+                self._known.pop(key, None)
+                raise
             log.warning(
-                "broker %s was not told how transaction %s ended, it will ask: %s", queue.broker_name, key, error
+                "broker %s does not know how transaction %s ended, it will ask: %s", queue.broker_name, key, error
             )
         else:
-            del self._known[key]
+            self._known.pop(key, None)
 
     async def asked(self, address: str, command: Command, message: StoredMessage) -> None:
         """A broker asks about a half message."""
@@ -151,5 +163,11 @@ class MessageTransaction:
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._receipt is not None:
+        if self._receipt is None:
+            return
+        try:
             await self._transactions.end(self._receipt, self._commits and error is None, self._timeout_ms)
+        except RemoteError as refusal:
+            if error is None:
+                raise
+            log.warning("transaction %s was not rolled back: %s", self._receipt.message_id, refusal)

@@ -5,8 +5,8 @@
 
 Rules of this file
 1. Leaving the block commits, leaving it by an exception rolls back. Before the block begins the half message is stored.
-2. A decision that did not reach its broker is kept and given when the broker asks; so is a decision of this process that was lost on
-   its way. While the block runs a question gets no answer, and the broker asks again.
+2. A decision that did not reach its broker, or that the broker cannot store at the moment, is kept and given when the broker asks; so is
+   a decision of this process that was lost on its way. While the block runs a question gets no answer, and the broker asks again.
 3. What this process does not know is the matter of the group's checker, which looks into the program's own data. Without one the broker
    gives the message up in the end.
 
