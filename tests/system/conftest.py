@@ -12,8 +12,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from server_process import ServedProcess
 
-# A small store: its files are created in no time, and rolled in tests.
-SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxIndexNum": 200_000}
+# A small store: its files are created in no time, and rolled in tests. By default a send that has waited for 200 ms is refused, as some
+# have where the machine is busy with other things.
+SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxIndexNum": 200_000, "waitTimeMillsInSendQueue": 60_000}
 
 
 @pytest.fixture

@@ -81,7 +81,9 @@ def latencies_ms(server: ServedProcess, count: int) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_three_times_the_capacity(serve: Callable[..., ServedProcess], figure: Callable[[str], None]) -> None:
-    server = serve(settings={"mappedFileSizeCommitLog": 1 << 30, "maxIndexNum": 20_000_000})
+    server = serve(
+        settings={"mappedFileSizeCommitLog": 1 << 30, "maxIndexNum": 20_000_000, "waitTimeMillsInSendQueue": 200}
+    )
     server.create_topic("flood")
     server.create_topic("orders")
     normal = statistics.median(latencies_ms(server, 200))
@@ -167,7 +169,9 @@ def test_sync_flush_takes_no_more_than_the_line_holds(
 
     The bound is so low that sends of one loop turn pass it, however fast the disk is.
     """
-    server = serve(settings={"flushDiskType": "SYNC_FLUSH", "sendThreadPoolQueueCapacity": 2})
+    server = serve(
+        settings={"flushDiskType": "SYNC_FLUSH", "sendThreadPoolQueueCapacity": 2, "waitTimeMillsInSendQueue": 200}
+    )
     server.create_topic("flood")
     result = generate(server, 20_000, 2.0, lanes=4)
     codes, tokens = result["codes"], result["tokens"]
