@@ -386,7 +386,8 @@ def test_the_log_can_be_json(serve: Callable[..., ServedProcess]) -> None:
     server = serve(options=["--log-format", "json", "--log-level", "WARNING", "--log-level", "store=INFO"])
     server.stop()
     said = [json.loads(line) for line in server.log().splitlines()]
-    lines = [line for line in said if line["logger"] != "orbitmq.server.turn"]  # which tells when the machine stood still
+    # That logger tells when the machine stood still.
+    lines = [line for line in said if line["logger"] != "orbitmq.server.turn"]
     assert {line["logger"] for line in lines} == {"orbitmq.store"}
     assert lines[0]["message"] == "a new store"
     assert lines[0]["event"] == "recovery"
