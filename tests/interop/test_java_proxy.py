@@ -208,13 +208,14 @@ def times(driver: Driver, recalled_ms: int) -> None:
 
 
 def transactions(driver: Driver, kind: Kind) -> None:
-    """What was committed arrives, at once or when the producer was asked; each undecided one is asked about once."""
-    driver.wait(lambda _: len(driver.events("checked")) >= 2, WAIT_S, "both checks")
+    """What was committed arrives, at once or when the producer was asked."""
+    driver.wait(lambda _: len({event["body"] for event in driver.events("checked")}) == 2, WAIT_S, "both checks")
     if kind is Kind.JAVA:  # asks again while the answer is under way, and stores what is committed twice
         driver.wait(lambda _: len(driver.events("received", group="Settled")) >= 2, WAIT_S, "both committed")
         return
     wait_taken(driver, "Settled", ["commit", "later-commit"])
-    assert Counter(event["body"] for event in driver.events("checked")) == {"later-commit": 1, "later-rollback": 1}
+    # An answer that is slower than the pause between checks is asked for again.
+    assert {event["body"] for event in driver.events("checked")} == {"later-commit", "later-rollback"}
 
 
 async def until_dead(name_server: str) -> None:
