@@ -90,8 +90,11 @@ class TransactionChecks:
 
         def done(found: list[tuple[int, bytes | None]] | BaseException) -> None:
             self._is_reading = False
-            if isinstance(found, BaseException) or not self._store.writes_accepted:
-                logger.error("half messages could not be read, or nothing can be written, trying again: %s", found)
+            if isinstance(found, BaseException):
+                logger.error("half messages could not be read, trying again: %s", found)
+                self._untake(positions)
+                return
+            if not self._store.writes_accepted:
                 self._untake(positions)
                 return
             if unread := left_out(positions, found):

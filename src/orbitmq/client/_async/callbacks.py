@@ -14,7 +14,7 @@ from orbitmq.client._async.connecting.transport import Channel
 from orbitmq.client._async.consuming.delivery import ReceivedMessage, Settlement
 from orbitmq.client._async.consuming.reading import restore_body
 from orbitmq.client._async.parts import ClientContext, Member
-from orbitmq.client._async.runtime import Tasks, log, monotonic_ms, stacks_of_tasks
+from orbitmq.client._async.runtime import Seldom, Tasks, log, monotonic_ms, stacks_of_tasks
 from orbitmq.client._async.sending.requests import send_reply
 from orbitmq.client.stored import StoredMessage
 from orbitmq.errors import OrbitError
@@ -41,6 +41,8 @@ class Callbacks:
     def __init__(self, client: ClientContext) -> None:
         self._client = client
         self._tasks = Tasks(f"callbacks of {client.client_id}")
+        self._strangers = Seldom()
+        """Questions about transactions of groups that are not here."""
 
     def received(self, channel: Channel, command: Command) -> None:
         """Called for every request on any connection of the client, from within the reading of the connection."""
@@ -188,7 +190,11 @@ class Callbacks:
         group = properties.get(Property.PGROUP, "")
         producer = self._client.producers.get(group)
         if producer is None:
-            log.warning("broker %s asks about a transaction of group %r, which is not here", channel.address, group)
+            if (unlogged := self._strangers.due()) is not None:
+                log.warning(
+                    "broker %s asks about a transaction of group %r, which is not here; %d such questions before were not logged",
+                    channel.address, group, unlogged,
+                )  # fmt: skip
             return
         queue = MessageQueue(record.topic, command.text("bname"), record.queue_id)
         message = StoredMessage(record, await restore_body(record), properties, queue)

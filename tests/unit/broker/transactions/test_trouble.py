@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, TransactionRig
 
 from orbitmq.protocol.names import QUARANTINE_TOPIC
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.store import MessageStore
+from orbitmq.timing.release import read_cold
 
 OK = (ResponseCode.SUCCESS, None)
 
@@ -49,6 +54,25 @@ def test_a_decision_that_cannot_be_written_leaves_the_transaction_undecided(
     tx.kill()
     assert tx.ended(sent, ROLLBACK) == OK
     assert (tx.undecided, tx.bodies()) == (0, [])
+
+
+def test_half_messages_that_were_read_when_the_store_stopped_wait_and_are_not_logged(
+    tx: TransactionRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tx.half(body=b"secret")
+    peer = tx.producer()
+
+    def stopped_meanwhile(store: MessageStore, units: Sequence[tuple[int, int]], done: Callable[[Any], None]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageStore, "writes_accepted", False)
+            read_cold(store, units, done)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orbitmq.broker.transactions.checks.read_cold", stopped_meanwhile)
+        tx.advance(6_100)
+    assert (tx.questions(peer), tx.undecided, "secret" in caplog.text) == ([], 1, False)
+    tx.advance(1_000)
+    assert len(tx.questions(peer)) == 1
 
 
 def test_a_damaged_half_message_is_not_committed_and_goes_to_quarantine(
