@@ -88,6 +88,10 @@ class Lane:
         self._out += data
         self.push()
 
+    def close(self) -> None:
+        self._selector.unregister(self._sock)
+        self._sock.close()
+
     def push(self) -> None:
         """Send what fits; ask for a wake-up for the rest."""
         try:

@@ -133,25 +133,31 @@ class Wire:
         self._opaque += 1
         self._sock.sendall(frame(code, fields, self._opaque, body))
         while True:
-            total, mark = struct.unpack(">iI", self._exactly(8))
-            rest = self._exactly(total - 4)
-            size = mark & 0xFFFFFF
-            head = parse_header(rest[:size], mark >> 24)
+            head, body = self._next()
             if head.get("flag", 0) & 1 and head["opaque"] == self._opaque:
-                return head, rest[size:]
+                return head, body
 
     def ask_many(self, frames: Sequence[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
         """Send frames with opaque numbers of their own in one go; (header, body) of as many answers, in order of arrival."""
         self._sock.sendall(b"".join(frames))
         left = len(frames)
         while left:
-            total, mark = struct.unpack(">iI", self._exactly(8))
-            rest = self._exactly(total - 4)
-            size = mark & 0xFFFFFF
-            head = parse_header(rest[:size], mark >> 24)
+            head, body = self._next()
             if head.get("flag", 0) & 1:
                 left -= 1
-                yield head, rest[size:]
+                yield head, body
+
+    def tell(self, code: int, fields: Mapping[str, str]) -> None:
+        """Send a request and wait for nothing: an answer is passed over by what is asked later."""
+        self._opaque += 1
+        self._sock.sendall(frame(code, fields, self._opaque))
+
+    def next_request(self) -> tuple[dict[str, Any], bytes]:
+        """(header, body) of the next request of the server. Answers meanwhile are passed over."""
+        while True:
+            head, body = self._next()
+            if not head.get("flag", 0) & 1:
+                return head, body
 
     def call(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> tuple[dict[str, str], bytes]:
         """(ext fields, body) of a SUCCESS. Raises `Refused`."""
@@ -263,6 +269,13 @@ class Wire:
             UPDATE_CONSUMER_OFFSET,
             {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)},
         )
+
+    def _next(self) -> tuple[dict[str, Any], bytes]:
+        """(header, body) of the next frame."""
+        total, mark = struct.unpack(">iI", self._exactly(8))
+        rest = self._exactly(total - 4)
+        size = mark & 0xFFFFFF
+        return parse_header(rest[:size], mark >> 24), rest[size:]
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
