@@ -29,7 +29,7 @@ from rig.wire import Refused
 
 from conversations import Unexpected
 from measure import FULL, QUICK, Invalid
-from messaging_measure import FULL_AMOUNTS, QUICK_AMOUNTS, MessagingBench
+from messaging_measure import FULL_AMOUNTS, QUICK_AMOUNTS, Amounts, MessagingBench
 from rows import Row
 from table import figure, ratio, shown, target, write_into
 
@@ -44,7 +44,7 @@ ROWS: Final = (
     Row("arrival", "arrival beside 1,000 waiting consumers with 100 expressions, CPU more", "us", value=1_000, digits=0),
     Row("check-late", "first check of an undecided transaction, late by, p99", "ms", value=50),
     Row("reappear-late", "message that was not acknowledged, late by, p99", "ms", value=20),
-    Row("in-flight", "a million messages in flight: anonymous memory of the broker", "MB", value=250, digits=0),
+    Row("in-flight", "messages in flight: anonymous memory of the broker", "MB", value=250, digits=0),
     Row("in-flight-restart", "kill -9 then: first SEND_OK", "s", value=2, digits=2),
 )  # fmt: skip
 BY_KEY: Final = {row.key: row for row in ROWS}
@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def comparison(benches: Mapping[str, MessagingBench], repeat: int) -> str:
+def comparison(benches: Mapping[str, MessagingBench], repeat: int, amounts: Amounts) -> str:
     """The table, and below it what has to stand beside figures."""
     java, ours, layered = (benches.get(name) for name in TITLES)
     lines = ["| work | " + " | ".join(TITLES[name] for name in benches) + " | ratio | to reach |"]
@@ -93,6 +93,8 @@ def comparison(benches: Mapping[str, MessagingBench], repeat: int) -> str:
     model = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     lines += [
         "",
+        f"{amounts.transactions:,} transactions, {amounts.pops:,} pops, {amounts.filtered:,} messages filtered, "
+        f"{amounts.in_flight:,} in flight. "
         f"Runs per row: {repeat}, the median counts. Bodies of 1 KB, 8 queues, asynchronous flush; CPU of all server processes. "
         f"{time.strftime('%d %b %Y')}, {os.cpu_count()} cores ({model.split(':')[1].strip()}), Python {platform.python_version()}. "
         "Made by `benchmarks/messaging.py`.",
@@ -138,7 +140,7 @@ def main() -> int:
         if options.json:
             options.json.write_text(json.dumps({name: bench.found for name, bench in benches.items()}, indent=1))
         shutil.rmtree(folder, ignore_errors=True)
-    text = comparison(benches, scale.repeat)
+    text = comparison(benches, scale.repeat, amounts)
     print(text)
     if options.write_docs:
         write_into(DOCUMENT, text, "messaging")

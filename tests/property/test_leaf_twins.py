@@ -138,6 +138,44 @@ def mutated(draw: Any, intact: st.SearchStrategy[bytes]) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
+def read_alone(data: bytes, at: int) -> Any:
+    """What a reader of whole records finds."""
+    try:
+        record = records.decode_record(data, at)
+    except RecordError:
+        return None
+    return (
+        record.total_size,
+        record.queue_offset,
+        properties.decode_properties(record.properties),
+        len(record.properties),
+    )
+
+
+@settings(max_examples=300)
+@given(mutated(SEVERAL_RECORDS), st.integers(-2, 3))
+def test_properties_of_records(twin: Any, data: bytes, at: int) -> None:
+    found = REFERENCES["plain_properties"](memoryview(data), at)
+    assert twin.plain_properties(memoryview(data), at) in (None, found)
+    assert found is None or read_alone(data, at) in (None, found)
+
+
+@pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
+def test_the_properties_of_usual_records_are_not_left_to_the_general_way(twin: Any, flags: int) -> None:
+    values = {"KEYS": "k ü", "colour": "red"}
+    born, store = (bytes(20 if flags & bit else 8) for bit in (0x10, 0x20))
+    data = records.encode_stored(
+        b"T", 1, 2, -(1 << 40), 4, flags, 5, born, 6, store, 7, 0, b"body", properties.encode_properties(values), 9
+    )
+    for found in (twin.plain_properties, REFERENCES["plain_properties"]):
+        assert found(memoryview(b"xy" + data + b"z"), 2) == (
+            len(data),
+            -(1 << 40),
+            values,
+            len(properties.encode_properties(values)),
+        )
+
+
 ITEMS = st.builds(
     BatchItem, st.integers(-9, 9), st.binary(max_size=9), PROPERTIES.map(str.encode) | st.binary(max_size=9)
 )

@@ -28,6 +28,8 @@ INDEX_HEADER_BYTES = 40
 ROLLBACK = 0xC
 ITEM_BYTES_MIN = 22
 PROPERTIES_MAX = PROPERTIES_BYTES_MAX
+RECORD_MIN = 91
+HOSTS_AT, PLAIN_BODY_AT, IPV6_MORE = 39, 88, 12
 
 
 # --- hashes and index entries -----------------------------------------------------------------------------------------
@@ -314,6 +316,46 @@ def marked_properties(text: str, marks: dict[str, int]) -> tuple[dict[str, str],
     values: dict[str, str] = {}
     found = _read_properties(text, values, marks)
     return None if found < 0 else (values, found)
+
+
+def plain_properties(buffer: Any, at: int) -> tuple[int, int, dict[str, str], int] | None:
+    data = buffer
+    left = len(data) - at
+    if at < 0 or left < RECORD_MIN:
+        return None
+    size = _view32(data, at)
+    if _view32(data, at + 4) != MAGIC_V1 or size < RECORD_MIN or size > left:
+        return None
+    last = at + size
+    hosts = data[at + HOSTS_AT] >> 4
+    body_at = at + PLAIN_BODY_AT
+    if hosts & 1:
+        body_at += IPV6_MORE
+    if hosts & 2:
+        body_at += IPV6_MORE
+    if body_at + 3 > last:
+        return None
+    length_at = body_at + _view32(data, body_at - 4)
+    if length_at + 3 > last or data[length_at] > 127:
+        return None
+    begin = length_at + 3 + data[length_at]
+    if begin > last:
+        return None
+    properties_size = data[begin - 2] << 8 | data[begin - 1]
+    if begin + properties_size != last or properties_size > PROPERTIES_MAX:
+        return None
+    values: dict[str, str] = {}
+    try:
+        if _read_properties(str(buffer[begin:last], "utf-8"), values, {}) < 0:
+            return None
+    except UnicodeDecodeError:
+        return None
+    queue_offset = signed32(_view32(data, at + 20)) * 0x1_0000_0000 + _view32(data, at + 24)
+    return size, queue_offset, values, properties_size
+
+
+def _view32(data: Any, at: int) -> int:
+    return (data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]) & MASK
 
 
 def _read_properties(text: str, values: dict[str, str], marks: dict[str, int]) -> int:

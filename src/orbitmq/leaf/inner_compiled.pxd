@@ -79,6 +79,17 @@ cpdef dict exact_properties(str text)
 @cython.locals(values=dict, found=cython.longlong)
 cpdef tuple marked_properties(str text, dict marks)
 
+cdef long long RECORD_MIN, HOSTS_AT, PLAIN_BODY_AT, IPV6_MORE
+
+@cython.locals(
+    data="const unsigned char[::1]", left=cython.Py_ssize_t, size=cython.longlong, last=cython.longlong, hosts=cython.int,
+    body_at=cython.longlong, length_at=cython.longlong, begin=cython.longlong, properties_size=cython.longlong,
+    values=dict, queue_offset=cython.longlong,
+)
+cpdef plain_properties(buffer, Py_ssize_t at)
+
+cdef inline unsigned long long _view32(const unsigned char[::1] data, Py_ssize_t at) except? 0xFFFFFFFFFFFFFFFF
+
 @cython.locals(
     at=cython.Py_ssize_t, end=cython.Py_ssize_t, stop=cython.Py_ssize_t, middle=cython.Py_ssize_t,
     number_of_entries=cython.Py_ssize_t, found=cython.longlong, name=str,

@@ -36,6 +36,7 @@ from orbitmq.errors import RecordError
 from orbitmq.leaf import twin
 from orbitmq.limits import wire as limits
 from orbitmq.protocol.checksum import PropertyCrc, crc32, verify_property_crc
+from orbitmq.protocol.properties import decode_properties
 
 ReadableBuffer = bytes | bytearray | memoryview | mmap.mmap
 
@@ -80,6 +81,8 @@ _HEADS: Final = (
 )
 _HOST_BYTES: Final = ((8, 8), (20, 8), (8, 20), (20, 20))
 _PREFIX: Final = struct.Struct(">iI")
+_PLAIN: Final = struct.Struct(">iI12xq")
+"""Size, magic code and queue offset."""
 _SHORT: Final = struct.Struct(">h")
 
 
@@ -311,6 +314,30 @@ def decode_record(buffer: ReadableBuffer, at: int = 0, body: bool = True) -> Rec
         properties=bytes(buffer[topic_end + 2 : end]),
         total_size=fields[0],
     )
+
+
+@twin
+def plain_properties(buffer: ReadableBuffer, at: int) -> tuple[int, int, dict[str, str], int] | None:
+    """Size, queue offset, properties and bytes of properties of the V1 record at `at`, for who looks at nothing else. None, rarely, for
+    what only `decode_record` understands or refuses. Cost: 0.8 us, or 3 us without the extension."""
+    left = len(buffer) - at
+    if at < 0 or left < RECORD_BYTES_MIN:
+        return None
+    size, magic, queue_offset = _PLAIN.unpack_from(buffer, at)
+    body_at = at + _HEADS[buffer[at + SYS_FLAG_AT + 3] >> 4 & 3].size
+    last = at + size
+    if magic != _V1 or not RECORD_BYTES_MIN <= size <= left or body_at + 3 > last:
+        return None
+    length_at = body_at + int.from_bytes(buffer[body_at - 4 : body_at])
+    if length_at + 3 > last or buffer[length_at] > 127:
+        return None
+    begin = length_at + 3 + buffer[length_at]
+    if begin > last:
+        return None
+    properties_size = buffer[begin - 2] << 8 | buffer[begin - 1]
+    if begin + properties_size != last or properties_size > limits.PROPERTIES_BYTES_MAX:
+        return None
+    return size, queue_offset, decode_properties(bytes(buffer[begin:last])), properties_size
 
 
 def iter_records(buffer: ReadableBuffer) -> Iterator[Record]:

@@ -18,7 +18,7 @@ from orbitmq.limits.broker import PULL_SCAN_BYTES_MAX, PULL_SCAN_STEPS_MAX
 from orbitmq.limits.store import SCAN_UNITS_MIN
 from orbitmq.protocol.filtering.expression import PropertyFilter
 from orbitmq.protocol.properties import Property, decode_properties
-from orbitmq.protocol.records import decode_record
+from orbitmq.protocol.records import decode_record, plain_properties
 from orbitmq.store.reading import GetResult, GetStatus, Records
 from orbitmq.store.store import MessageStore
 
@@ -97,16 +97,15 @@ def choose(result: GetResult, max_count: int, max_bytes: int, wanted: WantedMess
         view = memoryview(part)
         at, begin = 0, -1
         while at < len(view):
-            record = decode_record(view, at, body=False)
-            size = record.total_size
+            size, queue_offset, values, properties_size = _asked(view, at)
             is_full = count >= max_count or (total > 0 and total + size > max_bytes) or steps >= PULL_SCAN_STEPS_MAX
-            is_wanted = not is_full and properties.accepts(decode_properties(record.properties))
-            steps += properties.steps * (1 + len(record.properties) // 1_024)
+            is_wanted = not is_full and properties.accepts(values)
+            steps += properties.steps * (1 + properties_size // 1_024)
             if begin >= 0 and not is_wanted:
                 chosen.append(view[begin:at])
                 begin = -1
             if is_full:
-                return _chosen(result, record.queue_offset, chosen, total, count)
+                return _chosen(result, queue_offset, chosen, total, count)
             if is_wanted:
                 begin = at if begin < 0 else begin
                 count += 1
@@ -115,6 +114,15 @@ def choose(result: GetResult, max_count: int, max_bytes: int, wanted: WantedMess
         if begin >= 0:
             chosen.append(view[begin:])
     return _chosen(result, result.next_offset, chosen, total, count)
+
+
+def _asked(view: memoryview, at: int) -> tuple[int, int, dict[str, str], int]:
+    """Size, queue offset, properties and bytes of properties of a stored record."""
+    plain = plain_properties(view, at)
+    if plain is not None:
+        return plain
+    record = decode_record(view, at, body=False)
+    return record.total_size, record.queue_offset, decode_properties(record.properties), len(record.properties)
 
 
 def _chosen(result: GetResult, next_offset: int, records: Records, total: int, count: int) -> GetResult:
