@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.worlds.raw_log import seal, with_room_for_crc
 
 from orbitmq.errors import RecordError
 from orbitmq.protocol.batches import BatchItem, decode_batch, encode_batch
 from orbitmq.protocol.checksum import (
     PropertyCrc,
     body_crc,
-    reserve_property_crc,
-    seal_property_crc,
     verify_property_crc,
 )
 from orbitmq.protocol.compression import compress, decompress
@@ -165,9 +164,9 @@ def test_cutting_nonsense_agrees_too(data: bytes) -> None:
 
 @given(records(), st.data())
 def test_the_record_checksum_sees_every_flipped_bit(record: Record, data: st.DataObject) -> None:
-    record.properties = reserve_property_crc(record.properties)
+    record.properties = with_room_for_crc(record.properties)
     buffer = bytearray(encode_record(record))
-    seal_property_crc(buffer, 0, len(buffer))
+    seal(buffer)
     assert verify_property_crc(buffer) is PropertyCrc.VALID
     assert check_record(buffer, 0, len(buffer), require_property_crc=True).status is CheckStatus.VALID
     bit = data.draw(st.integers(0, len(buffer) * 8 - 1))

@@ -170,20 +170,6 @@ class CommitLog:
         self._gathered.clear()
         self.end = self.written_end
 
-    def write_raw(self, offset: int, data: bytes) -> None:
-        """Append bytes that are already records, as a copy of another log, at `offset`, which must be `end`."""
-        if offset != self.end or self._gathered:
-            raise ValueError(f"raw bytes for {offset} do not continue the log, which ends at {self.end}")
-        view = memoryview(data)
-        while view:
-            segment = self.sequence.find(self.end) or self.sequence.grow(self.end)
-            size = min(len(view), segment.end - self.end)
-            segment.dirty = True
-            segment.file.pwrite(view[:size], self.end - segment.base)
-            self.end += size
-            self.written_end = self.end
-            view = view[size:]
-
     def datasync(self) -> None:
         """Make everything written durable. Blocks; the caller advances `synced_end`."""
         self.sequence.datasync()

@@ -240,17 +240,6 @@ class MessageStore:
         self._appended += placed
         return placed
 
-    def append_raw(self, offset: int, data: bytes) -> None:
-        """Append bytes of another log at the same position, whole records only, and dispatch them: how a copy grows."""
-        start = self.log.end
-        self.log.write_raw(offset, data)
-        scan = LogScan(self.log, start, self._due_time)
-        entries = list(scan)
-        if scan.position != self.log.end:
-            self.log.set_end(start)
-            raise RecordError(f"the bytes from {start} on are not whole records beyond {scan.position}")
-        self._flushing.written(entries)
-
     def wait_durable(self, end_offset: int, wait: bool, on_done: OnDone) -> None:
         """Tell `on_done` what became of a message appended in this turn, as soon as its flush mode is satisfied.
 

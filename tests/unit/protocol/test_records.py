@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.worlds.raw_log import seal, with_room_for_crc
 
 from orbitmq.errors import RecordError
-from orbitmq.protocol.checksum import body_crc, reserve_property_crc, seal_property_crc
+from orbitmq.protocol.checksum import body_crc
 from orbitmq.protocol.ids import encode_offset_id, pack_host
 from orbitmq.protocol.records import (
     CheckStatus,
@@ -327,8 +328,8 @@ def test_zeros_and_positions_outside_are_no_records() -> None:
 
 def test_the_record_checksum_on_demand() -> None:
     assert check(GOLDEN, require_property_crc=True).problem == "the property CRC is missing"
-    sealed = bytearray(stored(properties=reserve_property_crc(b"KEYS\x01k1\x02")))
-    seal_property_crc(sealed, 0, len(sealed))
+    sealed = bytearray(stored(properties=with_room_for_crc(b"KEYS\x01k1\x02")))
+    seal(sealed)
     assert check(sealed, require_property_crc=True).status is CheckStatus.VALID
     sealed[20] ^= 1
     assert check(sealed).status is CheckStatus.VALID

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.worlds.raw_log import write_raw
 
 from orbitmq.errors import RecordError
 from orbitmq.limits.clock import CLOCK_JUMP_MS
@@ -153,17 +154,17 @@ def test_a_failed_write_that_cannot_be_undone_is_undone_before_anything_else_is_
 
 def test_raw_bytes_continue_the_log_across_files(tmp_path: Path) -> None:
     found = log(tmp_path)
-    found.write_raw(0, b"a" * 5_000)
+    write_raw(found, 0, b"a" * 5_000)
     assert found.end == found.written_end == 5_000
     with pytest.raises(ValueError, match="raw bytes for 10 do not continue the log, which ends at 5000"):
-        found.write_raw(10, b"x")
+        write_raw(found, 10, b"x")
     assert found.record(4_999) is None, "a size field that leaves the file"
 
 
 def test_records_looked_at_together_are_those_looked_at_one_by_one(tmp_path: Path) -> None:
     found = log(tmp_path)
-    found.write_raw(0, ((100).to_bytes(4, "big") + bytes(96)) * 60)
-    found.write_raw(6_000, bytes(2_180) + (50).to_bytes(4, "big") * 30)
+    write_raw(found, 0, ((100).to_bytes(4, "big") + bytes(96)) * 60)
+    write_raw(found, 6_000, bytes(2_180) + (50).to_bytes(4, "big") * 30)
     places = [0, 100, 5_900, 200, 8_180, 8_184, 8_188, 8_191, 8_192, 8_200, 8_296, 8_300, 99_999, -1, 0]
     assert found.records(places, 1 << 20) == [found.record(place) for place in places]
     assert found.records([0], 1)[0] is not None

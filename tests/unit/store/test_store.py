@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.worlds.little_store import LittleStore
+from tests.worlds.raw_log import append_raw
 
 from orbitmq.clock import ManualClock
 from orbitmq.errors import RecordError, StoreDamagedError, StoreLockedError, StoreUnwritableError
@@ -456,8 +457,8 @@ def test_a_copy_grows_by_raw_bytes(little: LittleStore, tmp_path: Path) -> None:
         for name in sorted(p.name for p in (tmp_path / "commitlog").iterdir())
     )[: little.store.log.end]
     copy = LittleStore(tmp_path / "copy", clock=little.clock)
-    copy.store.append_raw(0, data[:16_384])
-    copy.store.append_raw(16_384, data[16_384:])
+    append_raw(copy.store, 0, data[:16_384])
+    append_raw(copy.store, 16_384, data[16_384:])
     copy.store.commit()
     assert copy.bodies() == little.bodies()
     assert copy.store.query_by_key("Topic", "k7", 9, 0, 1 << 62) == little.store.query_by_key(
@@ -467,7 +468,7 @@ def test_a_copy_grows_by_raw_bytes(little: LittleStore, tmp_path: Path) -> None:
     assert copy.send().queue_offset == 30
     end = copy.store.log.end
     with pytest.raises(RecordError, match="not whole records"):
-        copy.store.append_raw(end, b"half a record")
+        append_raw(copy.store, end, b"half a record")
     assert copy.store.log.end == end
 
 

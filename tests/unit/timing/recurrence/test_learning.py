@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.worlds.raw_log import append_raw
 from tests.worlds.recurring_store import OpenRuns, RecurringStore
 
 from orbitmq.clock import ManualClock
@@ -40,7 +41,7 @@ class Pair:
         end, ours = self.leader.store.log.end - without_bytes, self.copy.store.log.end
         data = self.leader.store.log.read(ours, end - ours) if end > ours else None
         if data is not None:
-            self.copy.store.append_raw(ours, bytes(data))
+            append_raw(self.copy.store, ours, bytes(data))
         self.copy.turn()
 
     def close(self) -> None:
