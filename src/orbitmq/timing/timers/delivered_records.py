@@ -50,13 +50,9 @@ def stored_due_ms(record: memoryview | bytes, precision_ms: int) -> int | None:
     facts tell. 0.5 and 2 us."""
     tail = bytes(record[-_DUE_TAIL_BYTES:])
     at = tail.find(_DUE_MARK)
-    if at < 0:
-        return _stated_due_ms(record, precision_ms)
-    text = tail[at + len(_DUE_MARK) : -1]
-    return int(text) if text.isdigit() and tail[-1] == 2 else None
-
-
-def _stated_due_ms(record: memoryview | bytes, precision_ms: int) -> int | None:
+    if at >= 0:
+        text = tail[at + len(_DUE_MARK) : -1]
+        return int(text) if text.isdigit() and tail[-1] == 2 else None
     if len(record) <= _BODY_AT or bytes(record[4:8]) != _MAGIC or record[_HOSTS_AT] & _HOSTS:
         return None
     at = _BODY_AT + int.from_bytes(record[_BODY_AT - 4 : _BODY_AT])
