@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 from unittest import mock
 
 from tests.crash.workload import START_MS, Life, Promises, examine
@@ -206,6 +206,51 @@ def crash(base: Path, end: End, flush: FlushDiskType, seed: int, *, keep: float 
     if flush is FlushDiskType.ASYNC_FLUSH:
         promises = promises.up_to(synced_end)
     return Crashed(left, files, promises, clock, "next boot")
+
+
+class Mortal(Protocol):
+    """What lives on recorded files until it dies."""
+
+    clock: ManualClock
+
+    def die(self) -> None: ...
+
+
+Living = TypeVar("Living", bound=Mortal)
+
+
+@contextmanager
+def second_life(
+    rng: random.Random,
+    open_: Callable[[Path, RecordingFiles, int | None], Living],
+    live: Callable[[Living], None],
+    calls_max: int,
+    *,
+    with_power: bool,
+) -> Iterator[Living]:
+    """What opens on the files of a life that ended at one of its first `calls_max` calls, of the process or `with_power` of the machine.
+
+    `open_` gets the directory, its files and the time at which the first life ended, None before.
+    """
+    with scratch() as base, quiet():
+        root = base / "store"
+        root.mkdir()
+        files = RecordingFiles(OsFiles(), root, plan=kill_at(rng.randint(60, calls_max)))
+        living: Living | None = None
+        now_ms: int | None = None
+        try:
+            living = open_(root, files, now_ms)
+            live(living)
+        except Killed:
+            pass
+        if living is not None:
+            now_ms = living.clock.now_ms()
+            living.die()
+        if with_power:
+            root = base / "after"
+            files.power_cut(root, rng)
+        again = RecordingFiles(OsFiles(), root, boot="next boot" if with_power else files.boot)
+        yield open_(root, again, now_ms)
 
 
 def judge(
