@@ -26,7 +26,7 @@ OTHER_VENV := .venv-other
 GENERATORS := generate_sync configuration_docs cli_docs metrics_docs reference_docs api_docs spark_docs pipeline_docs
 SOURCES := src tests benchmarks examples scripts
 
-.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign edges timers-campaign pending-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
+.PHONY: help demo demo-quick test check lint types contracts generated generate fuzz crash-campaign edges timers-campaign pending-campaign lives-campaign bulk-campaign campaign overload soak chaos night explore test-other prepare leaf clean format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,7 +82,7 @@ generate: $(STAMP) ## Write the synchronous client and the reference pages from 
 	@for script in $(GENERATORS); do $(BIN)/python scripts/$$script.py || exit 1; done
 
 fuzz: $(STAMP) ## A million inputs for every parser (FUZZ_COUNT=...)
-	@for parser in frames fastjson records properties filters pops; do \
+	@for parser in frames fastjson records properties filters pops extended; do \
 	  $(BIN)/python tests/fuzz/fuzz_$$parser.py --count $(FUZZ_COUNT) || exit 1; done
 
 crash-campaign: $(STAMP) ## Many seeds of crashes and power cuts (CRASH_COUNT=...)
@@ -103,6 +103,9 @@ timers-campaign: $(STAMP) ## Many lives of the timers, with crashes, recalls and
 
 pending-campaign: $(STAMP) ## A million steps of the pending set alone, about an hour (STEPS=..., SEED=the first)
 	@$(BIN)/python -m tests.property.pending_set_campaign --steps $(STEPS) --seed $(SEED) $(ARGS)
+
+lives-campaign: $(STAMP) ## Many lives of transactions and of popped messages, with crashes and power cuts (SEEDS=..., SEED=the first)
+	@for of in transactions pop; do $(BIN)/python -m tests.property.lives_campaign --of $$of --lives $(SEEDS) --seed $(SEED) $(ARGS) || exit 1; done
 
 overload: $(STAMP) ## Offer a server three times its capacity for a minute and print the figures
 	@OVERLOAD_SECONDS=60 $(BIN)/python -m pytest -q tests/system/test_overload.py -k three_times

@@ -53,7 +53,14 @@ EXPLORERS: Final = (
     Explorer("timers", ("-m", "tests.property.timers_campaign", "--seeds", "8", "--seed", SEED)),
     Explorer("timers-near", ("-m", "tests.property.timers_campaign", "--near", "--seeds", "20", "--seed", SEED)),
     Explorer("pending-set", ("-m", "tests.property.pending_set_campaign", "--steps", "1000", "--seed", SEED)),
-    *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties")),
+    *(
+        Explorer(
+            f"lives-{of}",
+            ("-m", "tests.property.lives_campaign", "--of", of, "--lives", "10", "--length", "5", "--seed", SEED),
+        )
+        for of in ("pop", "transactions")
+    ),
+    *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended")),
     Explorer(
         "properties",
         ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/property", "-k", "not planted", f"--hypothesis-seed={SEED}"),

@@ -1,4 +1,4 @@
-"""A few thousand inputs of the fuzzers of records, properties, expressions and pops in every test run; `make fuzz` runs a million."""
+"""Some thousand inputs of fuzzers that need no socket in every test run; `make fuzz` runs a million."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
 """With planted bugs as without."""
 
 
-@pytest.mark.parametrize("fuzzer", ["fuzz_records.py", "fuzz_properties.py", "fuzz_filters.py", "fuzz_pops.py"])
+@pytest.mark.parametrize(
+    "fuzzer", ["fuzz_records.py", "fuzz_properties.py", "fuzz_filters.py", "fuzz_pops.py", "fuzz_extended.py"]
+)
 def test_fuzzer(fuzzer: str) -> None:
     command = [sys.executable, str(Path(__file__).with_name(fuzzer)), *INPUTS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -48,6 +50,11 @@ def planted(properties):
     return {key: value.encode("latin-1").decode("latin-1") for key, value in sound(properties).items()}
 sound = fuzzer.decode_properties
 fuzzer.decode_properties = planted
+""",
+    "an extended unit may say an address instead of a tags code": """
+import fuzz_extended as fuzzer
+from orbitmq.store import extended_units
+extended_units.ExtendedUnits.tags_code = lambda self, address: address if self._bases else None
 """,
 }
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.crash.harness import quiet, scratch
+from tests.crash.harness import second_life
 from tests.unit.broker.conftest import SMALL_STORE, STORE_HOST
 from tests.unit.broker.pop.conftest import Popper, PopRig
-from tests.worlds.faults import Call, Killed, RecordingFiles
+from tests.worlds.faults import RecordingFiles
 from tests.worlds.little_store import LITTLE_WHEEL, close_as_killed
 
 from orbitmq.broker.broker import make_broker
@@ -33,7 +33,6 @@ from orbitmq.broker.pop.revive_topic import ReviveTopic
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.protocol.remoting.commands import ResponseCode
 from orbitmq.store.config_files import ConfigFile
-from orbitmq.store.files import OsFiles
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.store.worker import InlineWorker
@@ -212,38 +211,21 @@ class Life:
             raise Wrong(f"{sorted(self.account.stored)} are lost")
 
 
-def run(seed: int) -> None:
-    """One life and its end. Raises Wrong."""
+def run(seed: int, length: int = 1) -> None:
+    """A life, so many times longer than usual, and its end. Raises Wrong."""
     rng = random.Random(seed)
     flush = rng.choice((FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH))
     with_power = flush is FlushDiskType.SYNC_FLUSH and rng.random() < 0.7
     account = Account()
-    with scratch() as base, quiet():
-        root = base / "store"
-        root.mkdir()
-        die_at = rng.randint(60, CALLS_MAX)
 
-        def plan(call: Call) -> Killed | None:
-            return Killed() if call.number == die_at else None
+    def open_rig(root: Path, files: RecordingFiles, now_ms: int | None) -> LivingRig:
+        return LivingRig(root, files, flush, now_ms)
 
-        files = RecordingFiles(OsFiles(), root, plan=plan)
-        rig: LivingRig | None = None
-        now_ms = None
-        try:
-            rig = LivingRig(root, files, flush, None)
-            Life(rig, rng, account).live(STEPS)
-        except Killed:
-            pass
-        if rig is not None:
-            now_ms = rig.clock.now_ms()
-            rig.die()
+    def live(rig: LivingRig) -> None:
+        Life(rig, rng, account).live(STEPS * length)
+
+    with second_life(rng, open_rig, live, CALLS_MAX * length, with_power=with_power) as rig:
         account.crashed()
-        if with_power:
-            left = base / "after"
-            files.power_cut(left, rng)
-            root = left
-        again = RecordingFiles(OsFiles(), root, boot="next boot" if with_power else files.boot)
-        rig = LivingRig(root, again, flush, now_ms)
         life = Life(rig, rng, account)
         life.live(15)
         life.finish()

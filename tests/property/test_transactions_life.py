@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.crash.harness import quiet, scratch
+from tests.crash.harness import second_life
 from tests.unit.broker.conftest import SMALL_STORE, STORE_HOST, ListPeer
 from tests.unit.broker.transactions.conftest import COMMIT, ROLLBACK, UNKNOWN, TransactionRig
-from tests.worlds.faults import Call, Killed, RecordingFiles
+from tests.worlds.faults import RecordingFiles
 from tests.worlds.little_store import close_as_killed
 
 from orbitmq.broker.broker import make_broker
@@ -45,7 +45,6 @@ from orbitmq.protocol.properties import Property
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.store.config_files import ConfigFile
-from orbitmq.store.files import OsFiles
 from orbitmq.store.housekeeping import Housekeeping
 from orbitmq.store.message import NewMessage
 from orbitmq.store.opening import open_store
@@ -240,37 +239,20 @@ def examine(rig: LivingRig, account: Account, *, all_is_there: bool) -> None:
             raise Wrong(f"{body!r} is lost")
 
 
-def run(seed: int) -> None:
-    """One life and its end. Raises Wrong."""
+def run(seed: int, length: int = 1) -> None:
+    """A life, so many times longer than usual, and its end. Raises Wrong."""
     rng = random.Random(seed)
     flush = rng.choice((FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH))
     with_power = rng.random() < 0.5
     account = Account()
-    with scratch() as base, quiet():
-        root = base / "store"
-        root.mkdir()
-        die_at = rng.randint(60, CALLS_MAX)
 
-        def plan(call: Call) -> Killed | None:
-            return Killed() if call.number == die_at else None
+    def open_rig(root: Path, files: RecordingFiles, now_ms: int | None) -> LivingRig:
+        return LivingRig(root, files, flush, now_ms or LATER_MS)
 
-        files = RecordingFiles(OsFiles(), root, plan=plan)
-        rig: LivingRig | None = None
-        now_ms = LATER_MS
-        try:
-            rig = LivingRig(root, files, flush, LATER_MS)
-            Life(rig, rng, account).live(STEPS)
-        except Killed:
-            pass
-        if rig is not None:
-            now_ms = rig.clock.now_ms()
-            rig.die()
-        if with_power:
-            left = base / "after"
-            files.power_cut(left, rng)
-            root = left
-        again = RecordingFiles(OsFiles(), root, boot="next boot" if with_power else files.boot)
-        rig = LivingRig(root, again, flush, now_ms)
+    def live(rig: LivingRig) -> None:
+        Life(rig, rng, account).live(STEPS * length)
+
+    with second_life(rng, open_rig, live, CALLS_MAX * length, with_power=with_power) as rig:
         all_is_there = flush is FlushDiskType.SYNC_FLUSH or not with_power
         examine(rig, account, all_is_there=all_is_there)
         if not all_is_there:  # what the machine took was never said, for what follows
