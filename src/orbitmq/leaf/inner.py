@@ -354,7 +354,7 @@ def plain_properties(buffer: Any, at: int) -> tuple[int, int, dict[str, str], in
     return size, queue_offset, values, properties_size
 
 
-def _view32(data: Any, at: int) -> int:
+def _view32(data: bytes | memoryview, at: int) -> int:
     return (data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]) & MASK
 
 
