@@ -103,8 +103,9 @@ SEND_FORBIDDEN_TOPICS: Final[frozenset[str]] = frozenset(
         RECURRING_TOPIC,
     }
 )
-"""Topics that only the broker itself writes to. RocketMQ lets clients send to its timer topic; a record there that is
-no timer message would have to be explained at every start."""
+"""Topics that only the broker itself writes to, with those that begin with `OWN_TOPIC_PREFIX` or `REVIVE_TOPIC_PREFIX`. RocketMQ lets
+clients send to its timer topic and its revive topic; a record there that is no timer message would have to be explained at every start,
+and one that acknowledges what another group has popped would lose it."""
 
 
 class SystemTopic(NamedTuple):
@@ -184,7 +185,7 @@ def is_system_group(group: str) -> bool:
 
 def is_send_forbidden(topic: str) -> bool:
     """Whether clients may not send to the topic."""
-    return topic in SEND_FORBIDDEN_TOPICS or topic.startswith(OWN_TOPIC_PREFIX)
+    return topic in SEND_FORBIDDEN_TOPICS or topic.startswith((OWN_TOPIC_PREFIX, REVIVE_TOPIC_PREFIX))
 
 
 def topic_name_problem(topic: str) -> str | None:

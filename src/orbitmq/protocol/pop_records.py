@@ -197,7 +197,9 @@ def _checkpoint(body: _CheckpointBody) -> PopCheckpoint:
     offsets = [body.start_offset + differences[at] for at in range(body.count) if not body.bits >> at & 1]
     due_ms = body.popped_ms + body.invisible_ms
     _check(body.group, body.topic, body.queue_id, [*offsets, body.start_offset, body.popped_ms])
-    if not 0 <= due_ms <= TIMER_DELIVER_MS_MAX:
+    if min(offsets, default=body.start_offset) < body.start_offset:
+        raise ProtocolError("a checkpoint names a message before the start of its pop")
+    if not 0 < due_ms <= TIMER_DELIVER_MS_MAX:
         raise ProtocolError(f"a checkpoint says {due_ms} ms, which is no time")
     return PopCheckpoint(
         body.topic,

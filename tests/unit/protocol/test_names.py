@@ -81,6 +81,7 @@ def test_sending_is_forbidden_where_only_the_broker_writes() -> None:
     assert is_send_forbidden("SCHEDULE_TOPIC_XXXX")
     assert is_send_forbidden("RMQ_SYS_TRANS_OP_HALF_TOPIC")
     assert is_send_forbidden("orbitmq_sys_anything")
+    assert is_send_forbidden("rmq_sys_REVIVE_LOG_DefaultCluster")
     assert not is_send_forbidden("TBW102")
     assert not is_send_forbidden("BenchmarkTest")
 

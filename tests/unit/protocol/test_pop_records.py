@@ -81,6 +81,8 @@ def test_acknowledgements_come_alone_with_long_names_or_as_a_list() -> None:
         ("ck", CHECKPOINT.encode().replace(b'"n":3', b'"n":4')),
         ("ck", CHECKPOINT.encode().replace(b'"so":10', b'"so":-10')),
         ("ck", CHECKPOINT.encode().replace(b"[0,2,5]", b"[0,-20,5]")),
+        ("ck", CHECKPOINT.encode().replace(b"[0,2,5]", b"[0,-2,5]")),
+        ("ck", CHECKPOINT.encode().replace(b'"it":5000', b'"it":-1000')),
         ("ck", CHECKPOINT.encode().replace(b'"it":5000', b'"it":9223372036854775807')),
         ("ck", CHECKPOINT.encode().replace(b'"t":"T"', b'"t":""')),
         ("ack", CHECKPOINT.encode()),
