@@ -28,8 +28,8 @@ class PopWaiters(Generic[Request]):
     def __init__(self, release: Callable[[Request], None]) -> None:
         """`release` runs the request again; it may wait again then."""
         self.polls: Final[LongPolls[Request]] = LongPolls(release, per_queue_max=POP_WAITING_PER_QUEUE_MAX)
-        self._groups: dict[str, set[tuple[str, int]]] = {}
-        """Topic -> group and queue id of those that wait, or have waited."""
+        self._groups: dict[str, dict[str, set[int]]] = {}
+        """Topic -> group -> queue ids of those that wait, or have waited."""
         self._retries: dict[str, tuple[str, str]] = {}
         """Retry topic -> topic and group of the same."""
 
@@ -45,7 +45,7 @@ class PopWaiters(Generic[Request]):
             return False
         if len(self._retries) > 2 * len(RETRY_SOURCES) * len(self.polls):
             self._forget_gone()
-        self._groups.setdefault(topic, set()).add((group, queue_id))
+        self._groups.setdefault(topic, {}).setdefault(group, set()).add(queue_id)
         self._retries |= {pop_retry_topic(group, topic, source): (topic, group) for source in RETRY_SOURCES}
         return True
 
@@ -61,7 +61,7 @@ class PopWaiters(Generic[Request]):
             if not entry.has_queue_unit:
                 continue
             message = ArrivedMessage(entry.tags_code, entry.properties)
-            for group in {group for group, _ in self._groups.get(entry.topic, ())}:
+            for group in list(self._groups.get(entry.topic, ())):
                 if not self.polls.wake_one(f"{entry.topic}@{group}", entry.queue_id, message):
                     self.polls.wake_one(f"{entry.topic}@{group}", ALL_QUEUES, message)
             if entry.topic.startswith(RETRY_PREFIX) and entry.topic in self._retries:
@@ -69,8 +69,7 @@ class PopWaiters(Generic[Request]):
 
     def wake(self, topic: str, group: str, message: ArrivedMessage | None = None) -> None:
         """Run one waiter of this topic and group again."""
-        queue_ids = sorted(queue_id for name, queue_id in self._groups.get(topic, ()) if name == group)
-        for queue_id in queue_ids:
+        for queue_id in sorted(self._groups.get(topic, {}).get(group, ())):
             if self.polls.wake_one(f"{topic}@{group}", queue_id, message):
                 return
 
@@ -79,12 +78,14 @@ class PopWaiters(Generic[Request]):
         self.polls.check(now_ns, lambda name, queue_id: 0)
 
     def _forget_gone(self) -> None:
-        for topic, waited in list(self._groups.items()):
-            kept = {pair for pair in waited if (f"{topic}@{pair[0]}", pair[1]) in self.polls.queues}
-            for group in {group for group, _ in waited - kept} - {group for group, _ in kept}:
+        for topic, groups in list(self._groups.items()):
+            for group, waited in list(groups.items()):
+                kept = {queue_id for queue_id in waited if (f"{topic}@{group}", queue_id) in self.polls.queues}
+                if kept:
+                    groups[group] = kept
+                    continue
+                del groups[group]
                 for source in RETRY_SOURCES:
                     self._retries.pop(pop_retry_topic(group, topic, source), None)
-            if kept:
-                self._groups[topic] = kept
-            else:
+            if not groups:
                 del self._groups[topic]
