@@ -14,7 +14,7 @@ Rules of this file
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -61,6 +61,8 @@ class OffsetTable(SavedTable):
         """Queues that no pull of the group has come to since the crash before this start, with the end that was recovered."""
         self._queue_count = 0
         self.refused_count = 0
+        self.when_dropped: Callable[[str, str, Iterable[int]], None] = _nobody
+        """Told of each topic and group whose offsets went, with the queues that had one."""
         self.beyond_end_count = 0
         """Commits of offsets that their queues have not reached."""
 
@@ -253,6 +255,7 @@ class OffsetTable(SavedTable):
                 if table is self._offsets:
                     self._queue_count -= len(queues)
                     self.dirty = True
+                    self.when_dropped(*_split(key), queues)
 
 
 def _document(version: DataVersion, offsets: Mapping[str, dict[int, int]]) -> Mapping[str, object]:
@@ -267,6 +270,10 @@ def _document(version: DataVersion, offsets: Mapping[str, dict[int, int]]) -> Ma
             for key, queues in sorted(offsets.items())
         },
     }
+
+
+def _nobody(topic: str, group: str, queue_ids: Iterable[int]) -> None:
+    """Until somebody wants to hear of it."""
 
 
 class _OffsetsFile(msgspec.Struct, rename="camel"):

@@ -24,6 +24,9 @@ POP_UNSTORED_MAX: Final = 50_000
 POP_STORED_PAUSE_MS: Final = 1_000
 """From one storing of checkpoints to the next: pops that come in between share a wake-up."""
 
+POP_STORED_AT_ONCE_MAX: Final = 200
+"""Checkpoints, and acknowledgements of what was forgotten, that are stored in one step: about 5 ms."""
+
 POP_RECORDS_AT_ONCE_MAX: Final = 1_000
 """Checkpoints and acknowledgements that a start looks up at a time among the timers."""
 
@@ -51,6 +54,9 @@ POP_READS_MAX: Final = 8
 POP_ACK_BITS_BYTES_MAX: Final = 8_192
 """Bytes of one bit set of acknowledgements: 65,536 offsets from the start of a pop on."""
 
+POP_ACKS_AT_ONCE_MAX: Final = 10_000
+"""Messages, and pops, of one batch of acknowledgements: about 20 ms. Beyond it the answer is MESSAGE_ILLEGAL, and none is settled."""
+
 POP_COPIES_READ_MAX: Final = 50_000
 """Messages in retry topics that a start looks at: about 1.5 s. What else was stored again is delivered twice."""
 
@@ -61,7 +67,11 @@ POP_RETURNED_AT_ONCE_MAX: Final = 200
 """Messages whose time has come that are stored again in one step: about 5 ms."""
 
 POP_RETRY_MS: Final = 5_000
-"""When a message could not be stored again, it is tried again after this."""
+"""When a message or a checkpoint could not be stored, it is tried again after this; that it could not be is logged no more often."""
+
+POP_CLOCK_SLACK_MS: Final = 1_000
+"""How far pop times, from which messages are hidden, may run ahead of a clock that was set back. Beyond it the clock counts: a message
+that reappears hours late is worse than two pops with the same time."""
 
 POP_SLEEP_MS_MAX: Final = 1_000
 """Longest sleep while messages are in flight, so that a step of the wall clock is noticed."""

@@ -45,6 +45,7 @@ class PopReceipt(NamedTuple):
     """Where the pop began in its queue."""
     popped_ms: int
     invisible_ms: int
+    """Negative in a renewal after the clock was set back: the pop time is later than any before, and the message is due before it."""
     revive_queue: int
     source: PopSource
     broker_name: str
@@ -70,7 +71,7 @@ def decode_receipt(text: str) -> PopReceipt:
         known = PopSource(source)
     except ValueError as error:
         raise ProtocolError(f"the receipt names the topic {source[:16]!r}, which is none of 0, 1 and 2") from error
-    numbers = (start, popped, invisible, revive, queue_id, offset)
+    numbers = (start, popped, invisible.removeprefix("-"), revive, queue_id, offset)
     if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers):
         raise ProtocolError(f"{text[:64]!r} is no receipt of a pop: not all of its numbers are numbers")
     return PopReceipt(

@@ -55,7 +55,10 @@ def test_anything_else_is_refused(text: str) -> None:
 numbers = st.integers(0, 10**18 - 1)
 receipts = st.builds(
     PopReceipt,
-    *(numbers for _ in range(4)),
+    numbers,
+    numbers,
+    st.integers(-(10**17), 10**17),
+    numbers,
     st.sampled_from(PopSource),
     st.text(st.characters(exclude_characters=" ", codec="utf-8"), max_size=30),
     numbers,

@@ -10,6 +10,8 @@ Rules of this file
    one of them wherever the log is cut off.
 3. What is settled while its checkpoint is on the way to the disk is acknowledged when that has arrived.
 4. An acknowledgement that cannot be stored is counted. After the next start its message is delivered again.
+5. A step stores a bounded number of records; what else is due follows in the next turns. While the store takes nothing it is asked once in
+   `POP_RETRY_MS`.
 
 Source: RocketMQ broker, POP: checkpoint and ack records.
 """
@@ -18,15 +20,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.figures import PopFigures
 from orbitmq.broker.pop.in_flight import LEAVING, InFlight, Popped, PopQueue, QueueInFlight
 from orbitmq.errors import RecordError, StoreUnwritableError
-from orbitmq.limits.pop import POP_STORED_PAUSE_MS, POP_UNSTORED_MAX
+from orbitmq.limits.pop import POP_RETRY_MS, POP_STORED_AT_ONCE_MAX, POP_STORED_PAUSE_MS, POP_UNSTORED_MAX
 from orbitmq.protocol.filtering.tags import tags_code
 from orbitmq.protocol.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from orbitmq.protocol.pop_records import (
@@ -85,38 +88,47 @@ class PopCheckpoints:
         self._topic = REVIVE_TOPIC_PREFIX + core.settings.broker_cluster_name
         self._unstored: deque[_Unstored] = deque()
         self._written: deque[_Written] = deque()
+        self._dropped: deque[tuple[PopQueue, Iterator[Popped]]] = deque()
+        """By queue, covered messages that were forgotten and are not acknowledged in the log yet."""
+        self._refused_until_ns = 0
+        """The store took nothing a moment ago: it is asked again then."""
         self.stored_count = 0
         """Checkpoints that were stored."""
         self.lost_ack_count = 0
         """Acknowledgements that could not be stored."""
         in_flight.popped = self._popped
         in_flight.covered_settled = self._settled
+        in_flight.covered_dropped = self.drop
         core.deadlines.define(CHECKPOINTS, self.run)
 
     # --- what lasts -----------------------------------------------------------------------------------------------
 
     def _popped(self, key: PopQueue, first: int, end: int, popped_ms: int, start_offset: int) -> None:
-        if len(self._unstored) >= POP_UNSTORED_MAX:
+        now_ns = self._clock.monotonic_ns()
+        if len(self._unstored) >= POP_UNSTORED_MAX and now_ns >= self._refused_until_ns:
             self._store_pop(self._unstored.popleft())
-        self._unstored.append(_Unstored(key, first, end, popped_ms, start_offset, self._clock.monotonic_ns()))
+        self._unstored.append(_Unstored(key, first, end, popped_ms, start_offset, now_ns))
 
     def arm(self) -> None:
         """Wake when the oldest pop has lasted long enough; several share a wake-up."""
-        self._trust_durable()
-        if self._unstored:
-            at_ns, pause_ns = self._unstored[0].since_ns + self._stay_ns, POP_STORED_PAUSE_MS * NS_PER_MS
-            self._deadlines.move(CHECKPOINTS, -(-at_ns // pause_ns) * pause_ns)
+        self._trust_durable(POP_STORED_AT_ONCE_MAX)
+        now_ns, pause_ns = self._clock.monotonic_ns(), POP_STORED_PAUSE_MS * NS_PER_MS
+        if self._dropped or (self._written and self._is_durable(self._written[0])):
+            self._deadlines.move(CHECKPOINTS, now_ns)
+        elif self._unstored:
+            at_ns = -(-(self._unstored[0].since_ns + self._stay_ns) // pause_ns) * pause_ns
+            self._deadlines.move(CHECKPOINTS, max(at_ns, self._refused_until_ns))
         elif self._written:
-            self._deadlines.move(CHECKPOINTS, self._clock.monotonic_ns() + POP_STORED_PAUSE_MS * NS_PER_MS)
+            self._deadlines.move(CHECKPOINTS, now_ns + pause_ns)
         else:
             self._deadlines.disarm(CHECKPOINTS)
 
     def run(self) -> None:
-        """Store what has lasted long enough."""
+        """Store what has lasted long enough and what was forgotten, as much of it as a step takes."""
         began_ns = self._clock.monotonic_ns()
-        before_ns = began_ns - self._stay_ns
-        for _ in range(len(self._unstored)):
-            if self._unstored[0].since_ns > before_ns:
+        self._say_dropped(POP_STORED_AT_ONCE_MAX)
+        for _ in range(min(len(self._unstored), POP_STORED_AT_ONCE_MAX)):
+            if self._unstored[0].since_ns > began_ns - self._stay_ns or began_ns < self._refused_until_ns:
                 break
             self._store_pop(self._unstored.popleft())
         self._figures.storing_ms.observe((self._clock.monotonic_ns() - began_ns) // NS_PER_MS)
@@ -129,10 +141,11 @@ class PopCheckpoints:
     def store_all(self) -> None:
         """Before an orderly stop: store what is in flight, durably. Blocks. Raises OSError."""
         self._store.sync()  # copies of this turn settle their originals
+        self._say_dropped()
         for _ in range(len(self._unstored)):
             self._store_pop(self._unstored.popleft())
         self._store.sync()
-        self._trust_durable()
+        self._trust_durable(len(self._written))
 
     @property
     def _stay_ns(self) -> int:
@@ -153,23 +166,38 @@ class PopCheckpoints:
         try:
             end = self._append(checkpoint, due_ms)
         except (StoreUnwritableError, RecordError) as error:
-            logger.warning("a pop of %s by group %s cannot be stored now: %s", pop.key.topic, pop.key.group, error)
-            self._unstored.append(pop._replace(since_ns=self._clock.monotonic_ns()))
+            self._was_refused(pop, error)
             return
         self._store.wait_durable(end, True, partial(self._was_written, pop, _Written(end, pop.key, checkpoint)))
 
     def _time_of(self, popped: Popped) -> int:
         """When a message reappears; now, while it is being stored again."""
-        return max(popped.popped_ms, self._clock.now_ms()) if popped.due_ms == LEAVING else popped.due_ms
+        return self._clock.now_ms() if popped.due_ms == LEAVING else popped.due_ms
 
     def _was_written(self, pop: _Unstored, written: _Written, status: PutStatus) -> None:
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            self._unstored.append(pop._replace(since_ns=self._clock.monotonic_ns()))
+            self._was_refused(pop, status.name)
         else:
             self._written.append(written)
 
-    def _trust_durable(self) -> None:
-        while self._written and self._written[0].end_offset <= self._store.log.synced_end:
+    def _was_refused(self, pop: _Unstored, reason: object) -> None:
+        """The store takes nothing now: this pop waits once more."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._refused_until_ns:
+            logger.warning(
+                "pops cannot be stored now, that of %s by group %s and %d others that wait: %s",
+                pop.key.topic, pop.key.group, len(self._unstored), reason,
+            )  # fmt: skip
+            self._refused_until_ns = now_ns + POP_RETRY_MS * NS_PER_MS
+        self._unstored.append(pop._replace(since_ns=now_ns))
+
+    def _is_durable(self, written: _Written) -> bool:
+        return written.end_offset <= self._store.log.synced_end
+
+    def _trust_durable(self, limit: int) -> None:
+        for _ in range(min(limit, len(self._written))):
+            if not self._is_durable(self._written[0]):
+                break
             _, key, checkpoint = self._written.popleft()
             self.stored_count += 1
             queue, popped_ms = self._in_flight.queues.get(key), checkpoint.popped_ms
@@ -202,6 +230,22 @@ class PopCheckpoints:
         self._append(checkpoint, due_ms)
         self._settled(queue.key, covered)
         return queue.renew(offset, popped_ms, new_popped_ms, due_ms, suspended=suspended)
+
+    def drop(self, key: PopQueue, covered: Iterator[Popped]) -> None:
+        """These messages of a queue are forgotten: acknowledge them in the log, the first at once and the others in steps."""
+        self._dropped.append((key, covered))
+        self._say_dropped(POP_STORED_AT_ONCE_MAX)
+
+    def _say_dropped(self, limit: int | None = None) -> None:
+        while self._dropped and limit != 0:
+            key, covered = self._dropped[0]
+            count = 0
+            for popped in islice(covered, limit):
+                self._settled(key, popped)
+                count += 1
+            if limit is None or count < limit:
+                self._dropped.popleft()
+            limit = None if limit is None else limit - count
 
     def _settled(self, key: PopQueue, popped: Popped) -> None:
         acks = PopAcks(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -111,6 +111,8 @@ class InFlight:
         """Told of each pop, and of what is renewed: the queue, the range of offsets, pop time and where the pop began."""
         self.covered_settled: Callable[[PopQueue, Popped], None] = _nobody
         """Told of each covered message that is settled."""
+        self.covered_dropped: Callable[[PopQueue, Iterator[Popped]], None] = _nobody
+        """Told of the covered messages of a queue of which everything is forgotten; may ask for them later."""
         self._alarms: list[tuple[int, int, QueueInFlight, int]] = []
         """Heap of due time, order, queue and chunk; some of them are out of date."""
         self._order = count()
@@ -397,14 +399,11 @@ class QueueInFlight:
 
     def clear(self) -> None:
         """Nothing is in flight any more."""
-        for run in list(self.runs()):
-            for offset in range(run.first, run.first + run.size):
-                if (covered := self.covered(offset, run.popped_ms)) is not None:
-                    self._all.covered_settled(self.key, covered)
+        self._all.covered_dropped(self.key, _covered(self._chunks))
         self.passed_over.clear()
         self._all.message_count -= self.count
         self._all.chunk_count -= len(self._chunks)
-        self._chunks.clear()
+        self._chunks = {}
         self.count = 0
 
     def _find(self, offset: int, popped_ms: int) -> _Chunk | None:
@@ -435,6 +434,15 @@ def _pieces(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
 def _bits(at: int, size: int) -> int:
     """A bit for each of `size` messages of a chunk."""
     return ((1 << size) - 1) << at
+
+
+def _covered(chunks: Mapping[int, _Chunk]) -> Iterator[Popped]:
+    """The covered messages of chunks."""
+    for number, chunk in chunks.items():
+        if chunk.covered:
+            for at in range(CHUNK_OFFSETS):
+                if chunk.covered >> at & 1:
+                    yield chunk.popped(number * CHUNK_OFFSETS + at)
 
 
 def _nobody(*said: object) -> None:

@@ -2,8 +2,8 @@
 
 Rules of this file
 1. The committed offset only follows what is in flight: it is never moved past an unsettled message, and never back.
-2. A group without an offset on a queue gets one with its first pop. Where its offset went with the topic or the group, what was in
-   flight is forgotten.
+2. A group without an offset on a queue gets one with its first pop. When its offset goes with the topic or the group, what was in
+   flight is forgotten at once: the next topic of that name has other messages at the same offsets.
 3. A reset forgets what is in flight; receipts from before it settle nothing.
 
 Source: RocketMQ broker, POP: reading.
@@ -11,11 +11,13 @@ Source: RocketMQ broker, POP: reading.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from orbitmq.broker.choosing.wanted import WantedMessages
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
 from orbitmq.broker.pop.ordering import PopOrders
-from orbitmq.limits.pop import POP_QUESTION_UNITS_MAX
+from orbitmq.limits.pop import POP_CLOCK_SLACK_MS, POP_QUESTION_UNITS_MAX
 from orbitmq.protocol.names import RETRY_PREFIX
 
 
@@ -27,10 +29,13 @@ class PopProgress:
         self._offsets = core.offsets
         self._store = core.store
         self._reset_ms = 0
+        core.offsets.when_dropped = self._dropped
 
     def pop_time_ms(self) -> int:
-        """The pop time of a pop that begins now: later than any from before the last reset, or the last start."""
-        return max(self._core.clock.now_ms(), self._reset_ms + 1)
+        """The pop time of a pop that begins now: later than any from before the last reset, or the last start, as long as the clock goes
+        on. When it was set back since, pop times go back with it, because messages reappear by them."""
+        now_ms = self._core.clock.now_ms()
+        return now_ms if now_ms < self._reset_ms - POP_CLOCK_SLACK_MS else max(now_ms, self._reset_ms + 1)
 
     def pop_after(self, popped_ms: int) -> None:
         """An earlier process popped at that time: its receipts name other pops than those to come. A time to come is passed over, because
@@ -62,9 +67,7 @@ class PopProgress:
         self._reset_ms = self._core.clock.now_ms()
 
     def find(self, key: PopQueue) -> QueueInFlight | None:
-        """What is in flight of a queue whose topic and group are still there."""
-        if self._offsets.query(key.group, key.topic, key.queue_id) is None:
-            self._drop(key)
+        """What is in flight of a queue."""
         return self.in_flight.queues.get(key)
 
     def finish(self, key: PopQueue) -> None:
@@ -123,6 +126,10 @@ class PopProgress:
             return any(wanted.codes(tags_code) for _, _, tags_code in queue.scan(first, end))
         except OSError:
             return True  # the pop says what is wrong
+
+    def _dropped(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
+        for queue_id in queue_ids:
+            self._drop(PopQueue(topic, group, queue_id))
 
     def _drop(self, key: PopQueue) -> None:
         self.in_flight.drop(key)

@@ -14,6 +14,7 @@ Source: RocketMQ broker, POP; remoting, POP family.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -38,7 +39,9 @@ from orbitmq.broker.topics import READ
 from orbitmq.errors import ProtocolError, StoreUnwritableError
 from orbitmq.limits.pop import (
     POP_ACK_BITS_BYTES_MAX,
+    POP_ACKS_AT_ONCE_MAX,
     POP_ATTEMPT_ID_CHARS_MAX,
+    POP_CLOCK_SLACK_MS,
     POP_INVISIBLE_MS_MAX,
     POP_LATE_REQUEST_MS,
     POP_MESSAGES_MAX,
@@ -70,6 +73,8 @@ HELD: Final = "held pops"
 
 FREED: Final = "ordered pops"
 """Name of the wake-up at which messages of ordered pops come back."""
+
+_BYTES_WITH_BITS: Final = re.compile(rb"[^\x00]")
 
 FROM_END: Final = 1
 """Value of `initMode`: a group without an offset begins with the last message."""
@@ -106,9 +111,9 @@ class PopRequests(Room):
         self.checkpoints: PopCheckpoints | None = None
         self.revive_topic: ReviveTopic | None = None
         if timers is not None:
-            self.revive_topic = ReviveTopic(core, self._progress, timers, self.figures)
-            self.revive_topic.take_up()
             self.checkpoints = PopCheckpoints(core, self.in_flight, self._progress.finish, self.figures)
+            self.revive_topic = ReviveTopic(core, self._progress, timers, self.figures, self.checkpoints.drop)
+            self.revive_topic.take_up()
             StoredAgain(core, self._progress).settle()
             for key in list(self.in_flight.queues):
                 self._progress.finish(key)
@@ -169,7 +174,7 @@ class PopRequests(Room):
         self._stops = True
         self._waiters.polls.release_all()
         self._questions.polls.release_all()
-        if self.checkpoints is not None and self.in_flight.message_count:
+        if self.checkpoints is not None:
             self.checkpoints.store_all()
 
     def lowest_needed(self) -> int | None:
@@ -326,6 +331,12 @@ class PopRequests(Room):
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"a bit set has at most {POP_ACK_BITS_BYTES_MAX} bytes, not {len(entry.bit_set)}",
                 )
+        count = max(len(body.acks), sum(int.from_bytes(entry.bit_set).bit_count() for entry in body.acks))
+        if count > POP_ACKS_AT_ONCE_MAX:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch acknowledges at most {POP_ACKS_AT_ONCE_MAX} messages, not {count}",
+            )
         for entry in body.acks:
             key = _key_of(entry)
             if key is None or not self._has_queue(key):
@@ -344,14 +355,16 @@ class PopRequests(Room):
             return self._hide_in_order(command, key, offset, receipt)
         self._check_not_overdue(key, offset)
         popped_ms = max(self._progress.pop_time_ms(), receipt.popped_ms + 1)
+        now_ms = self._clock.now_ms()  # behind the pop time when the clock was set back
+        due_ms = invisible_ms + (now_ms if popped_ms > now_ms + POP_CLOCK_SLACK_MS else popped_ms)
         queue = self._progress.find(key)
         if (
             queue is None
             or receipt.broker_name != self._settings.broker_name
-            or not self._renew(command, queue, offset, receipt.popped_ms, popped_ms, popped_ms + invisible_ms)
+            or not self._renew(command, queue, offset, receipt.popped_ms, popped_ms, due_ms)
         ):
             raise _no_message(key, offset)
-        fields = {"popTime": str(popped_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(REVIVE_QUEUE)}
+        fields = {"popTime": str(popped_ms), "invisibleTime": str(due_ms - popped_ms), "reviveQid": str(REVIVE_QUEUE)}
         return response(command, ResponseCode.SUCCESS, None, fields)
 
     def _check_not_overdue(self, key: PopQueue, offset: int) -> None:
@@ -523,10 +536,10 @@ def _key_of(entry: BatchAckEntry) -> PopQueue | None:
 
 
 def _offsets_of(entry: BatchAckEntry) -> Iterator[int]:
-    for index, byte in enumerate(entry.bit_set):
+    for found in _BYTES_WITH_BITS.finditer(entry.bit_set):
         for bit in range(8):
-            if byte >> bit & 1:
-                yield entry.start_offset + 8 * index + bit
+            if found[0][0] >> bit & 1:
+                yield entry.start_offset + 8 * found.start() + bit
 
 
 def _check_invisible(invisible_ms: int) -> None:

@@ -5,7 +5,9 @@ Rules of this file
    delivers the message twice and never loses it.
 2. A copy names its source as everything does that is put again: position + 1, in `preparedTransactionOffset`.
 3. A message that is acknowledged while its copy is being made is not copied, unless the copy is in the log already.
-4. What cannot be stored now is tried again. What the store has no more is settled, and counted.
+4. What cannot be stored now is tried again. While the store takes nothing it is asked once in `POP_RETRY_MS`, whatever waits. What the
+   store has no more is settled, and counted.
+5. A message goes to a retry topic of the group that popped it: who pops of the retry topic of another group adds nothing to that.
 
 Source: RocketMQ broker, POP: revive.
 """
@@ -26,7 +28,7 @@ from orbitmq.broker.pop.taking import single_records
 from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import RecordError, StoreUnwritableError
 from orbitmq.limits.pop import POP_RETRY_MS, POP_RETURNED_AT_ONCE_MAX, POP_SLEEP_MS_MAX
-from orbitmq.protocol.names import RETRY_PREFIX
+from orbitmq.protocol.names import RETRY_PREFIX, retry_topic
 from orbitmq.protocol.pop_receipts import PopSource, pop_retry_topic
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
@@ -56,6 +58,11 @@ class PopReturns:
         """Messages that were stored again."""
         self.gone_count = 0
         """Messages that retention took while they were in flight."""
+        self._refused_until_ns = 0
+        """The store took nothing a moment ago: it is asked again then."""
+        self._untold_count = 0
+        self._told_ns: int | None = None
+        """When failures were logged last, and how many there were since."""
         core.deadlines.define(RETURNS, self.run_due)
 
     def arm(self) -> None:
@@ -65,7 +72,7 @@ class PopReturns:
             self._core.deadlines.disarm(RETURNS)
             return
         wait_ns = min(max(due_ms * NS_PER_MS - self._clock.due_ns(), 0), POP_SLEEP_MS_MAX * NS_PER_MS)
-        self._core.deadlines.move(RETURNS, self._clock.monotonic_ns() + wait_ns)
+        self._core.deadlines.move(RETURNS, max(self._clock.monotonic_ns() + wait_ns, self._refused_until_ns))
 
     def run_due(self) -> None:
         """Begin to store again what is due."""
@@ -91,6 +98,9 @@ class PopReturns:
         popped = None if queue is None else queue.find(offset)
         if popped is None or popped.popped_ms != popped_ms:
             return
+        if self._clock.monotonic_ns() < self._refused_until_ns:
+            self._wait(key, offset, popped_ms)
+            return
         if not isinstance(read, GetResult):
             self._try_later(key, offset, popped_ms, read)
             return
@@ -103,6 +113,8 @@ class PopReturns:
             message = self._copy(key, records[0], popped)
             appended = self._store.append(message)
         except (Refusal, RecordError, StoreUnwritableError) as error:
+            if isinstance(error, StoreUnwritableError):
+                self._refused_until_ns = self._clock.monotonic_ns() + POP_RETRY_MS * NS_PER_MS
             self._figures.count_returned(key, PutStatus.SERVICE_NOT_AVAILABLE.value)
             self._try_later(key, offset, popped_ms, error)
             return
@@ -135,8 +147,8 @@ class PopReturns:
         """Topic and queue where messages of this queue go for another attempt; the topic is made or widened when it has to be."""
         settings, topics = self._core.settings, self._core.topics
         queue_id = key.queue_id if settings.use_separate_retry_queue else 0
-        name = key.topic
-        if not name.startswith(RETRY_PREFIX):
+        name, own = key.topic, retry_topic(key.group)
+        if name != own and not name.startswith((f"{own}_", f"{own}+")):
             source = PopSource.RETRY_V2 if settings.enable_retry_topic_v2 else PopSource.RETRY_V1
             name = pop_retry_topic(key.group, key.topic, source)
         config = topics.get(key.topic) if settings.use_separate_retry_queue else None
@@ -157,10 +169,18 @@ class PopReturns:
             self._progress.finish(key)
 
     def _try_later(self, key: PopQueue, offset: int, popped_ms: int, reason: object) -> None:
-        logger.warning(
-            "message %d of %s/%d, popped by group %s and not acknowledged, cannot be stored again now: %s",
-            offset, key.topic, key.queue_id, key.group, reason,
-        )  # fmt: skip
+        now_ns = self._clock.monotonic_ns()
+        if self._told_ns is None or now_ns - self._told_ns >= POP_RETRY_MS * NS_PER_MS:
+            logger.warning(
+                "message %d of %s/%d, popped by group %s and not acknowledged, cannot be stored again now, nor could %d others "
+                "lately: %s", offset, key.topic, key.queue_id, key.group, self._untold_count, reason,
+            )  # fmt: skip
+            self._told_ns, self._untold_count = now_ns, 0
+        else:
+            self._untold_count += 1
+        self._wait(key, offset, popped_ms)
+
+    def _wait(self, key: PopQueue, offset: int, popped_ms: int) -> None:
         queue = self._progress.find(key)
         if queue is not None:
             queue.renew(offset, popped_ms, popped_ms, self._clock.now_ms() + POP_RETRY_MS)

@@ -6,7 +6,8 @@ settled; then the offset of the group moves on.
 
 Rules of this file
 1. The state at a start is a function of these records: messages of checkpoints without acknowledgement are in flight, covered, and due at
-   their time. What is acknowledged is left to the committed offset: the group may have been reset to read it once more.
+   their time. What is acknowledged is left to the committed offset: the group may have been reset to read it once more. A checkpoint of a
+   group without an offset is void, and acknowledged: the topic or the group was deleted, and the next of that name has other messages.
 2. The group's offset is that of the last record which is done with, as RocketMQ keeps it.
 3. A record that says nothing is counted, and goes to quarantine when it comes into the revive topic. The others go on.
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
@@ -60,7 +61,15 @@ class ReviveBehind(NamedTuple):
 
 
 class ReviveTopic:
-    def __init__(self, core: BrokerCore, progress: PopProgress, timers: Timers, figures: PopFigures) -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        progress: PopProgress,
+        timers: Timers,
+        figures: PopFigures,
+        drop: Callable[[PopQueue, Iterator[Popped]], None],
+    ) -> None:
+        """`drop` acknowledges in the log what is forgotten of a queue."""
         self._figures = figures
         self._clock = core.clock
         self._store = core.store
@@ -68,6 +77,7 @@ class ReviveTopic:
         self._progress = progress
         self._in_flight = progress.in_flight
         self._timers = timers
+        self._drop = drop
         self._broker_name = core.settings.broker_name
         self._topic = REVIVE_TOPIC_PREFIX + core.settings.broker_cluster_name
         self._next = {queue_id: self._done(queue_id) + 1 for queue_id in {0, *core.store.queue_ids(self._topic)}}
@@ -94,14 +104,19 @@ class ReviveTopic:
 
     def _take_up(self, checkpoint: PopCheckpoint, done: set[int]) -> None:
         key = _key(checkpoint)
+        if checkpoint.broker_name not in ("", self._broker_name):
+            return
+        left = [offset for offset in checkpoint.offsets if offset not in done]
         committed = self._offsets.query(key.group, key.topic, key.queue_id)
-        if committed is None or checkpoint.broker_name not in ("", self._broker_name):
-            return  # the topic or the group is gone, or another broker's
+        if committed is None:
+            start, due_ms = checkpoint.start_offset, checkpoint.due_ms
+            self._drop(key, iter([Popped(offset, checkpoint.popped_ms, start, due_ms) for offset in left]))
+            return
         queue, end = self._in_flight.open(key, committed), self._store.max_offset(key.topic, key.queue_id)
-        left = [offset for offset in checkpoint.offsets if offset < end and offset not in done]
         queue.take_up(
-            left, checkpoint.popped_ms, checkpoint.start_offset, checkpoint.due_ms, suspended=checkpoint.suspended
-        )
+            [offset for offset in left if offset < end],
+            checkpoint.popped_ms, checkpoint.start_offset, checkpoint.due_ms, suspended=checkpoint.suspended,
+        )  # fmt: skip
 
     def _pending(self) -> Iterator[PopRecord]:
         """The records that wait as timer messages."""
