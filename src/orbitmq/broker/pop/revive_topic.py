@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.figures import PopFigures
-from orbitmq.broker.pop.in_flight import PopQueue
+from orbitmq.broker.pop.in_flight import Popped, PopQueue
 from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.errors import ProtocolError, RecordError, StoreUnwritableError
 from orbitmq.limits.pop import POP_RECORDS_AT_ONCE_MAX
