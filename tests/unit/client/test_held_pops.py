@@ -24,7 +24,7 @@ def test_a_message_is_due_when_half_of_its_time_has_passed_and_once() -> None:
     renewed = RECEIPT._replace(popped_ms=78)
     a = all_held.find("a")
     assert a is not None
-    a.renewed(renewed, 6_010)
+    a.renewed(renewed, renewed.invisible_ms, 6_010)
     all_held.not_renewed("b", 7_000)
     assert all_held.due(7_000) == ["b"]
     assert all_held.due(11_010) == ["a"]
@@ -51,7 +51,7 @@ def test_a_message_in_hand_for_too_long_is_named_once_and_not_renewed() -> None:
         for message in all_held.due(now_ms):
             held_pop = all_held.find(message)
             assert held_pop is not None
-            held_pop.renewed(RECEIPT, now_ms)
+            held_pop.renewed(RECEIPT, RECEIPT.invisible_ms, now_ms)
     assert all_held.stuck(31_999) == []
     assert all_held.stuck(32_000) == ["a"]
     assert all_held.stuck(33_000) == []
@@ -64,7 +64,7 @@ def test_what_is_settled_while_its_renewal_is_under_way_stays_settled() -> None:
     under_way = all_held.find("a")
     assert under_way is not None
     assert all_held.settle("a") is under_way, "what is acknowledged has the receipt that the renewal brings"
-    under_way.renewed(RECEIPT, 6_010)
+    under_way.renewed(RECEIPT, RECEIPT.invisible_ms, 6_010)
     assert not all_held.holds("a")
 
 
@@ -72,3 +72,10 @@ def test_pauses_grow_up_to_two_hours() -> None:
     assert [back_off_ms(times) for times in (0, 1, 2, 15, 16, 1_000)] == [
         10_000, 30_000, 60_000, 7_200_000, 7_200_000, 7_200_000,
     ]  # fmt: skip
+
+
+def test_a_renewal_lasts_as_long_as_was_asked_whatever_the_clock_of_the_broker_says() -> None:
+    held_pop = held("a").find("a")
+    assert held_pop is not None
+    held_pop.renewed(RECEIPT._replace(invisible_ms=-3_595_000), 5_000, 100)
+    assert (held_pop.until_ms, held_pop.renew_at_ms) == (5_100, 2_600)

@@ -41,11 +41,11 @@ class HeldPop(msgspec.Struct, eq=False):
     taken_ms: int
     begun_ms: int | None = None
 
-    def renewed(self, receipt: PopReceipt, now_ms: int) -> None:
-        """The broker hides it anew, under this receipt."""
+    def renewed(self, receipt: PopReceipt, invisible_ms: int, now_ms: int) -> None:
+        """The broker hides it anew for so long, under this receipt; its times are by the broker's clock, which may be set back."""
         self.receipt = receipt
-        self.until_ms = now_ms + receipt.invisible_ms
-        self.renew_at_ms = now_ms + receipt.invisible_ms // 2
+        self.until_ms = now_ms + invisible_ms
+        self.renew_at_ms = now_ms + invisible_ms // 2
 
 
 class HeldPops(Generic[M]):

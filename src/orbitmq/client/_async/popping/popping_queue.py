@@ -252,7 +252,7 @@ class PoppingQueue:
                     else:
                         self.held.not_renewed(message, monotonic_ms() + POP_AFTER_ERROR_MS)
                 else:
-                    held.renewed(renewed, monotonic_ms())
+                    held.renewed(renewed, self._consumer.options.invisible_ms, monotonic_ms())
 
     async def _hide(self, message: ReceivedMessage, after_ms: int, *, failed: bool = True) -> bool:
         """The message leaves this consumer, and comes again after this time; False when it has left before."""
