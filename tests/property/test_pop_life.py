@@ -6,6 +6,9 @@ call to a file, of the process or of the machine. What was asked for and answere
 * a message that was stored is delivered until it is acknowledged; it is never lost (P1);
 * a message in flight is delivered to nobody before its time, until a crash;
 * what was acknowledged is not delivered again until a crash; what was acknowledged before an orderly stop, never.
+
+Now and then the topic is deleted and the clock is set back: what is left of an earlier topic is nobody's business, what is sent to the
+next of that name is, and no message is hidden for longer than was asked.
 """
 
 from __future__ import annotations
@@ -29,9 +32,11 @@ from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
 from orbitmq.broker.pop.in_flight import InFlight, PopQueue, QueueInFlight
+from orbitmq.broker.pop.progress import PopProgress
 from orbitmq.broker.pop.revive_topic import ReviveTopic
 from orbitmq.broker.settings import BrokerSettings
-from orbitmq.protocol.remoting.commands import ResponseCode
+from orbitmq.limits.pop import POP_CLOCK_SLACK_MS
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.store.config_files import ConfigFile
 from orbitmq.store.opening import open_store
 from orbitmq.store.settings import FlushDiskType
@@ -109,6 +114,11 @@ class Account:
         if body in self.held and now_ms < self.held[body][1]:
             raise Wrong(f"{body!r} comes {self.held[body][1] - now_ms} ms early")
 
+    def deleted(self) -> None:
+        self.crashed()
+        self.stored.clear()
+        self.over.clear()
+
     def stopped(self) -> None:
         self.over |= self.acknowledged
 
@@ -125,12 +135,13 @@ class Life:
     def __init__(self, rig: LivingRig, rng: random.Random, account: Account) -> None:
         self.rig, self.rng, self.account = rig, rng, account
         self.popper = Popper(rig)
+        self.set_back_ms = 0
         self.send()
 
     def live(self, steps: int) -> None:
         acts: list[Callable[[], None]] = [
             self.send, self.send, self.pop, self.pop, self.pop, self.ack, self.ack, self.ack, self.renew, self.pass_time, self.pass_time,
-            self.restart, self.ack_late,
+            self.restart, self.ack_late, self.delete_topic, self.set_clock_back,
         ]  # fmt: skip
         for _ in range(steps):
             self.rng.choice(acts)()
@@ -153,7 +164,10 @@ class Life:
             self.account.delivered(body, now_ms)
             if body in self.account.held:
                 self.account.earlier.append((body, self.account.held[body][0]))
-            self.account.held[body] = popped, sum(map(int, popped[2].split(" ")[1:3]))
+            due_ms = sum(map(int, popped[2].split(" ")[1:3]))
+            if due_ms > now_ms + invisible_ms + POP_CLOCK_SLACK_MS:
+                raise Wrong(f"{body!r} is hidden until {due_ms}, asked for {invisible_ms} ms at {now_ms}")
+            self.account.held[body] = popped, due_ms
         return len(found)
 
     def ack(self) -> None:
@@ -187,10 +201,26 @@ class Life:
             words = receipt.split(" ")
             words[0] = str(record.queue_offset)
             words[1:4] = answer.fields["popTime"], answer.fields["invisibleTime"], answer.fields["reviveQid"]
-            self.account.held[body] = (record, topic, " ".join(words)), int(words[1]) + invisible_ms
+            self.account.held[body] = (record, topic, " ".join(words)), int(words[1]) + int(words[2])
 
     def pass_time(self) -> None:
         self.rig.advance(self.rng.choice((1, 400, 1_100, 4_500, 12_000)))
+
+    def delete_topic(self) -> None:
+        """Whatever a crash in the midst of it leaves of the topic may be delivered once more."""
+        if self.rng.random() < 0.2:
+            self.account.deleted()
+            self.rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+            self.send()
+
+    def set_clock_back(self) -> None:
+        if self.rng.random() < 0.1:
+            now_ms = self.rig.clock.now_ms()
+            self.account.held = {
+                body: (popped, due_ms if due_ms > now_ms else 0) for body, (popped, due_ms) in self.account.held.items()
+            }
+            self.rig.clock.set_wall(self.rig.clock.now_ms() - 100_000)
+            self.set_back_ms += 100_000
 
     def restart(self) -> None:
         if self.rng.random() < 0.3:
@@ -202,8 +232,8 @@ class Life:
 
     def finish(self) -> None:
         """Pop and acknowledge until nothing comes any more. Raises Wrong when something never came."""
-        for _ in range(4):
-            self.rig.advance(LONGEST_MS)
+        for pause_ms in (LONGEST_MS + self.set_back_ms, *[LONGEST_MS] * 3):
+            self.rig.advance(pause_ms)
             while self.pop(32, LONGEST_MS):
                 for body in sorted(self.account.held):
                     self.ack_one(body)
@@ -316,3 +346,8 @@ def test_a_renewal_without_a_checkpoint_is_noticed(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(PopCheckpoints, "renew", forgets)
     assert any(problems(range(18, 200)))
+
+
+def test_what_is_in_flight_of_a_deleted_topic_and_not_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PopProgress, "_dropped", lambda self, topic, group, queue_ids: None)
+    assert any(problems(range(400)))
