@@ -55,7 +55,6 @@ BAD_FRAMES = {
         struct.pack(">HBHIIii", 10, 0, 0, 1, 0, 0, 9_999) + b"x" * 9, kind=1
     ),
     "binary field cut": framed(struct.pack(">HBHIIii", 10, 0, 0, 1, 0, 0, 4) + b"\0\x09ab", kind=1),
-    "TLS hello": bytes.fromhex("1603010200010001fc0303") + bytes(500),
     "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "PROXY header": b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n",

@@ -73,6 +73,28 @@ STOP_GRACE_MS: Final = 1_000
 LISTEN_BACKLOG: Final = 1_024
 """Connections the kernel may hold before they are accepted; RocketMQ's value."""
 
+HANDSHAKE_MS: Final = 10_000
+"""Time from the first byte of a TLS handshake or of a PROXY preamble to its last; Netty's value. Then the connection is cut."""
+
+HANDSHAKES_MAX: Final = 1_024
+"""TLS handshakes and PROXY preambles under way at a time, at all ports; further ones are closed. Each holds some 50 KB, and a thousand
+take a core for a second with an RSA key: clients that are told to come back all at once still get in."""
+
+PROXY_LINE_BYTES_MAX: Final = 107
+"""Longest first line of the PROXY protocol's version 1, with its end; a longer one is refused. The protocol's own bound."""
+
+PROXY_HEADER_BYTES_MAX: Final = 4_096
+"""Longest header of the PROXY protocol's version 2; a longer one is refused. Proxies add some hundred bytes to the addresses."""
+
+CERTIFICATE_LOOK_MS: Final = 5_000
+"""How often the files of the certificate are compared with what was read: three questions to the file system each time."""
+
+CERTIFICATE_BYTES_MAX: Final = 1_048_576
+"""Largest file of a certificate, a key or trusted certificates; a larger one is refused. All public roots together are a quarter."""
+
+CERTIFICATE_EXPIRY_NOTICE_MS: Final = 7 * 24 * 3_600_000
+"""From so long before its end on, a certificate's expiry is reported in the log once a day."""
+
 # --- calls to other servers ----------------------------------------------------------------------------------------
 OUTBOUND_CONNECT_MS: Final = 3_000
 """Time for a TCP connection to a name server or broker; RocketMQ's value."""

@@ -40,6 +40,7 @@ from orbitmq.protocol.remoting.frame import (
     encode_head,
     response,
 )
+from orbitmq.server.addresses import peer_address
 from orbitmq.server.connection_states import (
     CONNECTION_TABLE,
     GONE,
@@ -360,15 +361,14 @@ class AcceptedPeer(asyncio.Protocol):
     # --- asyncio --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        name = transport.get_extra_info("peername")
-        if isinstance(name, tuple) and len(name) >= 2:
-            ip = str(name[0]).partition("%")[0]
-            mapped = ip.startswith("::ffff:") and "." in ip
-            self._address = (ip.removeprefix("::ffff:") if mapped else ip, int(name[1]))
+        self.speak_over(transport, None)
         if not self._listener.admit(self):
             self.cut()
-            return
+
+    def speak_over(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None) -> None:
+        """Use this transport from now on; the other side is `client`, where that is not what the transport says."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._address = client or peer_address(transport)
         self._set_pause(self._transport)
 
     def pause_writing(self) -> None:

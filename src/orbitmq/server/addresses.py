@@ -7,6 +7,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 from orbitmq.errors import ConfigurationError
@@ -62,3 +63,13 @@ def endpoint(ip: str, port: int) -> str:
 def reachable(host: str) -> str:
     """The address at which this machine reaches itself where it listens on `host`."""
     return "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host
+
+
+def peer_address(transport: asyncio.BaseTransport) -> tuple[str, int]:
+    """Address and port of the other side, an IPv4 address in its own form also on an IPv6 socket; `("", 0)` where there are none."""
+    name = transport.get_extra_info("peername")
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "", 0
+    ip = str(name[0]).partition("%")[0]
+    mapped = ip.startswith("::ffff:") and "." in ip
+    return ip.removeprefix("::ffff:") if mapped else ip, int(name[1])

@@ -156,6 +156,7 @@ class BrokerRole:
             process.wakeups,
             period_ms=own.register_name_server_period_ms,
             took_orders=self.broker.topics.take_orders,
+            tls=process.calls_tls,
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:
@@ -203,6 +204,7 @@ class BrokerRole:
             refused_codes=refused_codes,
             traffic=traffic,
             room=process.room,
+            rules=process.rules,
         )
 
     def be_watched(self, watch: WatchRole) -> None:

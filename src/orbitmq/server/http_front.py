@@ -33,7 +33,9 @@ from orbitmq.limits.server import (
     HTTP_REQUEST_MS,
     LISTEN_BACKLOG,
 )
+from orbitmq.server.addresses import peer_address
 from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.first_bytes import PortRules, protocols
 from orbitmq.server.turn import Wakeups
 
 _log = logging.getLogger("orbitmq.server.http")
@@ -87,12 +89,21 @@ class HttpTraffic(msgspec.Struct):
 class HttpFront:
     """The listening socket and its connections."""
 
-    def __init__(self, answers: Answers, wakeups: Wakeups, clock: Clock, room: ConnectionRoom) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        wakeups: Wakeups,
+        clock: Clock,
+        room: ConnectionRoom,
+        rules: PortRules | None = None,
+    ) -> None:
+        """With `rules` a connection may begin as they allow, else it is plain."""
         self.answers = answers
         self.wakeups = wakeups
         self.clock = clock
         self.traffic = HttpTraffic()
         self._room = room
+        self._rules = rules
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
 
@@ -101,7 +112,11 @@ class HttpFront:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: _Connection(self), host, port, backlog=LISTEN_BACKLOG, reuse_address=True
+                protocols(self._rules, NAME, lambda: _Connection(self)),
+                host,
+                port,
+                backlog=LISTEN_BACKLOG,
+                reuse_address=True,
             )
         except OSError as error:
             problem = f"{NAME} cannot listen on {host}:{port}: "
@@ -165,6 +180,7 @@ class _Connection(asyncio.Protocol):
         self._front = front
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HTTP_REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
+        self._address = ("", 0)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._drained = asyncio.Event()
@@ -182,12 +198,17 @@ class _Connection(asyncio.Protocol):
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.speak_over(transport, None)
         if not self._front.admit(self):
             self.cut()
             return
-        self._transport.set_write_buffer_limits(0)
         self._wait(HTTP_REQUEST_MS)
+
+    def speak_over(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None) -> None:
+        """Use this transport from now on; the other side is `client`, where that is not what the transport says."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(0)
+        self._address = client or peer_address(transport)
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
@@ -335,8 +356,7 @@ class _Connection(asyncio.Protocol):
         self.cut()
 
     def _peer(self) -> str:
-        name = self._transport.get_extra_info("peername") if self._transport is not None else None
-        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "?"
+        return f"{self._address[0]}:{self._address[1]}"
 
 
 def _problem(status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> HttpAnswer:

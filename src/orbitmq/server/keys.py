@@ -58,6 +58,8 @@ class ValueKind(enum.Enum):
     LEVELS = "levels"
     LABELS = "labels"
     LOG_LEVELS = "log_levels"
+    NETWORKS = "networks"
+    SECRET = "secret"
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ from orbitmq.errors import ConfigurationError
 from orbitmq.server.addresses import endpoint, reachable
 from orbitmq.server.alarm import Alarm
 from orbitmq.server.broker_role import BrokerRole
+from orbitmq.server.certificates import CertificateWatch, calls_context, certificate_of
 from orbitmq.server.descriptors import (
     ConnectionRoom,
     check_descriptors,
@@ -32,6 +33,8 @@ from orbitmq.server.descriptors import (
     raise_descriptor_limit,
 )
 from orbitmq.server.fine_timer import fine_timer
+from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.made_certificate import with_made_certificate
 from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import Role, ServerSettings
@@ -124,10 +127,22 @@ class ServerProcess:
         self.wakeups = Wakeups(self.loop)
         self.room = ConnectionRoom(descriptors)
         self.second_port = second_port
+        tls = with_made_certificate(settings.tls, settings.data / "tls", self.clock.now_ms())
+        self.rules = PortRules(self.wakeups, tls.mode, certificate_of(tls, self.clock), settings.listener.proxies)
+        self._certificate_watch: CertificateWatch | None = None
         self.surroundings = Surroundings(
-            settings, self.clock, self.files, self.turn, self.request_queue, self.wakeups, self.room, self.notify
+            settings=settings,
+            clock=self.clock,
+            files=self.files,
+            turn=self.turn,
+            request_queue=self.request_queue,
+            wakeups=self.wakeups,
+            room=self.room,
+            rules=self.rules,
+            calls_tls=calls_context(tls),
+            notify=self.notify,
         )
-        self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, log, self.woken)
+        self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, self.rules, log, self.woken)
         self.nameserver: NameServerRole | None = None
         self.broker: BrokerRole | None = None
         self.alarm: Alarm | None = None
@@ -136,6 +151,8 @@ class ServerProcess:
     async def start(self) -> None:
         """Start every role; on failure what was started is stopped again. Raises OrbitError, OSError."""
         try:
+            if self.rules.certificate is not None:
+                self._certificate_watch = CertificateWatch(self.rules.certificate, self.wakeups)
             await self.watch.start()
             deadlines: list[Deadlines] = []
             ticks: list[Callable[[], None]] = []
@@ -180,8 +197,7 @@ class ServerProcess:
 
     async def stop(self) -> None:
         self.watch.begin_stop()
-        if self.alarm is not None:
-            self.alarm.stop()
+        self._stop_timers()
         try:
             if self.broker is not None:
                 await self.broker.stop()
@@ -197,13 +213,18 @@ class ServerProcess:
         """
         self._killed = True
         self.turn.abandon()
-        if self.alarm is not None:
-            self.alarm.stop()
+        self._stop_timers()
         if self.broker is not None:
             await self.broker.kill()
         if self.nameserver is not None:
             await self.nameserver.kill()
         await self.watch.stop()
+
+    def _stop_timers(self) -> None:
+        if self.alarm is not None:
+            self.alarm.stop()
+        if self._certificate_watch is not None:
+            self._certificate_watch.stop()
 
     def clock_moved(self) -> None:
         """The wall clock was set: look at once at what is due by it, which otherwise happens within a second."""

@@ -46,6 +46,7 @@ from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.protocol.remoting.requests import REQUESTS
 from orbitmq.server.accepted import AcceptedPeer
 from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.first_bytes import PortRules, protocols
 from orbitmq.server.turn import Turn, Wakeups
 
 _log = logging.getLogger(__name__)
@@ -139,9 +140,10 @@ class Listener:
         refused_codes: frozenset[int] = frozenset(),
         traffic: PortTraffic | None = None,
         room: ConnectionRoom | None = None,
+        rules: PortRules | None = None,
     ) -> None:
         """`name` stands in log lines. `traffic` may be shared by the ports of one server, so that `unanswered`
-        covers all of them, and `room` by all ports of the process."""
+        covers all of them, `room` and `rules` by all ports of the process; without `rules` connections are plain."""
         self.name = name
         self.handler = handler
         self.turn = turn
@@ -152,6 +154,7 @@ class Listener:
         self.traffic = traffic if traffic is not None else PortTraffic()
         self.traffic.count_unsent(0, self.limits.write_high_water_bytes)
         self.room = room if room is not None else ConnectionRoom(DESCRIPTORS_MAX)
+        self._rules = rules
         self.peers: set[AcceptedPeer] = set()
         self._server: asyncio.Server | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -166,16 +169,14 @@ class Listener:
 
         PortTakenError or ConfigurationError when the address cannot be had.
         """
-        loop = asyncio.get_running_loop()
+        create = asyncio.get_running_loop().create_server
+        made = protocols(self._rules, self.name, lambda: AcceptedPeer(self))
+        backlog = self.limits.backlog
         try:
             if bound is not None:
-                self._server = await loop.create_server(
-                    lambda: AcceptedPeer(self), sock=bound, backlog=self.limits.backlog
-                )
+                self._server = await create(made, sock=bound, backlog=backlog)
             else:
-                self._server = await loop.create_server(
-                    lambda: AcceptedPeer(self), host, port, backlog=self.limits.backlog, reuse_address=True
-                )
+                self._server = await create(made, host, port, backlog=backlog, reuse_address=True)
         except OSError as error:
             problem = f"{self.name} cannot listen on {host}:{port}: "
             if error.errno == errno.EADDRINUSE:

@@ -21,7 +21,7 @@ class NameServerRole:
     def __init__(self, process: Surroundings) -> None:
         settings = process.settings
         self.deadlines = Deadlines()
-        self._notices = Notices(process.clock, process.room)
+        self._notices = Notices(process.clock, process.room, process.calls_tls)
         self.server = NameServer(
             settings.nameserver,
             process.clock,
@@ -40,6 +40,7 @@ class NameServerRole:
             process.clock,
             settings.listener.limits(),
             room=process.room,
+            rules=process.rules,
         )
         self._address = (settings.host, settings.nameserver_port)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import cast
 
@@ -50,13 +51,15 @@ class Outbound:
         *,
         took: Callable[[Command], None] | None = None,
         lost: Callable[[], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`address` is `host:port`; ValueError when it is not."""
+        """`address` is `host:port`; ValueError when it is not. Without `tls` the connection is plain."""
         self.address = address
         self._host, self._port = split_address(address)
         self._clock = clock
         self._took = took
         self._lost = lost
+        self._tls = tls
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
         self._pause_ms = 0
@@ -117,7 +120,7 @@ class Outbound:
         try:
             async with asyncio.timeout(OUTBOUND_CONNECT_MS / 1_000):
                 _, link = await loop.create_connection(
-                    lambda: _Link(self.address, self._took, self._lost), self._host, self._port
+                    lambda: _Link(self.address, self._took, self._lost), self._host, self._port, ssl=self._tls
                 )
         except OSError as error:  # TimeoutError is one
             reason = str(error) or f"no connection within {OUTBOUND_CONNECT_MS} ms"
@@ -142,10 +145,11 @@ def _retrieve(attempt: asyncio.Task[_Link]) -> None:
 class Notices:
     """Oneway requests to any address, sent when the loop gets to it; nobody waits for them."""
 
-    def __init__(self, clock: Clock, room: ConnectionRoom) -> None:
-        """`room`: of all connections of the process; the oldest of these make room for new ones."""
+    def __init__(self, clock: Clock, room: ConnectionRoom, tls: ssl.SSLContext | None = None) -> None:
+        """`room`: of all connections of the process; the oldest of these make room for new ones. `tls` as for `Outbound`."""
         self._clock = clock
         self._room = room
+        self._tls = tls
         self._outbounds: dict[str, Outbound] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._down: set[str] = set()
@@ -178,7 +182,7 @@ class Notices:
                 _log.warning("a notice (request code %d) is dropped: %s", command.code, error)
 
     async def _outbound(self, address: str) -> Outbound:
-        new = Outbound(address, self._clock)
+        new = Outbound(address, self._clock, tls=self._tls)
         while address not in self._outbounds:
             if len(self._outbounds) < OUTBOUND_ADDRESSES_MAX and self._room.take():
                 self._outbounds[address] = new

@@ -17,7 +17,7 @@ import msgspec
 from orbitmq.errors import ConfigurationError, ProtectedKeyError
 from orbitmq.limits.server import CONFIG_UPDATE_BYTES_MAX
 from orbitmq.protocol.java_properties import format_properties, read_properties
-from orbitmq.server.keys import Key, KeyStatus, broker_keys
+from orbitmq.server.keys import Key, KeyStatus, ValueKind, broker_keys
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.values import parse, to_text
 
@@ -25,6 +25,9 @@ PROTECTED_KEYS: Final = frozenset(
     {"configBlackList", "brokerConfigPath", "rocketmqHome", "storePathRootDir", "storePathCommitLog", "bindAddress"}
 )
 """Keys that no request changes: they would unlock, move or expose the server itself."""
+
+SECRET_SHOWN: Final = "******"
+"""Stands for a password that is set."""
 
 
 class RuntimeSettings:
@@ -73,7 +76,8 @@ def shown_settings(settings: ServerSettings) -> dict[str, str]:
     shown: dict[str, str] = {}
     for key in broker_keys():
         if key.status is KeyStatus.USED:
-            shown[key.key] = to_text(present_value(settings, key))
+            text = to_text(present_value(settings, key))
+            shown[key.key] = SECRET_SHOWN if text and key.kind is ValueKind.SECRET else text
         elif key.status is KeyStatus.NOT_YET:
             shown[key.key] = key.accepts[0]
     return shown

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
 from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
+from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse
 from orbitmq.store.settings import StoreSettings
 
@@ -34,6 +36,9 @@ DEFAULT_NAMESERVER_PORT: Final = 9_876
 DEFAULT_BROKER_PORT: Final = 10_911
 DEFAULT_HTTP_PORT: Final = 5_557
 """RocketMQ's port for the same metrics: what scrapes it finds ours."""
+
+TLS_FILE_KEY: Final = "tls.config.file"
+"""Names a file whose keys of TLS win over those of the configuration file, as with RocketMQ."""
 
 
 class Role(enum.Enum):
@@ -53,6 +58,9 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     write_buffer_low_bytes: int = 0
     """0 means the listener's own limit."""
+
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Load balancers: a PROXY preamble of theirs is believed."""
 
     def limits(self) -> ListenerLimits:
         """The bounds of a listener with these settings."""
@@ -97,6 +105,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     nameserver: NameServerConfig = msgspec.field(default_factory=NameServerConfig)
     listener: ListenerSettings = ListenerSettings()
     watch: WatchSettings = WatchSettings()
+    tls: TlsSettings = TlsSettings()
     http_port_asked_for: bool = False
     """Whether somebody named the HTTP port: then the process does not start without it."""
 
@@ -165,6 +174,7 @@ def load_settings(
     table = keys_for(chosen)
     from_file = read_file(config, table) if config is not None else []
     above = [*read_environment(environment or {}, table), *read_flags(flags, table)]
+    from_file += _tls_file([*from_file, *above], table)
     warnings = _twice_in_file(from_file)
 
     first = _Assembly(chosen, overrides)
@@ -177,6 +187,18 @@ def load_settings(
     assembly = _Assembly(chosen, overrides)
     assembly.add([*from_file, *changes, *names, *above])
     return assembly.settings(warnings, _texts(changes), _texts(names))
+
+
+def _tls_file(entries: Sequence[ConfigEntry], table: KeyTable) -> list[ConfigEntry]:
+    """What stands in the file that `tls.config.file` names, if something does."""
+    named = [entry for entry in entries if entry.key == TLS_FILE_KEY and entry.text.strip()]
+    if not named:
+        return []
+    found = read_file(Path(named[-1].text.strip()).expanduser(), table)
+    for entry in found:
+        if not entry.key.startswith("tls.") or entry.key == TLS_FILE_KEY:
+            raise ConfigurationError(f"{entry.where}: {entry.key} has no place in a file of TLS settings")
+    return found
 
 
 def _changes(file: Path, table: KeyTable, *, wanted: bool) -> list[ConfigEntry]:
@@ -224,7 +246,7 @@ class _Assembly:
         self, warnings: list[str], changes: dict[str, str], nameserver_changes: dict[str, str]
     ) -> ServerSettings:
         sections: dict[str, dict[str, object]] = {
-            name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch")
+            name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch", "tls")
         }
         warnings = list(warnings)
         for key, entry in self._winners.values():
@@ -289,6 +311,7 @@ class _Assembly:
             nameserver=NameServerConfig(**nameserver),  # type: ignore[arg-type]
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]
+            tls=TlsSettings(**sections["tls"]),  # type: ignore[arg-type]
             http_port_asked_for="http_port" in watch,
             given={key.key: entry.where for key, entry in self._winners.values()},
             changed_while_running=changes,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
 from orbitmq.clock import Clock
 from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.turn import Turn, Wakeups
@@ -21,5 +23,9 @@ class Surroundings(NamedTuple):
     request_queue: RequestQueue
     wakeups: Wakeups
     room: ConnectionRoom
+    rules: PortRules
+    calls_tls: ssl.SSLContext | None
+    """What calls to other servers speak by; None for plain connections."""
+
     notify: Callable[[Callable[[], None]], None]
     """Runs a call on the loop from another thread, as part of a turn."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import enum
 import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.server.keys import Key, ValueKind
+from orbitmq.server.tls_settings import ClientCertificates, TlsMode
 from orbitmq.store.settings import FlushDiskType
 from orbitmq.telemetry.catalogue import RESERVED_LABELS
 
@@ -26,7 +28,11 @@ _LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 _PART: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:;,]+):([0-9]{1,5})")
 
-type_of_choice: Final[dict[str, type[enum.Enum]]] = {"flushDiskType": FlushDiskType}
+type_of_choice: Final[dict[str, type[enum.Enum]]] = {
+    "flushDiskType": FlushDiskType,
+    "tls.server.mode": TlsMode,
+    "tls.server.need.client.auth": ClientCertificates,
+}
 """Choices whose settings field is an enum."""
 
 
@@ -66,7 +72,9 @@ def parse(key: Key, text: str, where: str) -> object:
             return _parse_labels(key, plain, where)
         case ValueKind.LOG_LEVELS:
             return _parse_log_levels(key, plain, where)
-        case ValueKind.TEXT:
+        case ValueKind.NETWORKS:
+            return _parse_networks(key, plain, where)
+        case ValueKind.TEXT | ValueKind.SECRET:
             return plain
 
 
@@ -108,7 +116,9 @@ def allowed(key: Key) -> str:
             return "`name:value`, `,` between"
         case ValueKind.LOG_LEVELS:
             return "a level, `part=level`, `;` between; levels are " + ", ".join(f"`{level}`" for level in _LOG_LEVELS)
-        case ValueKind.TEXT:
+        case ValueKind.NETWORKS:
+            return "addresses or networks such as `10.0.0.0/8`, `;` between"
+        case ValueKind.TEXT | ValueKind.SECRET:
             return "text"
 
 
@@ -145,6 +155,13 @@ def _parse_addresses(key: Key, plain: str, where: str) -> tuple[str, ...]:
         if match is None or not 0 < int(match[2]) <= 65535:
             raise _wrong(key, plain, where, "host:port, several separated by semicolons")
     return addresses
+
+
+def _parse_networks(key: Key, plain: str, where: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(part.strip()) for part in plain.split(";") if part.strip())
+    except ValueError:
+        raise _wrong(key, plain, where, f"{allowed(key)}; a network has no bits set beyond its length") from None
 
 
 def _parse_labels(key: Key, plain: str, where: str) -> tuple[tuple[str, str], ...]:

@@ -21,6 +21,7 @@ from orbitmq.errors import PortTakenError
 from orbitmq.limits.server import SCRAPE_COLD_WAIT_MS
 from orbitmq.nameserver.server import NameServer
 from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.http_front import HttpFront
 from orbitmq.server.listener import Listener
 from orbitmq.server.process_metrics import ProcessMetrics, WatchedRole
@@ -59,6 +60,7 @@ class WatchRole:
         turn: Turn,
         wakeups: Wakeups,
         room: ConnectionRoom,
+        rules: PortRules,
         log: BoundedHandler | None,
         woken: Callable[[], Mapping[str, int]],
     ) -> None:
@@ -70,7 +72,7 @@ class WatchRole:
         registry = Registry([*_identity(settings), *settings.watch.metrics_label])
         self.watching = Watching(registry, clock, metrics=settings.watch.metrics_exporter != "DISABLE")
         self.watching.readiness.append(lambda: [self.state] if self.state is not None else [])
-        self.front = HttpFront(self.watching.answer, wakeups, clock, room)
+        self.front = HttpFront(self.watching.answer, wakeups, clock, room, rules)
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
         self._process = ProcessMetrics(
             turn,

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import ConfigurationError
+from orbitmq.server.runtime_settings import shown_settings
 from orbitmq.server.settings import Overrides, Role, ServerSettings, load_settings
+from orbitmq.server.tls_settings import ClientCertificates
 from orbitmq.store.settings import FlushDiskType
 
 BOTH = (Role.NAMESERVER, Role.BROKER)
@@ -225,7 +227,6 @@ def test_all_problems_are_reported_together(tmp_path: Path) -> None:
         "aclEnable=true",
         "authenticationEnabled=true",
         "authorizationEnabled=true",
-        "tls.server.mode=enforcing",
         "brokerRole=SLAVE",
         "brokerRole=SYNC_MASTER",
         "brokerId=1",
@@ -250,6 +251,36 @@ def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str
 )
 def test_asking_for_nothing_unbuilt_is_fine(tmp_path: Path, setting: str) -> None:
     assert load(tmp_path, None, setting).warnings == ()
+
+
+def test_tls_files_are_read_where_they_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text(
+        "tls.server.certPath = /a.pem\ntls.server.need.client.auth = require\ntls.server.keyPassword = marked\n"
+    )
+    text = f"tls.server.certPath = /b.pem\ntls.config.file = {file}\n"
+    tls = load(tmp_path, text).tls
+    assert (tls.cert_path, tls.client_certificates) == ("/a.pem", ClientCertificates.REQUIRED)
+    settings = load(tmp_path, text, "tls.server.certPath=/c.pem")
+    assert settings.tls.cert_path == "/c.pem", "a flag wins over every file"
+    shown = shown_settings(settings)
+    assert shown["tls.server.need.client.auth"] == "require"
+    assert "marked" not in str(shown)
+    assert (settings.tls.key_password, shown["tls.server.keyPassword"]) == ("marked", "******")
+    file.write_text("brokerName = b\n")
+    with pytest.raises(ConfigurationError, match="no place in a file of TLS settings"):
+        load(tmp_path, text)
+    file.unlink()
+    with pytest.raises(ConfigurationError, match="existing, readable file"):
+        load(tmp_path, text)
+
+
+def test_balancers_are_addresses_or_networks(tmp_path: Path) -> None:
+    settings = load(tmp_path, None, "proxyProtocolAddresses=10.0.0.1;2001:db8::/32")
+    assert [str(network) for network in settings.listener.proxies] == ["10.0.0.1/32", "2001:db8::/32"]
+    for wrong in ("10.0.0.1/8", "balancer"):
+        with pytest.raises(ConfigurationError, match="networks such as"):
+            load(tmp_path, None, f"proxyProtocolAddresses={wrong}")
 
 
 def test_a_flag_switches_off_what_a_shared_file_asks_for(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from orbitmq.server.keys import (
 )
 from orbitmq.server.runtime_settings import present_value
 from orbitmq.server.settings import ListenerSettings, Overrides, Role, ServerSettings, WatchSettings, load_settings
+from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse, to_text
 from orbitmq.store.settings import StoreSettings
 
@@ -86,6 +87,7 @@ def test_a_used_key_has_a_field_whose_default_is_allowed(key: Key) -> None:
         ("nameserver", NameServerConfig),
         ("listener", ListenerSettings),
         ("watch", WatchSettings),
+        ("tls", TlsSettings),
     ],
 )
 def test_every_field_has_a_key(section: str, settings: type[msgspec.Struct]) -> None:

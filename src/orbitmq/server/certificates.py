@@ -1,0 +1,267 @@
+"""Certificates and keys: read at the start, read again when their files change, and watched for their end.
+
+Rules of this file
+1. At a start a file that cannot be used stops the start. While running it changes nothing: the last good pair stays, and the log says
+   why. Connections keep the pair with which they began.
+2. A certificate and its key are read as a pair; one that was replaced before the other does not fit it and waits for it.
+3. Nothing below TLS 1.2, whatever is asked for.
+4. A password is never part of a message.
+"""
+
+from __future__ import annotations
+
+import calendar
+import logging
+import ssl
+import time
+from pathlib import Path
+from typing import Final
+
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.server import CERTIFICATE_BYTES_MAX, CERTIFICATE_EXPIRY_NOTICE_MS, CERTIFICATE_LOOK_MS
+from orbitmq.server.tls_settings import ClientCertificates, TlsMode, TlsSettings
+from orbitmq.server.turn import Wakeups
+from orbitmq.units import DAY_MS
+
+_log = logging.getLogger(__name__)
+
+WAKEUP: Final = "have certificates changed"
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+_VERIFY: Final = {
+    ClientCertificates.NONE: ssl.CERT_NONE,
+    ClientCertificates.OPTIONAL: ssl.CERT_OPTIONAL,
+    ClientCertificates.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+Signature = tuple[int, int, int] | None
+"""What tells that a file has changed: inode, size, time of the last change. None: it cannot be looked at."""
+
+
+class CertificateFiles:
+    """The certificate of the ports, its key, and the certificates by which clients are verified, as last read."""
+
+    def __init__(self, settings: TlsSettings, clock: Clock) -> None:
+        """Reads the files. ConfigurationError when they cannot be used."""
+        self._settings = settings
+        self._clock = clock
+        self._seen = self._signatures()
+        self._noticed_day = -1
+        self.context = server_context(settings)
+        """Changes when the files do; a connection keeps the one with which it began."""
+        self.expires_ms = expiry_ms(Path(settings.cert_path))
+
+    def look(self) -> None:
+        """Read the files again if they have changed; say when the certificate ends soon or has ended."""
+        seen = self._signatures()
+        if seen != self._seen:
+            self._seen = seen
+            self._read_again()
+        self._notice_expiry()
+
+    def _read_again(self) -> None:
+        try:
+            context = server_context(self._settings)
+            expires_ms = expiry_ms(Path(self._settings.cert_path))
+        except ConfigurationError as error:
+            _log.error("the certificate in use stays, what replaced it cannot be used: %s", error)
+            return
+        self.context, self.expires_ms = context, expires_ms
+        self._noticed_day = -1
+        _log.info("new connections use the certificate that was put into %s", self._settings.cert_path)
+
+    def _notice_expiry(self) -> None:
+        now_ms = self._clock.now_ms()
+        left_ms = self.expires_ms - now_ms
+        if left_ms > CERTIFICATE_EXPIRY_NOTICE_MS or now_ms // DAY_MS == self._noticed_day:
+            return
+        self._noticed_day = now_ms // DAY_MS
+        if left_ms <= 0:
+            _log.error(
+                "the certificate %s has expired: clients refuse it; replace it and its key", self._settings.cert_path
+            )
+        else:
+            _log.warning("the certificate %s expires in %d hours", self._settings.cert_path, left_ms // 3_600_000)
+
+    def _signatures(self) -> list[Signature]:
+        own = self._settings
+        return [_signature(path) for path in (own.cert_path, own.key_path, own.trust_cert_path) if path]
+
+
+class CertificateWatch:
+    """Looks at the files of a certificate from time to time."""
+
+    def __init__(self, certificate: CertificateFiles, wakeups: Wakeups) -> None:
+        self._certificate = certificate
+        self._wakeups = wakeups
+        self._look()
+
+    def _look(self) -> None:
+        self._certificate.look()
+        self._timer = self._wakeups.call_later(CERTIFICATE_LOOK_MS / 1_000, WAKEUP, self._look)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """What the ports speak by. ConfigurationError when a file, a version or a cipher cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.minimum_version, context.maximum_version = _versions(settings.protocols)
+    if settings.ciphers:
+        try:
+            context.set_ciphers(settings.ciphers.replace(",", ":"))
+        except ssl.SSLError as error:
+            raise ConfigurationError(
+                f"tls.ciphers = {settings.ciphers!r} names no cipher that is known here",
+                remedy="give names of OpenSSL, such as ECDHE-RSA-AES128-GCM-SHA256, a comma between",
+            ) from error
+    _load_pair(context, "tls.server", settings.cert_path, settings.key_path, settings.key_password)
+    context.verify_mode = _VERIFY[settings.client_certificates]
+    if settings.client_certificates is not ClientCertificates.NONE:
+        if not settings.trust_cert_path:
+            raise ConfigurationError(
+                "clients are asked for certificates that nothing can verify",
+                remedy="give tls.server.trustCertPath, or set tls.server.need.client.auth to none",
+            )
+        _load_trusted(context, "tls.server.trustCertPath", settings.trust_cert_path)
+    return context
+
+
+def calls_context(settings: TlsSettings) -> ssl.SSLContext | None:
+    """What calls to other servers speak by; None for plain connections. ConfigurationError as for `server_context`.
+
+    Servers are known by address: a certificate counts when it is trusted, whatever name it bears.
+    """
+    if not settings.calls_use_tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version, context.maximum_version = _versions(settings.protocols)
+    context.check_hostname = False
+    trusted = settings.client_trust_cert_path or settings.cert_path
+    if not settings.client_verifies or settings.test_mode:
+        context.verify_mode = ssl.CERT_NONE
+    elif not trusted:
+        raise ConfigurationError(
+            "calls use TLS, and nothing can verify the certificates of other servers",
+            remedy="give tls.client.trustCertPath, or set tls.client.authServer=false",
+        )
+    else:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        _load_trusted(context, "tls.client.trustCertPath", trusted)
+    if settings.client_cert_path:
+        _load_pair(
+            context, "tls.client", settings.client_cert_path, settings.client_key_path, settings.client_key_password
+        )
+    return context
+
+
+def expiry_ms(path: Path) -> int:
+    """When the first certificate of a PEM file ends, in milliseconds since 1970. ConfigurationError where it has none."""
+    try:
+        text = path.read_text(encoding="ascii", errors="replace")
+        begin = text.index(ssl.PEM_HEADER)
+        end = text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)
+        return _der_expiry_ms(ssl.PEM_cert_to_DER_cert(text[begin:end]))
+    except (OSError, ValueError, IndexError) as error:
+        raise ConfigurationError(f"{path} holds no certificate in PEM form") from error
+
+
+def _der_expiry_ms(der: bytes) -> int:
+    """X.509: a sequence of a sequence of version (where given), serial number, algorithm, issuer, validity."""
+    _, certificate, _ = _der_item(der)
+    _, fields, _ = _der_item(certificate)
+    tag, _, rest = _der_item(fields)
+    for _ in range(4 if tag == 0xA0 else 3):
+        _, validity, rest = _der_item(rest)
+    _, _, rest = _der_item(validity)
+    tag, ends, _ = _der_item(rest)
+    text = ends.decode("ascii")
+    if tag == 0x17:  # two digits of the year, 1950 to 2049
+        text = ("19" if text >= "5" else "20") + text
+    return calendar.timegm(time.strptime(text, "%Y%m%d%H%M%SZ")) * 1_000
+
+
+def _der_item(data: bytes) -> tuple[int, bytes, bytes]:
+    """Tag and content of the first item, and what follows it."""
+    size, begin = data[1], 2
+    if size & 0x80:
+        begin += size & 0x7F
+        size = int.from_bytes(data[2:begin], "big")
+    return data[0], data[begin : begin + size], data[begin + size :]
+
+
+def _versions(protocols: str) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
+    wanted = [name.strip() for name in protocols.split(",") if name.strip()]
+    if any(name not in _VERSIONS for name in wanted):
+        raise ConfigurationError(
+            f"tls.protocols = {protocols!r} is not allowed",
+            remedy="give TLSv1.2, TLSv1.3 or both, a comma between; older versions are not spoken",
+        )
+    if not wanted:
+        return ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED
+    versions = [_VERSIONS[name] for name in wanted]
+    return min(versions), max(versions)
+
+
+def _load_pair(context: ssl.SSLContext, prefix: str, cert_path: str, key_path: str, password: str) -> None:
+    if not cert_path or not key_path:
+        raise ConfigurationError(f"TLS needs a certificate and its key: give {prefix}.certPath and {prefix}.keyPath")
+    _check_file(f"{prefix}.certPath", cert_path)
+    _check_file(f"{prefix}.keyPath", key_path)
+    try:
+        context.load_cert_chain(cert_path, key_path, password=lambda: password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = getattr(error, "reason", None) or "the key cannot be decrypted or read"
+        raise ConfigurationError(
+            f"{prefix}.certPath = {cert_path} and {prefix}.keyPath = {key_path} cannot be used: {reason}",
+            remedy=f"both are PEM files, the key is the certificate's, and {prefix}.keyPassword decrypts it; keys encrypted with old "
+            "algorithms need `openssl pkcs8 -topk8 -v2 aes256`",
+        ) from error
+
+
+def _load_trusted(context: ssl.SSLContext, key: str, path: str) -> None:
+    _check_file(key, path)
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise ConfigurationError(f"{key} = {path} holds no certificates in PEM form") from error
+
+
+def _check_file(key: str, path: str) -> None:
+    try:
+        size_bytes = Path(path).stat().st_size
+        with open(path, "rb"):
+            pass
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{key} = {path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
+    if size_bytes > CERTIFICATE_BYTES_MAX:
+        raise ConfigurationError(f"{key} = {path} has {size_bytes} bytes, {CERTIFICATE_BYTES_MAX} are allowed")
+
+
+def _signature(path: str) -> Signature:
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def certificate_of(settings: TlsSettings, clock: Clock) -> CertificateFiles | None:
+    """The certificate of the ports; None where they speak no TLS. ConfigurationError when it cannot be used, or one is demanded and not
+    given."""
+    if settings.mode is TlsMode.DISABLED:
+        return None
+    if settings.cert_path or settings.key_path:
+        return CertificateFiles(settings, clock)
+    if settings.mode is TlsMode.ENFORCING:
+        raise ConfigurationError(
+            "tls.server.mode = enforcing needs a certificate",
+            remedy="give tls.server.certPath and tls.server.keyPath, or tls.test.mode.enable=true for one that nobody vouches for",
+        )
+    return None

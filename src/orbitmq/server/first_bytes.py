@@ -1,0 +1,244 @@
+"""What comes first on a connection of any of our ports: a PROXY preamble, a TLS handshake, or at once the protocol of the port.
+
+Rules of this file
+1. A plain connection passes its first bytes on, and from then on its socket and its protocol know nothing of this file.
+2. The protocol of the port has the connection from its first moment: it counts it, finds it idle and closes it. What it is given before
+   the handshake is done is nothing.
+3. A preamble has `HANDSHAKE_MS` from its first byte on, a handshake as well, and at most `HANDSHAKES_MAX` are under way.
+4. A preamble is looked for only on connections from `proxies`; anybody else's would be believed about other people's addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Final, Protocol, cast
+
+import msgspec
+
+from orbitmq.errors import ProtocolError
+from orbitmq.limits.server import HANDSHAKE_MS, HANDSHAKES_MAX
+from orbitmq.server.certificates import CertificateFiles
+from orbitmq.server.proxy_protocol import read_preamble
+from orbitmq.server.tls import HELLO, REFUSAL, TlsSession, TlsTransport
+from orbitmq.server.tls_settings import TlsMode
+from orbitmq.server.turn import Wakeups
+
+_log = logging.getLogger(__name__)
+
+WAKEUP: Final = "a handshake took too long"
+
+Network = IPv4Network | IPv6Network
+
+
+class OpeningTraffic(msgspec.Struct):
+    """Counters of all ports since the start; `under_way` is the present state."""
+
+    handshakes: int = 0
+    """Connections that speak TLS."""
+    failed: int = 0
+    """Handshakes and preambles that went wrong or ended in the middle."""
+    too_slow: int = 0
+    refused: int = 0
+    """Plain connections where TLS is demanded, TLS where none is served, and those beyond `HANDSHAKES_MAX`."""
+    under_way: int = 0
+
+
+class PortProtocol(Protocol):
+    """The protocol of a port: asyncio's, and a way to change what it speaks over before its first byte."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool: ...
+
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    def speak_over(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None) -> None:
+        """Use this transport from now on; the other side is `client`, where that is not what the transport says."""
+        ...
+
+
+class PortRules:
+    """What all ports of a process take; they share the bound of handshakes and the counters."""
+
+    def __init__(
+        self,
+        wakeups: Wakeups,
+        mode: TlsMode = TlsMode.DISABLED,
+        certificate: CertificateFiles | None = None,
+        proxies: tuple[Network, ...] = (),
+    ) -> None:
+        """Without a certificate TLS is refused in every mode."""
+        self.wakeups = wakeups
+        self.mode = mode
+        self.certificate = certificate if mode is not TlsMode.DISABLED else None
+        self.traffic = OpeningTraffic()
+        self._proxies = proxies
+
+    def opening(self, name: str, protocol: PortProtocol) -> asyncio.Protocol:
+        """What a new connection of the port called `name` begins with."""
+        return _FirstBytes(self, name, protocol)
+
+    def may_name_clients(self, address: object) -> bool:
+        """Whether a PROXY preamble from this address (as asyncio gives it) is believed."""
+        if not self._proxies or not isinstance(address, tuple):
+            return False
+        neighbour = ip_address(str(address[0]).partition("%")[0])
+        mapped = getattr(neighbour, "ipv4_mapped", None)
+        return any((mapped or neighbour) in network for network in self._proxies)
+
+
+class _FirstBytes(asyncio.Protocol):
+    """One connection until its protocol has it alone."""
+
+    def __init__(self, rules: PortRules, name: str, protocol: PortProtocol) -> None:
+        self._rules = rules
+        self._name = name
+        self._protocol = protocol
+        self._transport: asyncio.Transport | None = None
+        self._awaits_preamble = False
+        self._preamble = b""
+        self._client: tuple[str, int] | None = None
+        self._session: TlsSession | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- asyncio ----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._awaits_preamble = self._rules.may_name_clients(transport.get_extra_info("peername"))
+        self._protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._awaits_preamble:
+            data = self._after_preamble(transport, data)
+        if not data:
+            return
+        if self._session is not None:
+            self._shake_hands(transport, self._session, data)
+        elif data[0] == HELLO:
+            self._begin_tls(transport, data)
+        elif self._rules.mode is TlsMode.ENFORCING:
+            self._refuse(
+                transport, "a plain connection is closed: tls.server.mode is enforcing; let the client use TLS"
+            )
+        else:
+            self._pass_on(transport, data)
+
+    def eof_received(self) -> bool:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._stop_waiting()
+            self._rules.traffic.failed += 1
+        self._protocol.connection_lost(exc)
+
+    # --- one after the other ----------------------------------------------------------------------------------------
+
+    def _after_preamble(self, transport: asyncio.Transport, data: bytes) -> bytes:
+        """What follows the preamble; nothing as long as it is not whole."""
+        self._preamble += data
+        try:
+            preamble = read_preamble(self._preamble)
+        except ProtocolError as error:
+            self._fail(transport, str(error))
+            return b""
+        if preamble is None:
+            self._wait(transport)
+            return b""
+        self._stop_waiting()
+        self._awaits_preamble = False
+        data, self._preamble = self._preamble[preamble.size_bytes :], b""
+        self._client = preamble.client
+        if preamble.client is not None:
+            self._protocol.speak_over(transport, preamble.client)
+        return data
+
+    def _pass_on(self, transport: asyncio.Transport, data: bytes) -> None:
+        self._stop_waiting()
+        transport.set_protocol(cast(asyncio.Protocol, self._protocol))
+        self._protocol.data_received(data)
+
+    def _begin_tls(self, transport: asyncio.Transport, data: bytes) -> None:
+        certificate = self._rules.certificate
+        if certificate is None:
+            transport.write(REFUSAL)
+            why = "tls.server.mode is disabled" if self._rules.mode is TlsMode.DISABLED else "there is no certificate"
+            self._refuse(transport, f"TLS is refused: {why}; see tls.server.certPath and tls.test.mode.enable")
+            return
+        self._wait(transport)
+        if not transport.is_closing():
+            self._session = TlsSession(certificate.context)
+            self._shake_hands(transport, self._session, data)
+
+    def _shake_hands(self, transport: asyncio.Transport, session: TlsSession, data: bytes) -> None:
+        plain = session.receive(data)
+        if session.failure is not None:
+            transport.write(session.outgoing())
+            self._fail(transport, f"the TLS handshake failed: {session.failure.reason or session.failure}")
+        elif not session.is_open:
+            transport.write(session.outgoing())
+        else:
+            self._stop_waiting()
+            self._rules.traffic.handshakes += 1
+            protocol = self._protocol
+            encrypted = TlsTransport(transport, session, cast(asyncio.Protocol, protocol))
+            transport.set_protocol(encrypted)
+            protocol.speak_over(encrypted, self._client)
+            encrypted.give(plain)
+
+    # --- bounds and ends --------------------------------------------------------------------------------------------
+
+    def _wait(self, transport: asyncio.Transport) -> None:
+        """From the first byte on the time runs; where too many are under way the connection is closed."""
+        traffic = self._rules.traffic
+        if self._timer is not None:
+            return
+        if traffic.under_way >= HANDSHAKES_MAX:
+            self._refuse(transport, f"{HANDSHAKES_MAX} handshakes are under way, further ones are closed")
+            return
+        traffic.under_way += 1
+        self._timer = self._rules.wakeups.call_later(HANDSHAKE_MS / 1_000, WAKEUP, self._too_slow)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._rules.traffic.under_way -= 1
+
+    def _too_slow(self) -> None:
+        self._stop_waiting()
+        self._rules.traffic.too_slow += 1
+        _log.info("%s: %s did not end its handshake within %d ms and is cut", self._name, self._peer(), HANDSHAKE_MS)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, transport: asyncio.Transport, why: str) -> None:
+        self._stop_waiting()
+        self._rules.traffic.failed += 1
+        _log.info("%s: %s: %s", self._name, self._peer(), why)
+        transport.close()
+
+    def _refuse(self, transport: asyncio.Transport, why: str) -> None:
+        self._rules.traffic.refused += 1
+        _log.warning("%s: %s: %s", self._name, self._peer(), why)
+        transport.close()
+
+    def _peer(self) -> str:
+        name = self._client or (self._transport and self._transport.get_extra_info("peername"))
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "a connection"
+
+
+def protocols(rules: PortRules | None, name: str, make: Callable[[], PortProtocol]) -> Callable[[], asyncio.Protocol]:
+    """The protocol factory of a port: with `rules` each connection begins with its first bytes."""
+    if rules is None:
+        return cast(Callable[[], asyncio.Protocol], make)
+    return lambda: rules.opening(name, make())

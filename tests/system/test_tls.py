@@ -1,0 +1,175 @@
+"""A real server that speaks TLS, judged by OpenSSL's own client."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.worlds.certificates import Authority, Pair
+
+from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
+from orbitmq.server.tls import REFUSAL
+
+from .server_process import ClosedByServer, RawClient, ServedProcess, until
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def of_server(pair: Pair, **more: str) -> dict[str, str]:
+    return {"tls.server.certPath": str(pair.cert), "tls.server.keyPath": str(pair.key), **more}
+
+
+@pytest.fixture(scope="module")
+def served(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    """Nothing but TLS, and only for clients with a certificate of the same authority."""
+    settings = of_server(
+        authority.issue("server", password="of the key"),
+        **{
+            "tls.server.mode": "enforcing",
+            "tls.server.keyPassword": "of the key",
+            "tls.server.need.client.auth": "require",
+            "tls.server.trustCertPath": str(authority.file),
+            "tls.client.trustCertPath": str(authority.file),
+        },
+    )
+    own = authority.issue("broker")
+    settings |= {"tls.client.certPath": str(own.cert), "tls.client.keyPath": str(own.key)}
+    server = ServedProcess(tmp_path_factory.mktemp("served"), settings=settings)
+    yield server
+    server.stop()
+
+
+def trusting(authority: Authority, own: Pair | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    if own is not None:
+        context.load_cert_chain(own.cert, own.key)
+    return context
+
+
+def tls_client(port: int, context: ssl.SSLContext) -> RawClient:
+    client = RawClient(port)
+    client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+    return client
+
+
+def s_client(port: int, *options: object) -> str:
+    """What `openssl s_client` says about a connection that it opens and closes."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("openssl is not installed")
+    words = [program, "s_client", "-connect", f"127.0.0.1:{port}", *map(str, options)]
+    done = subprocess.run(words, input=b"", capture_output=True, timeout=120, check=False)
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+@pytest.mark.parametrize("port", ["broker", "second port", "name server", "http"])
+def test_openssl_judges_versions_and_client_certificates(
+    served: ServedProcess, authority: Authority, port: str
+) -> None:
+    number = {
+        "broker": served.port,
+        "second port": served.port - 2,
+        "name server": served.name_port,
+        "http": served.http_port,
+    }[port]
+    own = authority.issue("client")
+    identity = ("-cert", own.cert, "-key", own.key, "-CAfile", authority.file)
+    for version, wanted in (("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")):
+        said = s_client(number, version, *identity)
+        assert "Verify return code: 0 (ok)" in said, said
+        assert f"{wanted}, Cipher is" in said, said
+    assert "Cipher is (NONE)" in s_client(number, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0", *identity)
+    assert "certificate required" in s_client(number, "-tls1_3", "-ign_eof", "-CAfile", authority.file)
+    assert "alert handshake failure" in s_client(number, "-tls1_2", "-CAfile", authority.file)
+
+
+def test_a_stranger_certificate_opens_nothing(served: ServedProcess, authority: Authority, tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger").issue("client")
+    with pytest.raises((ssl.SSLError, ClosedByServer, ConnectionError)):
+        tls_client(served.port, trusting(authority, stranger)).call(RequestCode.GET_ALL_TOPIC_CONFIG)
+
+
+def test_the_broker_registers_over_tls_and_answers(served: ServedProcess, authority: Authority) -> None:
+    context = trusting(authority, authority.issue("client"))
+    with tls_client(served.name_port, context) as client:
+        assert client.call(RequestCode.GET_BROKER_CLUSTER_INFO).body.find(b"broker-a") > 0
+    with tls_client(served.port, context) as client:
+        configuration = client.call(RequestCode.GET_BROKER_CONFIG)
+        assert b"tls.server.mode=enforcing" in configuration.body
+        assert b"of the key" not in configuration.body
+    assert "of the key" not in served.log()
+
+
+def test_plain_bytes_are_closed_at_every_port(served: ServedProcess) -> None:
+    for port in (served.port, served.port - 2, served.name_port, served.http_port):
+        with RawClient(port) as client, pytest.raises(ClosedByServer):
+            client.call(RequestCode.GET_ALL_TOPIC_CONFIG)
+
+
+def test_a_replaced_pair_serves_without_dropping_anybody(authority: Authority, tmp_path: Path) -> None:
+    pair, new = authority.issue("before"), authority.issue("after")
+    server = ServedProcess(tmp_path / "server", command="nameserver", settings=of_server(pair))
+    context = trusting(authority)
+
+    def served_name() -> object:
+        with tls_client(server.name_port, context) as fresh:
+            shown = fresh.socket.getpeercert()  # type: ignore[attr-defined]
+            return dict(field[0] for field in shown["subject"])["commonName"]
+
+    with tls_client(server.name_port, context) as old, RawClient(server.name_port) as plain:
+        assert served_name() == "before"
+        new.cert.replace(pair.cert)
+        until(lambda: "cannot be used" in server.log(), what="a line about half a pair")
+        assert served_name() == "before"
+        new.key.replace(pair.key)
+        until(lambda: served_name() == "after", what="the new certificate")
+        for client in (old, plain):
+            assert client.call(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS
+    server.stop()
+
+
+def test_test_mode_keeps_its_certificate(tmp_path: Path) -> None:
+    made = tmp_path / "server" / "data" / "tls" / "test-certificate.pem"
+    contents = []
+    for _ in range(2):
+        server = ServedProcess(tmp_path / "server", settings={"tls.test.mode.enable": "true"})
+        contents.append(made.read_bytes())
+        context = ssl.create_default_context(cafile=str(made))
+        for port in (server.port, server.name_port, server.http_port):
+            tls_client(port, context).close()
+        with RawClient(server.port) as plain:
+            assert plain.call(RequestCode.GET_ALL_TOPIC_CONFIG).code == ResponseCode.SUCCESS
+        server.stop()
+    assert contents[0] == contents[1]
+
+
+def test_without_a_certificate_tls_is_refused_in_its_own_words(tmp_path: Path) -> None:
+    server = ServedProcess(
+        tmp_path / "server", command="nameserver", settings={"proxyProtocolAddresses": "127.0.0.0/8"}
+    )
+    with RawClient(server.name_port) as client:
+        client.write(bytes.fromhex("1603010200010001fc0303") + bytes(500))
+        assert client.socket.recv(100) == REFUSAL
+    assert "handshake failure" in s_client(server.name_port)
+    until(lambda: "tls.test.mode.enable" in server.log(), what="a line that says what to do")
+    with RawClient(server.name_port) as client:
+        client.write(b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 9876\r\nnot a frame")
+        assert client.is_ended()
+    until(lambda: "203.0.113.7:4711" in server.log(), what="a line about the client behind the balancer")
+    server.stop()
+
+
+@pytest.mark.parametrize("wrong", ["tls.server.certPath", "tls.server.keyPath"])
+def test_a_file_that_cannot_be_read_stops_the_start(authority: Authority, tmp_path: Path, wrong: str) -> None:
+    settings = of_server(authority.issue("server")) | {wrong: str(tmp_path / "missing")}
+    server = ServedProcess(tmp_path / "server", command="nameserver", settings=settings, awaited=False)
+    assert server.exit_code() != 0
+    assert wrong in server.log()
+    server.kill()

@@ -1,0 +1,298 @@
+"""What comes first on a connection: who is let in, who is refused, and that nobody takes for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from tests.worlds.certificates import Authority
+
+from orbitmq.clock import ManualClock
+from orbitmq.limits.server import HANDSHAKES_MAX
+from orbitmq.server import first_bytes
+from orbitmq.server.certificates import CertificateFiles
+from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.tls import REFUSAL, TlsTransport
+from orbitmq.server.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.turn import Wakeups
+
+PLAIN = b"\0\0\0\x10plain frame"
+BALANCER = "10.0.0.1"
+
+
+class Timer:
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Timers(Wakeups):
+    """Timers that fire when told."""
+
+    def __init__(self) -> None:
+        self.set: list[Timer] = []
+
+    def call_later(self, delay_s: float, name: str, callback: Callable[[], None]) -> Any:
+        self.set.append(Timer(callback))
+        return self.set[-1]
+
+    def fire(self) -> None:
+        for timer in self.set:
+            if timer.call is not None:
+                timer.call()
+
+
+class Wire(asyncio.Transport):
+    """The transport of a socket that is none; what is fed goes to its present protocol."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__({"peername": (address, 5_000)})
+        self.written = bytearray()
+        self.end = ""
+        self.protocol: Any = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.end = self.end or "closed"
+
+    def abort(self) -> None:
+        self.end = "cut"
+
+    def is_closing(self) -> bool:
+        return bool(self.end)
+
+
+class Port:
+    """The protocol of a port."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.over: list[object] = []
+        self.client: tuple[str, int] | None = None
+        self.is_lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.over.append(transport)
+
+    def speak_over(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None) -> None:
+        self.over.append(transport)
+        self.client = client or self.client
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def eof_received(self) -> bool:
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+
+class Rig:
+    """The rules of a process, and connections that begin by them."""
+
+    def __init__(self, mode: TlsMode, certificate: CertificateFiles | None) -> None:
+        self.timers = Timers()
+        networks = (ip_network(f"{BALANCER}/32"), ip_network("2001:db8::/32"))
+        self.rules = PortRules(self.timers, mode, certificate, networks)
+
+    def connect(self, *data: bytes, address: str = "192.0.2.1") -> tuple[Wire, Port]:
+        wire, port = Wire(address), Port()
+        wire.protocol = self.rules.opening("test port", port)
+        wire.protocol.connection_made(wire)
+        for piece in data:
+            if not wire.is_closing():
+                wire.protocol.data_received(piece)
+        return wire, port
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> CertificateFiles:
+    pair = authority.issue("server")
+    return CertificateFiles(TlsSettings(cert_path=str(pair.cert), key_path=str(pair.key)), ManualClock())
+
+
+@pytest.fixture(scope="module")
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.file))
+
+
+def speak_tls(
+    rig: Rig, context: ssl.SSLContext, said: bytes, *, preamble: bytes = b"", address: str = "192.0.2.1"
+) -> tuple[Wire, Port]:
+    """A client that shakes hands and says something, byte by byte."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    wire, port = rig.connect(*([preamble] if preamble else []), address=address)
+    for action in (client.do_handshake, client.do_handshake, lambda: client.write(said)):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            action()
+        for number in outgoing.read():
+            wire.protocol.data_received(bytes((number,)))
+        incoming.write(wire.written)
+        wire.written.clear()
+    return wire, port
+
+
+def test_a_plain_connection_is_passed_on_and_left_alone(certificate: CertificateFiles) -> None:
+    for mode in (TlsMode.DISABLED, TlsMode.PERMISSIVE):
+        rig = Rig(mode, certificate)
+        wire, port = rig.connect(PLAIN[:1], PLAIN[1:])
+        assert port.received == PLAIN
+        assert wire.protocol is port, "nothing stands between the socket and its protocol"
+        assert port.over == [wire]
+        assert rig.timers.set == []
+
+
+@pytest.mark.parametrize("mode", [TlsMode.PERMISSIVE, TlsMode.ENFORCING])
+def test_a_handshake_puts_tls_between(mode: TlsMode, certificate: CertificateFiles, trusting: ssl.SSLContext) -> None:
+    rig = Rig(mode, certificate)
+    wire, port = speak_tls(rig, trusting, b"hello")
+    assert port.received == b"hello"
+    assert isinstance(wire.protocol, TlsTransport)
+    assert port.over == [wire, wire.protocol]
+    assert (rig.rules.traffic.handshakes, rig.rules.traffic.under_way) == (1, 0)
+    rig.timers.fire()
+    assert not wire.end, "the time of the handshake is over"
+
+
+def takes_plain(rig: Rig) -> bool:
+    """Whether any byte of a plain connection reaches the port, or the connection lives."""
+    for first in range(256):
+        wire, port = rig.connect(bytes((first,)) + PLAIN)
+        if port.received or not wire.end:
+            return first != 0x16
+    return False
+
+
+def test_an_enforcing_port_takes_nothing_plain(certificate: CertificateFiles, caplog: pytest.LogCaptureFixture) -> None:
+    assert not takes_plain(Rig(TlsMode.ENFORCING, certificate))
+    assert "let the client use TLS" in caplog.text
+
+
+def test_planted_a_plain_connection_at_an_enforcing_port_is_found(
+    certificate: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = first_bytes._FirstBytes
+    monkeypatch.setattr(opening, "_refuse", lambda self, transport, why: self._pass_on(transport, PLAIN))
+    assert takes_plain(Rig(TlsMode.ENFORCING, certificate))
+
+
+@pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.PERMISSIVE])
+def test_tls_where_none_is_served_is_answered_and_closed(mode: TlsMode, caplog: pytest.LogCaptureFixture) -> None:
+    wire, port = Rig(mode, None).connect(b"\x16\x03\x01\x02\x00")
+    assert wire.written == REFUSAL
+    assert wire.end == "closed"
+    assert not port.received
+    assert "tls.server.certPath" in caplog.text
+
+
+def test_a_handshake_that_fails_is_counted_and_closed(certificate: CertificateFiles) -> None:
+    rig = Rig(TlsMode.PERMISSIVE, certificate)
+    wire, port = rig.connect(b"\x16" + bytes(50))
+    assert wire.end == "closed"
+    assert rig.rules.traffic.failed == 1
+    assert rig.rules.traffic.under_way == 0
+    assert not port.received
+
+
+def test_a_handshake_that_never_ends_is_cut(certificate: CertificateFiles) -> None:
+    rig = Rig(TlsMode.PERMISSIVE, certificate)
+    wire, _ = rig.connect(b"\x16", b"\x03", b"\x01")
+    assert rig.rules.traffic.under_way == 1
+    rig.timers.fire()
+    assert wire.end == "cut"
+    assert (rig.rules.traffic.too_slow, rig.rules.traffic.under_way) == (1, 0)
+
+
+def test_handshakes_under_way_are_bounded(certificate: CertificateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_bytes, "HANDSHAKES_MAX", 3)
+    rig = Rig(TlsMode.PERMISSIVE, certificate)
+    wires = [rig.connect(b"\x16")[0] for _ in range(4)]
+    assert [wire.end for wire in wires] == ["", "", "", "closed"]
+    assert rig.connect(PLAIN)[1].received == PLAIN, "plain connections do not wait for handshakes"
+    wires[0].protocol.connection_lost(None)
+    assert not rig.connect(b"\x16")[0].end
+    assert HANDSHAKES_MAX >= 1_000
+
+
+def test_a_lost_connection_is_told_to_its_protocol(certificate: CertificateFiles) -> None:
+    for data in ((), (b"\x16",)):
+        wire, port = Rig(TlsMode.PERMISSIVE, certificate).connect(*data)
+        assert wire.protocol.eof_received() is True
+        wire.protocol.connection_lost(None)
+        assert port.is_lost
+
+
+# --- behind a load balancer ---------------------------------------------------------------------------------------------
+
+LINE = b"PROXY TCP4 203.0.113.7 10.0.0.9 56324 9876\r\n"
+
+
+@pytest.mark.parametrize("address", [BALANCER, f"::ffff:{BALANCER}", "2001:db8::5"])
+def test_a_balancer_names_the_client(address: str, certificate: CertificateFiles, trusting: ssl.SSLContext) -> None:
+    rig = Rig(TlsMode.PERMISSIVE, certificate)
+    for cut in range(len(LINE)):
+        wire, port = rig.connect(LINE[:cut], LINE[cut:] + PLAIN, address=address)
+        assert port.client == ("203.0.113.7", 56_324)
+        assert port.received == PLAIN
+        assert wire.protocol is port
+    _, port = speak_tls(rig, trusting, b"hello", preamble=LINE, address=address)
+    assert port.client == ("203.0.113.7", 56_324)
+    assert port.received == b"hello"
+    assert rig.rules.traffic.under_way == 0
+
+
+def test_nobody_else_does() -> None:
+    _, port = Rig(TlsMode.PERMISSIVE, None).connect(LINE + PLAIN, address="10.0.0.2")
+    assert port.client is None
+    assert port.received == LINE + PLAIN, "to the port it is a malformed frame"
+
+
+def test_a_balancer_may_also_connect_for_itself() -> None:
+    wire, port = Rig(TlsMode.PERMISSIVE, None).connect(PLAIN, address=BALANCER)
+    assert port.received == PLAIN
+    assert not wire.end
+
+
+@pytest.mark.parametrize("data", [b"PROXY nonsense\r\n", b"PROXY " + b"1" * 200])
+def test_a_malformed_preamble_closes(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    rig = Rig(TlsMode.PERMISSIVE, None)
+    wire, port = rig.connect(data, address=BALANCER)
+    assert wire.end == "closed"
+    assert not port.received
+    assert "PROXY line" in caplog.text
+
+
+def test_half_a_preamble_is_cut_in_the_end() -> None:
+    rig = Rig(TlsMode.PERMISSIVE, None)
+    wire, _ = rig.connect(b"PRO", address=BALANCER)
+    rig.timers.fire()
+    assert wire.end == "cut"
+    wire, _ = rig.connect(LINE, address=BALANCER)
+    rig.timers.fire()
+    assert not wire.end, "a client that says nothing yet is the port's to judge"
+
+
+def test_a_preamble_does_not_open_an_enforcing_port(certificate: CertificateFiles) -> None:
+    wire, port = Rig(TlsMode.ENFORCING, certificate).connect(LINE + PLAIN, address=BALANCER)
+    assert wire.end == "closed"
+    assert not port.received

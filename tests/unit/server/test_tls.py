@@ -1,0 +1,246 @@
+"""TLS between two ends in memory: what is said arrives whatever way it is cut, and what is no TLS ends one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import warnings
+from typing import Any
+
+import pytest
+from tests.worlds.certificates import Authority
+
+from orbitmq.server.certificates import server_context
+from orbitmq.server.tls import TlsSession, TlsTransport
+from orbitmq.server.tls_settings import TlsSettings
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    pair = authority.issue("server")
+    server = server_context(TlsSettings(cert_path=str(pair.cert), key_path=str(pair.key)))
+    return server, ssl.create_default_context(cafile=str(authority.file))
+
+
+class Client:
+    """The other end: OpenSSL over two pieces of memory."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def shake_hands(self) -> bool:
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def read(self) -> bytes:
+        pieces = []
+        try:
+            while piece := self.tls.read(65_536):
+                pieces.append(piece)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass
+        return b"".join(pieces)
+
+
+def connected(contexts: tuple[ssl.SSLContext, ssl.SSLContext], step: int = 1 << 20) -> tuple[TlsSession, Client]:
+    """A session after its handshake, whose bytes arrived in pieces of `step`."""
+    session, client = TlsSession(contexts[0]), Client(contexts[1])
+    while not (client.shake_hands() and session.is_open):
+        assert feed(session, client.outgoing.read(), step) == b""
+        client.incoming.write(session.outgoing())
+    return session, client
+
+
+def feed(session: TlsSession, data: bytes, step: int) -> bytes:
+    return b"".join(session.receive(data[begin : begin + step]) for begin in range(0, len(data), step))
+
+
+@pytest.mark.parametrize("step", [1, 7, 1_000, 1 << 20])
+def test_records_may_be_cut_anywhere(contexts: tuple[ssl.SSLContext, ssl.SSLContext], step: int) -> None:
+    session, client = connected(contexts, step)
+    said = bytes(range(256)) * 200
+    client.tls.write(said)
+    assert feed(session, client.outgoing.read(), step) == said
+    session.encrypt(memoryview(said))
+    session.encrypt(b"")
+    client.incoming.write(session.outgoing())
+    assert client.read() == said
+
+
+def test_one_read_gives_all_its_records_at_once(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    session, client = connected(contexts)
+    for _ in range(100):
+        client.tls.write(b"request")
+    assert session.receive(client.outgoing.read()) == b"request" * 100
+
+
+def test_a_farewell_ends_the_input_after_what_came_before(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    session, client = connected(contexts)
+    client.tls.write(b"last words")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    assert session.receive(client.outgoing.read()) == b"last words"
+    assert session.is_ended
+    assert session.failure is None
+    session.encrypt(b"answer")
+    client.incoming.write(session.outgoing())
+    assert client.read() == b"answer", "whoever says nothing more still gets its answers"
+
+
+@pytest.mark.parametrize("position", [0, 3, 5, 20, -1])
+def test_a_damaged_record_is_a_failure_and_what_came_before_it_counts(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], position: int
+) -> None:
+    session, client = connected(contexts)
+    client.tls.write(b"whole")
+    before = client.outgoing.read()
+    client.tls.write(b"damaged")
+    damaged = bytearray(client.outgoing.read())
+    damaged[position] ^= 0x40
+    plain = session.receive(before + damaged + bytes(1 << 15))
+    assert plain == b"whole"
+    assert session.failure is not None
+    assert session.receive(before) == b""
+    session.encrypt(b"nothing escapes from here")
+
+
+@pytest.mark.parametrize("hello", [b"\x16" + bytes(100), b"\x16\x03\x01\x00\x05hello", b"\x16" * 2_000])
+def test_what_only_begins_like_a_handshake_is_a_failure(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], hello: bytes
+) -> None:
+    session = TlsSession(contexts[0])
+    assert session.receive(hello) == b""
+    assert session.failure is not None
+    session.end()
+
+
+def test_nothing_older_than_tls_1_2_is_spoken(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname = False
+    old.verify_mode = ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    session, client = TlsSession(contexts[0]), Client(old)
+    client.shake_hands()
+    session.receive(client.outgoing.read())
+    assert session.failure is not None
+    assert "UNSUPPORTED_PROTOCOL" in str(session.failure)
+
+
+class Below(asyncio.Transport):
+    """The transport of a socket that is none."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self.written = bytearray()
+        self.calls: list[str] = []
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.calls.append("close")
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause_reading")
+
+
+class Protocol(asyncio.Protocol):
+    def __init__(self, *, stays: bool) -> None:
+        self.received = bytearray()
+        self.events: list[str] = []
+        self.stays = stays
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def eof_received(self) -> bool:
+        self.events.append("eof")
+        return self.stays
+
+    def pause_writing(self) -> None:
+        self.events.append("paused")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+
+
+def transport_over(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], *, stays: bool = True
+) -> tuple[TlsTransport, Below, Protocol, Client]:
+    session, client = connected(contexts)
+    client.incoming.write(session.outgoing())
+    below, protocol = Below(), Protocol(stays=stays)
+    return TlsTransport(below, session, protocol), below, protocol, client
+
+
+def test_the_protocol_sees_plain_bytes_and_the_socket_encrypted_ones(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    transport, below, protocol, client = transport_over(contexts)
+    client.tls.write(b"question")
+    transport.data_received(client.outgoing.read())
+    transport.writelines([b"ans", memoryview(b"wer")])
+    assert protocol.received == b"question"
+    assert b"answer" not in below.written
+    client.incoming.write(below.written)
+    assert client.read() == b"answer"
+    assert transport.get_extra_info("peername") == ("127.0.0.1", 1)
+    assert transport.get_extra_info("cipher") is not None
+
+
+def test_pauses_go_through(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    transport, below, protocol, _ = transport_over(contexts)
+    transport.pause_reading()
+    transport.pause_writing()
+    transport.connection_lost(None)
+    assert below.calls == ["pause_reading"]
+    assert protocol.events == ["paused", "lost"]
+
+
+def test_a_close_says_goodbye_once(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    transport, below, _, client = transport_over(contexts)
+    transport.close()
+    transport.close()
+    transport.write(b"too late")
+    assert below.calls == ["close"]
+    client.incoming.write(below.written)
+    assert client.tls.read(1) == b"", "an end that was announced; one that was not raises"
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_the_end_of_the_input_is_the_protocols_to_judge(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], stays: bool
+) -> None:
+    transport, below, protocol, client = transport_over(contexts, stays=stays)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    transport.data_received(client.outgoing.read())
+    assert protocol.events == ["eof"]
+    assert below.closing is not stays
+
+
+def test_a_damaged_record_closes_and_says_why_to_the_peer(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    transport, below, protocol, client = transport_over(contexts)
+    client.tls.write(b"whole")
+    transport.data_received(client.outgoing.read() + b"\x17\x03\x03\x00\x20" + bytes(32))
+    assert protocol.received == b"whole"
+    assert below.closing
+    client.incoming.write(below.written)
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        client.tls.read(1)
