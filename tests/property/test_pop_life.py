@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,17 +108,26 @@ class Account:
         """Body and what a pop before the last one got."""
         self.over: set[bytes] = set()
         """Acknowledged before an orderly stop."""
+        self.half_deleted: set[bytes] = set()
+        """Of a topic in whose deletion the end came: both the messages and their copies may be there yet."""
 
     def delivered(self, body: bytes, now_ms: int) -> None:
+        if body in self.half_deleted:
+            return
         if body in self.acknowledged | self.over:
             raise Wrong(f"{body!r} was acknowledged")
         if body in self.held and now_ms < self.held[body][1]:
             raise Wrong(f"{body!r} comes {self.held[body][1] - now_ms} ms early")
 
-    def deleted(self) -> None:
+    @contextmanager
+    def deletion(self) -> Iterator[None]:
+        before = self.half_deleted
+        self.half_deleted = {b"message %d" % number for number in range(1, self.sent_count + 1)}
         self.crashed()
         self.stored.clear()
         self.over.clear()
+        yield
+        self.half_deleted = before
 
     def stopped(self) -> None:
         self.over |= self.acknowledged
@@ -176,9 +186,11 @@ class Life:
 
     def ack_one(self, body: bytes) -> None:
         popped, due_ms = self.account.held[body]
+        is_in_time = self.rig.clock.now_ms() < due_ms
+        if is_in_time:
+            self.account.stored.discard(body)  # even if the end comes before the answer
         self.popper.ack(popped)
-        if self.rig.clock.now_ms() < due_ms:
-            self.account.stored.discard(body)
+        if is_in_time:
             self.account.acknowledged.add(body)
             del self.account.held[body]
 
@@ -207,10 +219,9 @@ class Life:
         self.rig.advance(self.rng.choice((1, 400, 1_100, 4_500, 12_000)))
 
     def delete_topic(self) -> None:
-        """Whatever a crash in the midst of it leaves of the topic may be delivered once more."""
         if self.rng.random() < 0.2:
-            self.account.deleted()
-            self.rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+            with self.account.deletion():
+                self.rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
             self.send()
 
     def set_clock_back(self) -> None:

@@ -16,7 +16,7 @@ from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
 
-CODE = RequestCode.POP_ROLLBACK
+CODE = RequestCode.GET_TRANSACTION
 """A request that no room answers yet."""
 
 
@@ -96,7 +96,7 @@ def test_a_room_without_anything_is_asked_for_nothing(rig: Any, monkeypatch: pyt
 
 
 def test_two_rooms_never_answer_the_same_request(rig: Any) -> None:
-    with pytest.raises(ValueError, match="two rooms answer request code 200056"):
+    with pytest.raises(ValueError, match="two rooms answer request code 20051"):
         with_rooms(rig, Whole(), Whole())
 
 

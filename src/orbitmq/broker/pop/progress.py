@@ -29,13 +29,16 @@ class PopProgress:
         self._offsets = core.offsets
         self._store = core.store
         self._reset_ms = 0
+        self._given_ms = 0
+        """The last pop time."""
         core.offsets.when_dropped = self._dropped
 
     def pop_time_ms(self) -> int:
         """The pop time of a pop that begins now: later than any from before the last reset, or the last start, as long as the clock goes
         on. When it was set back since, pop times go back with it, because messages reappear by them."""
         now_ms = self._core.clock.now_ms()
-        return now_ms if now_ms < self._reset_ms - POP_CLOCK_SLACK_MS else max(now_ms, self._reset_ms + 1)
+        self._given_ms = now_ms if now_ms < self._reset_ms - POP_CLOCK_SLACK_MS else max(now_ms, self._reset_ms + 1)
+        return self._given_ms
 
     def pop_after(self, popped_ms: int) -> None:
         """An earlier process popped at that time: its receipts name other pops than those to come. A time to come is passed over, because
@@ -64,7 +67,7 @@ class PopProgress:
     def forget(self, key: PopQueue) -> None:
         """The offset of a queue was reset: what is in flight of it will be popped anew, or never."""
         self._drop(key)
-        self._reset_ms = self._core.clock.now_ms()
+        self._tell_apart()
 
     def find(self, key: PopQueue) -> QueueInFlight | None:
         """What is in flight of a queue."""
@@ -83,6 +86,7 @@ class PopProgress:
     def begin_anew(self, key: PopQueue, offset: int) -> QueueInFlight:
         """The queue ends before what was popped of it: everything of that is forgotten, and pops go on at `offset`."""
         self._drop(key)
+        self._tell_apart()
         self._offsets.commit(key.group, key.topic, key.queue_id, offset)
         return self.in_flight.open(key, offset)
 
@@ -130,6 +134,13 @@ class PopProgress:
     def _dropped(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
         for queue_id in queue_ids:
             self._drop(PopQueue(topic, group, queue_id))
+        self._tell_apart()
+
+    def _tell_apart(self) -> None:
+        """What was acknowledged of pops until now says nothing of the next ones, though these may bring the same offsets in this
+        millisecond."""
+        now_ms = self._core.clock.now_ms()
+        self._reset_ms = self._given_ms if now_ms < self._given_ms <= now_ms + POP_CLOCK_SLACK_MS else now_ms
 
     def _drop(self, key: PopQueue) -> None:
         self.in_flight.drop(key)

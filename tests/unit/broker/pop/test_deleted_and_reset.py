@@ -45,6 +45,19 @@ def test_what_was_in_flight_of_a_deleted_topic_touches_no_later_one(rig, popper,
     assert (popper.bodies(), rig.records(RETRY)) == ([], [])
 
 
+def test_what_is_popped_in_the_millisecond_of_a_deletion_is_told_apart_from_what_was_popped_before(rig, popper):
+    give(rig, b"a")
+    popped = popper.pop(invisibleTime=100_000)[0]
+    rig.advance(15_000)  # it has a checkpoint, and the renewal gets one of its own
+    assert popper.change(popped, 100_000).code == ResponseCode.SUCCESS
+    delete_topic(rig)
+    give(rig, b"x")
+    assert popper.bodies(invisibleTime=100_000) == [b"x"]
+    rig.reopen()
+    rig.advance(100_001)
+    assert popper.bodies() == [b"x"]
+
+
 def test_a_checkpoint_of_a_deleted_topic_is_acknowledged_by_the_next_start(rig, popper):
     give(rig, b"a")
     popper.pop(invisibleTime=100_000)
