@@ -9,8 +9,6 @@ has overheard can be sent again: TLS is what stops that.
 
 from __future__ import annotations
 
-import base64
-import hmac
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,6 +24,9 @@ SECURITY_TOKEN_FIELD: Final = "SecurityToken"
 
 def signature(secret_key: str, fields: Mapping[str, str], body: Buffer = b"") -> str:
     """The signature of a request with these ext fields; one among them does not count."""
+    import base64
+    import hmac  # a program that signs nothing starts without them
+
     values = [value for name, value in sorted(fields.items()) if name != SIGNATURE_FIELD]
     content = b"".join(("".join(values).encode(), body))
     return base64.b64encode(hmac.digest(secret_key.encode(), content, "sha1")).decode()
