@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from tests.worlds.certificates import Authority, Pair
 
+import orbitmq.sync
+from orbitmq.client import ClientOptions, connect
+from orbitmq.errors import OrbitError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.server.tls import REFUSAL
 
@@ -111,6 +114,30 @@ def test_plain_bytes_are_closed_at_every_port(served: ServedProcess) -> None:
     for port in (served.port, served.port - 2, served.name_port, served.http_port):
         with RawClient(port) as client, pytest.raises(ClosedByServer):
             client.call(RequestCode.GET_ALL_TOPIC_CONFIG)
+
+
+async def test_our_client_speaks_tls(served: ServedProcess, authority: Authority) -> None:
+    own = authority.issue("client")
+    address = f"127.0.0.1:{served.name_port}"
+    async with connect(address, options=ClientOptions(tls=trusting(authority, own))) as mq:
+        receipt = await mq.send("encrypted", b"body" * 5_000)
+        stored = await mq.admin.message_by_id(receipt.message_id, "encrypted")
+        assert stored is not None
+        assert stored.body == b"body" * 5_000
+    for options, said in [
+        (ClientOptions(tls=True), "its certificate is refused"),
+        (ClientOptions(), "takes nothing but TLS"),
+        (ClientOptions(tls=trusting(authority)), "ask for a certificate|handshake failed|lost"),
+    ]:
+        async with connect(address, options=options) as stranger:
+            with pytest.raises(OrbitError, match=said):
+                await stranger.send("encrypted", b"body")
+
+
+def test_so_does_its_synchronous_twin(served: ServedProcess, authority: Authority) -> None:
+    options = orbitmq.ClientOptions(tls=trusting(authority, authority.issue("client")))
+    with orbitmq.sync.connect(f"127.0.0.1:{served.name_port}", options=options) as mq:
+        assert mq.send("encrypted", b"body").message_id
 
 
 def test_a_replaced_pair_serves_without_dropping_anybody(authority: Authority, tmp_path: Path) -> None:

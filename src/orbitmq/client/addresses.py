@@ -9,6 +9,7 @@ Rules of this file
 from __future__ import annotations
 
 import random
+import ssl
 from collections.abc import Iterable, Iterator
 
 from orbitmq.errors import ConfigurationError, ConnectionLostError
@@ -22,6 +23,19 @@ def no_connection(address: str, timeout_ms: int, error: OSError) -> ConnectionLo
             f"no connection to {address} within {timeout_ms} ms",
             request_sent=False,
             remedy="check the address, and that no firewall drops the packets",
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectionLostError(
+            f"no connection to {address}: its certificate is refused: {error.verify_message}",
+            request_sent=False,
+            remedy="trust who signed it: tls=ssl.create_default_context(cafile=...); a certificate has to name the host or address that is "
+            "connected to",
+        )
+    if isinstance(error, ssl.SSLError):
+        return ConnectionLostError(
+            f"no connection to {address}: the TLS handshake failed: {error.reason or error}",
+            request_sent=False,
+            remedy="see whether the server has a certificate (tls.server.certPath), and asks for one of the client",
         )
     return ConnectionLostError(
         f"no connection to {address}: {error.strerror or error}",

@@ -8,6 +8,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import ssl
 from enum import Enum
 
 import msgspec
@@ -61,6 +62,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     unit_name: appended to the client id, for clusters that run in units.
     trace: tell `trace_topic` what this client sends and consumes; see `Admin.trace`.
     credentials: who this client is: every request is signed. None signs nothing.
+    tls: speak TLS with every server. True trusts what the system trusts, and a certificate has to name the host or address that
+        is connected to; an `ssl.SSLContext` says what to trust, and with what certificate of its own the client comes.
     """
 
     instance_name: str | None = None
@@ -74,10 +77,13 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     close_timeout_ms: int = 3_000
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
+    tls: bool | ssl.SSLContext = False
     credentials: Credentials | None = None
 
     def __post_init__(self) -> None:
         check_switch(self, "trace")
+        if not isinstance(self.tls, bool | ssl.SSLContext):
+            raise ConfigurationError(f"tls={self.tls!r}: must be True, False or an ssl.SSLContext")
         check_kind(self, "trace_topic", str)
         if not isinstance(self.credentials, Credentials | None):  # what it is may be a secret
             raise ConfigurationError("ClientOptions.credentials must be an orbitmq.Credentials, or None")

@@ -13,6 +13,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, overload
 
@@ -82,7 +83,7 @@ class Client(SendingCalls):
         options: ClientOptions | None = None,
         producer_options: ProducerOptions | None = None,
         clock: Clock | None = None,
-        dial: Dial = dial_socket,
+        dial: Dial | None = None,
     ) -> None:
         self.options = options or ClientOptions()
         self.clock = clock or SystemClock()
@@ -92,7 +93,11 @@ class Client(SendingCalls):
         self.unique_ids = UniqueIds(self.clock, ip)
         self.tasks = Tasks(f"client {self.client_id}")
         self.network = Network(
-            dial, self.options.connect_timeout_ms, self._received, self._connected, self.options.credentials
+            dial or partial(dial_socket, tls=self.options.tls),
+            self.options.connect_timeout_ms,
+            self._received,
+            self._connected,
+            self.options.credentials,
         )
         self.name_servers = NameServers(
             self.network, NameServerChoice(parse_addresses(name_servers)), self.options.request_timeout_ms

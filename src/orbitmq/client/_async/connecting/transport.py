@@ -15,6 +15,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -34,6 +35,12 @@ from orbitmq.protocol.remoting.send_request import SendRequest
 FRAMES_AT_ONCE: Final = 4
 """Frames of one turn that leave together. Sixteen sends in flight on two cores: 15,500/s when all left at the end of the turn,
 26,500/s in groups of six, 30,700/s in groups of four, at 25-27 us of the client's CPU for a message each time."""
+
+
+NEVER_ANSWERED: Final = (
+    "; it sent no byte: a server that takes nothing but TLS wants ClientOptions(tls=...), and may ask for a certificate"
+)
+"""What is added where a connection ends before its first answer."""
 
 
 Request = Command | SendRequest
@@ -148,11 +155,12 @@ class SocketChannel(asyncio.Protocol):
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        silent = "" if self._received_count else NEVER_ANSWERED
         pending, self._pending = self._pending, {}
         for call in pending.values():
             if not call.future.done():
                 call.future.set_exception(
-                    ConnectionLostError(f"connection to {self.address} {reason} before the answer arrived")
+                    ConnectionLostError(f"connection to {self.address} {reason} before the answer arrived{silent}")
                 )
         self._on_lost(self)
 
@@ -287,13 +295,17 @@ class SocketChannel(asyncio.Protocol):
             self._transport.abort()
 
 
-async def dial_socket(address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost) -> Channel:
-    """Connect to `host:port`. `ConnectionLostError` when nobody listens there or it takes too long."""
+async def dial_socket(
+    address: str, timeout_ms: int, on_request: OnRequest, on_lost: OnLost, tls: bool | ssl.SSLContext = False
+) -> Channel:
+    """Connect to `host:port`. `ConnectionLostError` when nobody listens there, it takes too long, or TLS is not agreed on."""
     host, port = split_address(address)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, channel = await loop.create_connection(lambda: SocketChannel(address, on_request, on_lost), host, port)
+            _, channel = await loop.create_connection(
+                lambda: SocketChannel(address, on_request, on_lost), host, port, ssl=tls or None
+            )
     except OSError as error:
         raise no_connection(address, timeout_ms, error) from error
     return channel
