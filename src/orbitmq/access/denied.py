@@ -1,0 +1,15 @@
+"""What a caller is told who may not do what it asked for."""
+
+from __future__ import annotations
+
+from orbitmq.errors import OrbitError
+from orbitmq.protocol.remoting.codes import ResponseCode
+
+
+class Denied(OrbitError):
+    """`code` and `remark` of the answer. The remark says who may not do what from where; it never holds a secret or a signature."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
