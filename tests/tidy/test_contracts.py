@@ -34,6 +34,7 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
         "timing",
         *(f"timing/{room}" for room in ("far", "index", "levels", "recurrence", "rocketmq", "timers")),
         "store",
+        "access",
         "protocol",
         "leaf",
         "client",
