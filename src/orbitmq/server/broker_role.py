@@ -156,7 +156,7 @@ class BrokerRole:
             process.wakeups,
             period_ms=own.register_name_server_period_ms,
             took_orders=self.broker.topics.take_orders,
-            tls=process.calls_tls,
+            calling=process.calling,
         )
         self.broker.topics.on_change = lambda config: self.registrar.topics_changed([config.topic_name])
         if name_servers:

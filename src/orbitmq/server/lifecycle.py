@@ -36,6 +36,7 @@ from orbitmq.server.fine_timer import fine_timer
 from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.made_certificate import with_made_certificate
 from orbitmq.server.nameserver_role import NameServerRole
+from orbitmq.server.outbound import Calling
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import Role, ServerSettings
 from orbitmq.server.surroundings import Surroundings
@@ -139,7 +140,7 @@ class ServerProcess:
             wakeups=self.wakeups,
             room=self.room,
             rules=self.rules,
-            calls_tls=calls_context(tls),
+            calling=Calling(calls_context(tls)),
             notify=self.notify,
         )
         self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, self.rules, log, self.woken)

@@ -21,7 +21,7 @@ class NameServerRole:
     def __init__(self, process: Surroundings) -> None:
         settings = process.settings
         self.deadlines = Deadlines()
-        self._notices = Notices(process.clock, process.room, process.calls_tls)
+        self._notices = Notices(process.clock, process.room, process.calling)
         self.server = NameServer(
             settings.nameserver,
             process.clock,

@@ -10,6 +10,8 @@ Rules of this file
 3. A lost connection fails its calls in flight; nothing is repeated here.
 4. Failures are raised, not logged: the caller knows whether they are news. Only `Notices`, which nobody waits for,
    logs, once each time an address becomes unreachable.
+5. Every request leaves signed if this server has credentials of its own. Answers are never signed, and what a broker asks its clients
+   does not go through here.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientError, ConnectionLostError, FrameError, RequestTimeoutError
@@ -32,9 +34,20 @@ from orbitmq.limits.server import (
 )
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode
+from orbitmq.protocol.signing import Credentials
 from orbitmq.server.descriptors import ConnectionRoom
 
 _log = logging.getLogger(__name__)
+
+
+class Calling(NamedTuple):
+    """How this server calls others: over plain connections without `tls`, and as nobody without `credentials`."""
+
+    tls: ssl.SSLContext | None = None
+    credentials: Credentials | None = None
+
+
+PLAIN: Final = Calling()
 
 
 class Outbound:
@@ -51,15 +64,15 @@ class Outbound:
         *,
         took: Callable[[Command], None] | None = None,
         lost: Callable[[], None] | None = None,
-        tls: ssl.SSLContext | None = None,
+        calling: Calling = PLAIN,
     ) -> None:
-        """`address` is `host:port`; ValueError when it is not. Without `tls` the connection is plain."""
+        """`address` is `host:port`; ValueError when it is not."""
         self.address = address
         self._host, self._port = split_address(address)
         self._clock = clock
         self._took = took
         self._lost = lost
-        self._tls = tls
+        self._tls, self._credentials = calling
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
         self._pause_ms = 0
@@ -79,7 +92,7 @@ class Outbound:
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
                 link = await self._connect()
-                return await link.call(command)
+                return await link.call(self._signed(command))
         except TimeoutError:
             raise RequestTimeoutError(f"{self.address} gave no answer within {timeout_ms} ms") from None
 
@@ -90,7 +103,12 @@ class Outbound:
                 link = await self._connect()
         except TimeoutError:
             raise RequestTimeoutError(f"{self.address} did not connect within {timeout_ms} ms") from None
-        link.send(command)
+        link.send(self._signed(command))
+
+    def _signed(self, command: Command) -> Command:
+        if self._credentials is not None:
+            command.fields = self._credentials.signed(command.fields, command.body)
+        return command
 
     async def close(self) -> None:
         """Close; calls in flight fail. Calls afterwards fail at once."""
@@ -145,11 +163,11 @@ def _retrieve(attempt: asyncio.Task[_Link]) -> None:
 class Notices:
     """Oneway requests to any address, sent when the loop gets to it; nobody waits for them."""
 
-    def __init__(self, clock: Clock, room: ConnectionRoom, tls: ssl.SSLContext | None = None) -> None:
-        """`room`: of all connections of the process; the oldest of these make room for new ones. `tls` as for `Outbound`."""
+    def __init__(self, clock: Clock, room: ConnectionRoom, calling: Calling = PLAIN) -> None:
+        """`room`: of all connections of the process; the oldest of these make room for new ones."""
         self._clock = clock
         self._room = room
-        self._tls = tls
+        self._calling = calling
         self._outbounds: dict[str, Outbound] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._down: set[str] = set()
@@ -182,7 +200,7 @@ class Notices:
                 _log.warning("a notice (request code %d) is dropped: %s", command.code, error)
 
     async def _outbound(self, address: str) -> Outbound:
-        new = Outbound(address, self._clock, tls=self._tls)
+        new = Outbound(address, self._clock, calling=self._calling)
         while address not in self._outbounds:
             if len(self._outbounds) < OUTBOUND_ADDRESSES_MAX and self._room.take():
                 self._outbounds[address] = new

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
@@ -46,7 +45,7 @@ from orbitmq.protocol.remoting.bodies import (
 )
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
-from orbitmq.server.outbound import Outbound
+from orbitmq.server.outbound import PLAIN, Calling, Outbound
 from orbitmq.server.turn import Wakeups
 
 _log = logging.getLogger(__name__)
@@ -81,10 +80,8 @@ class TopicSource(Protocol):
 class _NameServer:
     """One name server and what it still has to be told."""
 
-    def __init__(
-        self, address: str, clock: Clock, lost: Callable[[_NameServer], None], tls: ssl.SSLContext | None
-    ) -> None:
-        self.outbound = Outbound(address, clock, lost=lambda: lost(self), tls=tls)
+    def __init__(self, address: str, clock: Clock, lost: Callable[[_NameServer], None], calling: Calling) -> None:
+        self.outbound = Outbound(address, clock, lost=lambda: lost(self), calling=calling)
         self.whole = True
         self.changed: dict[str, None] = {}
         self.task: asyncio.Task[None] | None = None
@@ -110,7 +107,7 @@ class Registrar:
         *,
         period_ms: int = 30_000,
         took_orders: Callable[[dict[str, str]], None] | None = None,
-        tls: ssl.SSLContext | None = None,
+        calling: Calling = PLAIN,
     ) -> None:
         """`name_servers` are `host:port` texts; ValueError when one is not."""
         self.identity = identity
@@ -118,7 +115,7 @@ class Registrar:
         self._wakeups = wakeups
         self._period_ms = max(REGISTRATION_PERIOD_MS_MIN, min(period_ms, REGISTRATION_PERIOD_MS_MAX))
         self._took_orders = took_orders
-        self._servers = [_NameServer(address, clock, self._lost, tls) for address in dict.fromkeys(name_servers)]
+        self._servers = [_NameServer(address, clock, self._lost, calling) for address in dict.fromkeys(name_servers)]
         self._body: tuple[DataVersion, bytes] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
 from orbitmq.clock import Clock
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.outbound import Calling
 from orbitmq.server.request_queue import RequestQueue
 from orbitmq.server.settings import ServerSettings
 from orbitmq.server.turn import Turn, Wakeups
@@ -24,8 +24,8 @@ class Surroundings(NamedTuple):
     wakeups: Wakeups
     room: ConnectionRoom
     rules: PortRules
-    calls_tls: ssl.SSLContext | None
-    """What calls to other servers speak by; None for plain connections."""
+    calling: Calling
+    """How this process calls other servers."""
 
     notify: Callable[[Callable[[], None]], None]
     """Runs a call on the loop from another thread, as part of a turn."""

@@ -14,8 +14,9 @@ from orbitmq.errors import ConnectionLostError, RequestTimeoutError
 from orbitmq.limits.server import FILES_MIN, OUTBOUND_PAUSE_FIRST_MS
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
+from orbitmq.protocol.signing import Credentials
 from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.outbound import Notices, Outbound, split_address
+from orbitmq.server.outbound import Calling, Notices, Outbound, split_address
 
 Behave = Callable[[Command, asyncio.StreamWriter], Awaitable[None]]
 
@@ -207,3 +208,30 @@ def test_addresses() -> None:
     for bad in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x"):
         with pytest.raises(ValueError, match="not host:port"):
             split_address(bad)
+
+
+async def test_every_request_is_signed_and_a_repeated_one_anew() -> None:
+    me = Credentials("inner", "inner-secret")
+    async with Peer(echo) as peer:
+        outbound = Outbound(peer.address, ManualClock(), calling=Calling(credentials=me))
+        question = request(103, {"brokerName": "a"}, b"topics")
+        await outbound.call(question, 5_000)
+        question.fields["brokerName"] = "b"
+        await outbound.call(question, 5_000)
+        await outbound.post(request(318, oneway=True))
+        got = [await asyncio.wait_for(peer.got.get(), 60) for _ in range(3)]
+        assert [dict(command.fields) for command in got] == [
+            me.signed({"brokerName": "a"}, b"topics"),
+            me.signed({"brokerName": "b"}, b"topics"),
+            me.signed({}),
+        ]
+        await outbound.close()
+
+
+async def test_notices_are_signed() -> None:
+    me = Credentials("inner", "inner-secret")
+    async with Peer(silence) as peer:
+        notices = Notices(ManualClock(), ConnectionRoom(10_000), Calling(credentials=me))
+        notices.post(peer.address, request(318, {"minBrokerId": "0"}, oneway=True))
+        assert dict((await asyncio.wait_for(peer.got.get(), 60)).fields) == me.signed({"minBrokerId": "0"})
+        await notices.close()
