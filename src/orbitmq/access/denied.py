@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbitmq.errors import OrbitError
+from orbitmq.limits.broker import REMARK_CHARS_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
 
 
@@ -10,6 +11,8 @@ class Denied(OrbitError):
     """`code` and `remark` of the answer. The remark says who may not do what from where; it never holds a secret or a signature."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
+        if len(remark) > REMARK_CHARS_MAX:  # it may quote a name that is a megabyte long
+            remark = f"{remark[: REMARK_CHARS_MAX // 2]} ... {remark[-REMARK_CHARS_MAX // 4 :]}"
         super().__init__(remark)
         self.code = code
         self.remark = remark

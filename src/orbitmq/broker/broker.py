@@ -10,8 +10,9 @@ Rules of this file
    that is saved: what a client was told survives this process.
 3. Periodic work has a name, is armed only while there is something to do, and its wake-ups are counted
    (`deadlines.wakeups`). An idle broker is not woken.
-4. One thread. File work that takes long goes to the worker of the core.
-5. What a broker does stands in its rooms (`rooms`); here is what is the same for all of them.
+4. Where there is a gate, no handler runs before it has let the request through, also when a request is asked again.
+5. One thread. File work that takes long goes to the worker of the core.
+6. What a broker does stands in its rooms (`rooms`); here is what is the same for all of them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from orbitmq.access.denied import Denied
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.core import BrokerCore, Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.room import NotAnsweredYet, RequestHandler, having
+from orbitmq.broker.room import NotAnsweredYet, RequestHandler, Room, having
 from orbitmq.broker.rooms import BrokerRooms
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.clock import Clock
@@ -31,7 +34,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode, absent_field
 from orbitmq.protocol.remoting.frame import FLAG_ONEWAY, Command, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.protocol.remoting.requests import REQUESTS, RequestServer, not_supported
+from orbitmq.protocol.remoting.requests import REQUESTS, NamedBy, RequestServer, not_supported
 from orbitmq.store.dispatch import Dispatched
 from orbitmq.store.reads import RecordsNotInMemory
 from orbitmq.store.store import MessageStore
@@ -60,6 +63,8 @@ class Broker:
         self.deadlines: Final = core.deadlines
         self._handlers = merged(room.handlers() for room in rooms.all)
         self._excess_handlers = merged(room.excess_handlers() for room in rooms.all)
+        self._gate: Final = core.facilities.gate
+        self._led_to = records_led_to(rooms.all)
         self._saving = core.saving
         self._arrived = [room.arrived for room in having(rooms.all, "arrived")]
         self._turn_ended = [room.turn_ended for room in having(rooms.all, "turn_ended")]
@@ -82,7 +87,11 @@ class Broker:
             self.tally.requests[request.code] += 1
             waiting = self.store.waiter_count
             try:
+                if self._gate is not None:
+                    self._gate.admit(request, peer, self._led_to.get(request.code))
                 answer = handler(request, peer)
+            except Denied as denied:
+                return self._denied(request, denied)
             except Refusal as refusal:
                 fields = refusal.fields
                 answer = response(request, refusal.code, refusal.remark, None if fields is None else dict(fields))
@@ -122,7 +131,18 @@ class Broker:
     def handle_excess(self, request: Command, peer: Peer) -> Command | None:
         """The answer to a request that finds too many waiting: sends are refused, everything else is served."""
         refuse = self._excess_handlers.get(request.code)
-        return self.handle(request, peer) if refuse is None else refuse(request, peer)
+        if refuse is None:
+            return self.handle(request, peer)
+        if self._gate is not None:
+            try:
+                self._gate.admit(request, peer, self._led_to.get(request.code))
+            except Denied as denied:
+                return self._denied(request, denied)
+        return refuse(request, peer)
+
+    def _denied(self, request: Command, denied: Denied) -> Command | None:
+        self.tally.failed(request.code, denied.code)
+        return None if request.flag & FLAG_ONEWAY else response(request, denied.code, denied.remark)
 
     def end_turn(self) -> None:
         """Have changed tables saved, write the log, answer what became safe, and arm what is due later."""
@@ -209,3 +229,14 @@ def merged(tables: Iterable[Mapping[RequestCode, RequestHandler]]) -> dict[int, 
                 raise ValueError(f"the table of requests says that no broker serves {int(code)} ({code.name})")
             handlers[int(code)] = handler
     return handlers
+
+
+def records_led_to(rooms: Iterable[Room]) -> dict[int, LedTo]:
+    """What tells the topics that requests lead to, of all rooms. ValueError for a code whose row names no record."""
+    found: dict[int, LedTo] = {}
+    for room in rooms:
+        for code, led_to in room.led_to().items():
+            if not any(need.named_by is NamedBy.RECORD for need in REQUESTS[code].needs):
+                raise ValueError(f"the row of {int(code)} ({code.name}) names no record")
+            found[int(code)] = led_to
+    return found

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from orbitmq.access.gate import Gate
 from orbitmq.broker.choosing.subscriptions import Subscriptions
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.change_times import ChangeTimes
@@ -57,6 +58,8 @@ class Facilities(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of the machine, which decides what counts as young; asked for when it is not given."""
     random_below: Callable[[int], int] = random.randrange
     """Chooses a queue, in [0, n)."""
+    gate: Gate | None = None
+    """Says who may do what; without one whoever can connect may do everything."""
 
 
 class BrokerCore:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from orbitmq.access.gate import LedTo
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
@@ -38,6 +39,10 @@ class Room:
 
     def excess_handlers(self) -> Mapping[RequestCode, RequestHandler]:
         """What answers requests that find too many waiting, where that is not what answers the others."""
+        return {}
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        """What tells the topics of the records that a request leads to, for each code served here whose row says `@record`."""
         return {}
 
     def arrived(self, entries: Sequence[Dispatched]) -> None:

@@ -24,6 +24,7 @@ from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.server import LOG_REPEATS_MAX, WRITE_HIGH_WATER_BYTES, WRITE_LOW_WATER_BYTES
 from orbitmq.nameserver.config import NameServerConfig
+from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
 from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
@@ -106,6 +107,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     listener: ListenerSettings = ListenerSettings()
     watch: WatchSettings = WatchSettings()
     tls: TlsSettings = TlsSettings()
+    access: AccessSettings = AccessSettings()
     http_port_asked_for: bool = False
     """Whether somebody named the HTTP port: then the process does not start without it."""
 
@@ -246,7 +248,7 @@ class _Assembly:
         self, warnings: list[str], changes: dict[str, str], nameserver_changes: dict[str, str]
     ) -> ServerSettings:
         sections: dict[str, dict[str, object]] = {
-            name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch", "tls")
+            name: {} for name in ("server", "broker", "store", "nameserver", "listener", "watch", "tls", "access")
         }
         warnings = list(warnings)
         for key, entry in self._winners.values():
@@ -312,6 +314,7 @@ class _Assembly:
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]
             tls=TlsSettings(**sections["tls"]),  # type: ignore[arg-type]
+            access=AccessSettings(**sections["access"]),  # type: ignore[arg-type]
             http_port_asked_for="http_port" in watch,
             given={key.key: entry.where for key, entry in self._winners.values()},
             changed_while_running=changes,

@@ -1,0 +1,27 @@
+"""The gate: what a server asks before it hands a request on.
+
+Rules of this file
+1. What a gate does not let through raises `Denied`; there is no other way of saying no.
+2. Who calls is known while one request is being handled, and to nobody else: handlers that go on later take it along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.peer import Peer
+
+LedTo = Callable[[Command], Iterable[str]]
+"""The topics that a request leads to through a record, a handle or an id; empty where there is none, which its handler then says itself."""
+
+CALLER: Final = "caller"
+"""The attachment of a peer that is the `User` of the request being handled. Absent while nobody is asked who they are."""
+
+
+class Gate(Protocol):
+    def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
+        """Let a request through or raise `Denied`. `led_to`: for requests whose row names a resource by a record; may raise what
+        reading a record raises."""
+        ...
