@@ -86,7 +86,7 @@ class Raised(NamedTuple):
 
 
 LIMIT_ROOMS: Final = (
-    "wire", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver", "server",
+    "wire", "access", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver", "server",
     "client", "cli", "columns", "spark", "testing",
 )  # fmt: skip
 
