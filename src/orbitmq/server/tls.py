@@ -9,7 +9,9 @@ Rules of this file
 2. Everything that one read brought is decrypted and given in one piece; nothing that is decrypted waits here. Whoever pauses reading
    pauses the socket.
 3. What came whole before a record that cannot be decrypted still counts: it is given first, then the connection ends.
-4. We say goodbye (close_notify) and do not wait for the answer. A peer that leaves without one has ended its input as on a plain
+4. Bytes pass through OpenSSL's buffers a record at a time: those buffers never shrink, and a connection that once took a large answer
+   would keep its size for good.
+5. We say goodbye (close_notify) and do not wait for the answer. A peer that leaves without one has ended its input as on a plain
    connection: frames tell by their length whether something is missing.
 """
 
@@ -39,6 +41,7 @@ class TlsSession:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._encrypted: list[bytes] = []
         self.is_open = False
         """The handshake is done."""
         self.is_ended = False
@@ -48,10 +51,16 @@ class TlsSession:
 
     def receive(self, data: Buffer) -> bytes:
         """Take bytes of the peer; answers the plain bytes they brought. Look at `failure` and `is_ended` afterwards."""
-        if self.failure is not None or self.is_ended:
-            return b""
-        self._incoming.write(data)
         pieces: list[bytes] = []
+        view = memoryview(data)
+        for begin in range(0, len(view), _RECORD_BYTES):
+            if self.failure is not None or self.is_ended:
+                break
+            self._incoming.write(view[begin : begin + _RECORD_BYTES])
+            self._decrypt(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _decrypt(self, pieces: list[bytes]) -> None:
         try:
             if not self.is_open:
                 self._object.do_handshake()
@@ -68,13 +77,15 @@ class TlsSession:
             self.is_ended = True
         except ssl.SSLError as error:
             self.failure = error
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def encrypt(self, data: Buffer) -> None:
         """Turn plain bytes into `outgoing` ones, all of them; or see `failure`."""
+        view = memoryview(data)
         try:
-            if len(data):
-                self._object.write(data)
+            for begin in range(0, len(view), _RECORD_BYTES):
+                self._object.write(view[begin : begin + _RECORD_BYTES])
+                if self._outgoing.pending >= _RECORD_BYTES:
+                    self._encrypted.append(self._outgoing.read())
         except ssl.SSLError as error:
             self.failure = error
 
@@ -88,7 +99,10 @@ class TlsSession:
 
     def outgoing(self) -> bytes:
         """What has to be written to the socket, once."""
-        return self._outgoing.read()
+        if not self._encrypted:
+            return self._outgoing.read()
+        encrypted, self._encrypted = self._encrypted, []
+        return b"".join((*encrypted, self._outgoing.read()))
 
     def facts(self) -> dict[str, Any]:
         """What asyncio calls the extra information of a TLS transport."""

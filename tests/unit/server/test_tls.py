@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.worlds.certificates import Authority
 
+from orbitmq.server import tls
 from orbitmq.server.certificates import server_context
 from orbitmq.server.tls import TlsSession, TlsTransport
 from orbitmq.server.tls_settings import TlsSettings
@@ -90,6 +92,42 @@ def test_a_farewell_ends_the_input_after_what_came_before(contexts: tuple[ssl.SS
     session.encrypt(b"answer")
     client.incoming.write(session.outgoing())
     assert client.read() == b"answer", "whoever says nothing more still gets its answers"
+
+
+def kept_kib(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> int:
+    """What a session still holds of the megabytes that passed through it in each direction."""
+    said = bytes(1 << 20)
+    sessions = []
+    for _ in range(9):
+        session, client = connected(contexts)
+        client.tls.write(said)
+        sessions.append((session, client.outgoing.read()))
+    before_kib = 0
+    for session, encrypted in sessions:
+        assert session.receive(encrypted) == said
+        session.encrypt(said * 8)
+        assert len(session.outgoing()) > 8 << 20
+        if not before_kib:  # the first one warms the allocator
+            before_kib = resident_kib()
+    return (resident_kib() - before_kib) // 8
+
+
+def resident_kib() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1])
+    raise AssertionError("no RssAnon in /proc")
+
+
+def test_a_large_answer_does_not_stay_in_memory(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    assert kept_kib(contexts) < 500
+
+
+def test_planted_buffers_that_take_everything_at_once_are_found(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "_RECORD_BYTES", 64 << 20)
+    assert kept_kib(contexts) > 2_000
 
 
 @pytest.mark.parametrize("position", [0, 3, 5, 20, -1])
