@@ -1,8 +1,9 @@
 """Certificates and keys: read at the start, read again when their files change, and watched for their end.
 
 Rules of this file
-1. At a start a file that cannot be used stops the start. While running it changes nothing: the last good pair stays, and the log says
-   why. Connections keep the pair with which they began.
+1. At a start a file that cannot be used stops the start. While running it changes nothing: the last good pair stays, the log says
+   why, and every look tries again, for a permission or a disk may be mended without a trace in the file. Connections keep the pair
+   with which they began.
 2. A certificate and its key are read as a pair; one that was replaced before the other does not fit it and waits for it.
 3. Nothing below TLS 1.2, whatever is asked for.
 4. A password is never part of a message.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import calendar
 import logging
 import ssl
+import stat
 import time
 from pathlib import Path
 from typing import Final
@@ -49,15 +51,19 @@ class CertificateFiles:
         self._clock = clock
         self._seen = self._signatures()
         self._noticed_day = -1
+        self._trouble = ""
         self.context = server_context(settings)
         """Changes when the files do; a connection keeps the one with which it began."""
         self.expires_ms = expiry_ms(Path(settings.cert_path))
 
     def look(self) -> None:
-        """Read the files again if they have changed; say when the certificate ends soon or has ended."""
+        """Read the files again if they have changed or could not be used; say when the certificate ends soon or has ended."""
         seen = self._signatures()
         if seen != self._seen:
             self._seen = seen
+            self._trouble = ""
+            self._read_again()
+        elif self._trouble:
             self._read_again()
         self._notice_expiry()
 
@@ -66,8 +72,11 @@ class CertificateFiles:
             context = server_context(self._settings)
             expires_ms = expiry_ms(Path(self._settings.cert_path))
         except ConfigurationError as error:
-            _log.error("the certificate in use stays, what replaced it cannot be used: %s", error)
+            if str(error) != self._trouble:
+                _log.error("the certificate in use stays, what replaced it cannot be used: %s", error)
+            self._trouble = str(error)
             return
+        self._trouble = ""
         self.context, self.expires_ms = context, expires_ms
         self._noticed_day = -1
         _log.info("new connections use the certificate that was put into %s", self._settings.cert_path)
@@ -233,15 +242,17 @@ def _load_trusted(context: ssl.SSLContext, key: str, path: str) -> None:
 
 def _check_file(key: str, path: str) -> None:
     try:
-        size_bytes = Path(path).stat().st_size
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigurationError(f"{key} = {path} is not a file", remedy="a pipe or a folder is no certificate")
         with open(path, "rb"):
             pass
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{key} = {path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
-    if size_bytes > CERTIFICATE_BYTES_MAX:
-        raise ConfigurationError(f"{key} = {path} has {size_bytes} bytes, {CERTIFICATE_BYTES_MAX} are allowed")
+    if found.st_size > CERTIFICATE_BYTES_MAX:
+        raise ConfigurationError(f"{key} = {path} has {found.st_size} bytes, {CERTIFICATE_BYTES_MAX} are allowed")
 
 
 def _signature(path: str) -> Signature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
@@ -69,15 +70,18 @@ def test_what_cannot_be_used_stops_the_start_and_says_which_file(authority: Auth
     pair, other = authority.issue("server"), authority.issue("other")
     empty = tmp_path / "empty.pem"
     empty.write_bytes(b"")
+    pipe = tmp_path / "pipe.pem"
+    os.mkfifo(pipe)
     large = tmp_path / "large.pem"
     large.write_bytes(bytes(2 << 20))
     for broken, said in [
         (settings_of(Pair(tmp_path / "none.crt", pair.key)), "none.crt cannot be read"),
-        (settings_of(Pair(tmp_path, pair.key)), "cannot be read"),
+        (settings_of(Pair(tmp_path, pair.key)), "is not a file"),
+        (settings_of(Pair(pair.cert, pipe)), "is not a file"),
+        (settings_of(Pair(pair.cert, Path("/dev/zero"))), "is not a file"),
         (settings_of(Pair(pair.cert, other.key)), "KEY_VALUES_MISMATCH"),
         (settings_of(Pair(empty, pair.key)), "empty.pem"),
         (settings_of(Pair(large, pair.key)), "are allowed"),
-        (settings_of(Pair(pair.cert, Path())), "PEM|cannot be"),
         (settings_of(pair, key_path=""), "tls.server.keyPath"),
         (settings_of(pair, protocols="TLSv1.1,TLSv1.2"), "older versions are not spoken"),
         (settings_of(pair, ciphers="ROT13"), "tls.ciphers"),
@@ -194,6 +198,26 @@ def test_a_file_that_is_gone_for_a_while_changes_nothing(authority: Authority) -
     pair.key.write_bytes(content)
     files.look()
     assert served_name(files.context, authority.file) == "first"
+
+
+def test_a_key_that_becomes_readable_is_read(
+    authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, new = authority.issue("first"), authority.issue("second")
+    files = CertificateFiles(settings_of(pair), ManualClock())
+    put(pair, new.cert, new.key)
+    with monkeypatch.context() as forbidding:
+        # Who runs the tests may be allowed to read everything.
+        def forbidden(*_: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        forbidding.setattr("builtins.open", forbidden)
+        files.look()
+        files.look()
+    assert served_name(files.context, authority.file) == "first"
+    assert caplog.text.count("Permission denied") == 1, "said once"
+    files.look()
+    assert served_name(files.context, authority.file) == "second", "though the files are as they were"
 
 
 # --- its end ------------------------------------------------------------------------------------------------------------
