@@ -30,6 +30,7 @@ from orbitmq.limits.server import (
     OUTBOUND_CONNECT_MS,
     OUTBOUND_PAUSE_FIRST_MS,
     OUTBOUND_PAUSE_LAST_MS,
+    STOP_GRACE_MS,
     WRITE_HIGH_WATER_BYTES,
 )
 from orbitmq.protocol.remoting.connection import Connection
@@ -111,14 +112,20 @@ class Outbound:
         return command
 
     async def close(self) -> None:
-        """Close; calls in flight fail. Calls afterwards fail at once."""
+        """Close; calls in flight fail. Calls afterwards fail at once.
+
+        A server that takes neither what was sent nor a TLS goodbye is left after `STOP_GRACE_MS`.
+        """
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
         if self._link is not None:
             self._link.close()
-            await self._link.gone
+            _, waiting = await asyncio.wait([self._link.gone], timeout=STOP_GRACE_MS / 1_000)
+            if waiting:
+                self._link.cut()
+                await self._link.gone
 
     async def _connect(self) -> _Link:
         if self._link is not None and not self._link.lost:
@@ -141,7 +148,8 @@ class Outbound:
                     lambda: _Link(self.address, self._took, self._lost), self._host, self._port, ssl=self._tls
                 )
         except OSError as error:  # TimeoutError is one
-            reason = str(error) or f"no connection within {OUTBOUND_CONNECT_MS} ms"
+            late = f"no connection within {OUTBOUND_CONNECT_MS} ms"
+            reason = late if isinstance(error, TimeoutError) else str(error) or "it closed the connection at once"
             self._last_error = f"{self.address} cannot be reached: {reason}"
             self._pause_ms = min(self._pause_ms * 2 or OUTBOUND_PAUSE_FIRST_MS, OUTBOUND_PAUSE_LAST_MS)
             self._next_try_ns = self._clock.monotonic_ns() + self._pause_ms * 1_000_000
@@ -257,6 +265,11 @@ class _Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def cut(self) -> None:
+        """Break the connection; what is not sent yet is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
@@ -294,8 +307,7 @@ class _Link(asyncio.Protocol):
         if not self.lost:
             _log.warning("%s sent a malformed frame, the connection is closed: %s", self._address, error)
             self.lost = True
-            if self._transport is not None:
-                self._transport.abort()
+            self.cut()
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -15,6 +15,7 @@ from orbitmq.limits.server import FILES_MIN, OUTBOUND_PAUSE_FIRST_MS
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
 from orbitmq.protocol.signing import Credentials
+from orbitmq.server import outbound as outbound_module
 from orbitmq.server.descriptors import ConnectionRoom
 from orbitmq.server.outbound import Calling, Notices, Outbound, split_address
 
@@ -113,6 +114,20 @@ async def test_closing_fails_calls_in_flight() -> None:
         await outbound.close()
         with pytest.raises(ConnectionLostError):
             await call
+
+
+async def test_closing_does_not_wait_for_a_server_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbound_module, "STOP_GRACE_MS", 20)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        outbound = Outbound(f"127.0.0.1:{deaf.getsockname()[1]}", ManualClock())
+
+        async def fill() -> None:
+            while True:
+                await outbound.post(request(105, body=bytes(1 << 20)))
+
+        with pytest.raises(ConnectionLostError, match="does not take"):
+            await fill()
+        await asyncio.wait_for(outbound.close(), 60)
 
 
 async def test_unreachable_address_is_left_alone_for_a_growing_pause(monkeypatch: pytest.MonkeyPatch) -> None:
