@@ -38,7 +38,7 @@ def no_connection(address: str, timeout_ms: int, error: OSError) -> ConnectionLo
             remedy="see whether the server has a certificate (tls.server.certPath), and asks for one of the client",
         )
     return ConnectionLostError(
-        f"no connection to {address}: {error.strerror or error}",
+        f"no connection to {address}: {error.strerror or str(error) or 'the server closed it in the TLS handshake'}",
         request_sent=False,
         remedy="check that the server runs there; a broker behind NAT must advertise a reachable brokerIP1",
     )

@@ -115,6 +115,9 @@ redriven in it, and one of its owners may have three quarters of its memory."""
 CLIENT_SILENCE_TIMEOUT_MS: Final = 1_000
 """Calls with a shorter limit say nothing about the health of a connection."""
 
+CLIENT_GOODBYE_MS: Final = 1_000
+"""How long a connection that is closed is waited for: what is written leaves and, with TLS, the server answers the goodbye."""
+
 CLIENT_TIMER_EARLY_S: Final = 0.0005
 """An event loop may call a timer this much before its time."""
 

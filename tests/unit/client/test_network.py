@@ -90,7 +90,7 @@ def test_go_away_is_followed_by_one_retry_on_a_new_connection(run: Run, cluster:
 def test_a_closed_network_refuses_calls(run: Run, cluster: Cluster) -> None:
     async def test() -> None:
         net = network(cluster)
-        net.close()
+        await net.close()
         with pytest.raises(ConnectionLostError, match="closed"):
             await net.invoke(NAME_SERVER, CODE, timeout_ms=1000)
 

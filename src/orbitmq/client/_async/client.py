@@ -161,7 +161,7 @@ class Client(SendingCalls):
                 await self._callbacks.close()
             await self.tasks.close()
         finally:
-            self.network.close()
+            await self.network.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

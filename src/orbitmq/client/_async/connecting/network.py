@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 
 from orbitmq.client._async.connecting.transport import Channel, Dial, OnRequest, Request
-from orbitmq.client._async.runtime import Lock, monotonic_ms
+from orbitmq.client._async.runtime import Event, Lock, monotonic_ms, wait_event
 from orbitmq.client.answers import remote_error
 from orbitmq.errors import ConnectionLostError, RequestTimeoutError
+from orbitmq.limits.client import CLIENT_GOODBYE_MS
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
 from orbitmq.protocol.signing import Credentials
@@ -46,6 +47,7 @@ class Network:
         self._channels: dict[str, Channel] = {}
         self._dialling: dict[str, Lock] = {}
         self._closed = False
+        self._emptied = Event()
 
     async def request(
         self,
@@ -139,12 +141,14 @@ class Network:
         """Servers with an open connection."""
         return tuple(address for address, channel in self._channels.items() if not channel.closed)
 
-    def close(self) -> None:
-        """Close all connections; calls that still wait fail, later ones are refused."""
+    async def close(self) -> None:
+        """Close all connections; calls that still wait fail, later ones are refused. Returns when the sockets are closed, after
+        `CLIENT_GOODBYE_MS` at the latest."""
         self._closed = True
-        for channel in self._channels.values():
+        for channel in tuple(self._channels.values()):
             channel.close("the client was closed")
-        self._channels.clear()
+        if self._channels:
+            await wait_event(self._emptied, CLIENT_GOODBYE_MS)
 
     async def _channel(self, address: str, timeout_ms: int) -> Channel:
         channel = self._channels.get(address)
@@ -173,6 +177,8 @@ class Network:
     def _lost(self, channel: Channel) -> None:
         if self._channels.get(channel.address) is channel:
             del self._channels[channel.address]
+        if self._closed and not self._channels:
+            self._emptied.set()
 
     @staticmethod
     def _left_ms(deadline_ms: int, address: str, code: int, timeout_ms: int) -> int:

@@ -23,6 +23,7 @@ from orbitmq.client._async.runtime import log
 from orbitmq.client.addresses import no_connection, split_address
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.limits.client import (
+    CLIENT_GOODBYE_MS,
     CLIENT_IN_FLIGHT_REQUESTS_MAX,
     CLIENT_SILENCE_TIMEOUT_MS,
     CLIENT_TIMER_EARLY_S,
@@ -148,20 +149,15 @@ class SocketChannel(asyncio.Protocol):
         self._update_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = self._close_reason or (f"lost: {exc}" if exc is not None else "closed by the server")
-        self._close_reason = reason
+        self._close_reason = reason = self._close_reason or (
+            f"lost: {exc}" if exc is not None else "closed by the server"
+        )
         self._transport = None
         self._room.set()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        silent = "" if self._received_count else NEVER_ANSWERED
-        pending, self._pending = self._pending, {}
-        for call in pending.values():
-            if not call.future.done():
-                call.future.set_exception(
-                    ConnectionLostError(f"connection to {self.address} {reason} before the answer arrived{silent}")
-                )
+        self._fail_calls(reason)
         self._on_lost(self)
 
     # --- Channel
@@ -209,10 +205,20 @@ class SocketChannel(asyncio.Protocol):
         if self._close_reason is None:
             self._close_reason = f"closed: {reason}"
         self._flush()
+        self._fail_calls(self._close_reason)  # a server that hangs keeps a TLS connection from ending at once
         if self._transport is not None:
             self._transport.close()
 
     # --- inside
+
+    def _fail_calls(self, reason: str) -> None:
+        silent = "" if self._received_count else NEVER_ANSWERED
+        pending, self._pending = self._pending, {}
+        for call in pending.values():
+            if not call.future.done():
+                call.future.set_exception(
+                    ConnectionLostError(f"connection to {self.address} {reason} before the answer arrived{silent}")
+                )
 
     def _write(self, command: Request) -> None:
         transport = self._transport
@@ -304,7 +310,11 @@ async def dial_socket(
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             _, channel = await loop.create_connection(
-                lambda: SocketChannel(address, on_request, on_lost), host, port, ssl=tls or None
+                lambda: SocketChannel(address, on_request, on_lost),
+                host,
+                port,
+                ssl=tls or None,
+                ssl_shutdown_timeout=CLIENT_GOODBYE_MS / 1_000 if tls else None,
             )
     except OSError as error:
         raise no_connection(address, timeout_ms, error) from error
