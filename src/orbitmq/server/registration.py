@@ -53,6 +53,7 @@ _log = logging.getLogger(__name__)
 
 PERIODIC: Final = "broker: periodic registration"
 RETRY: Final = "broker: registration retry"
+_UNKNOWN: Final = "give this broker innerClientAuthenticationCredentials of a user that the name server knows"
 
 
 class BrokerIdentity(msgspec.Struct, frozen=True):
@@ -89,6 +90,7 @@ class _NameServer:
         self.retry_ms = 0
         self.registered: bool | None = None
         """Outcome of the last registration; None before the first."""
+        self.failure = ""
 
 
 class Registrar:
@@ -125,6 +127,11 @@ class Registrar:
     def registered(self) -> dict[str, bool]:
         """Name server -> whether its last registration succeeded."""
         return {server.outbound.address: bool(server.registered) for server in self._servers}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Name server -> why its last registration failed, of those where it did."""
+        return {server.outbound.address: server.failure for server in self._servers if server.failure}
 
     async def start(self, wait_ms: int = 1_000) -> bool:
         """Register everywhere, then keep registering; True when every name server has answered "success".
@@ -226,7 +233,10 @@ class Registrar:
                     body = self._whole_body() if whole else self._encode(changed)
                     answer = await server.outbound.call(self._request(body), REGISTRATION_TIMEOUT_MS)
                     if answer.code != ResponseCode.SUCCESS:
-                        raise RemoteError(answer.code, answer.remark or "", address=server.outbound.address)
+                        remedy = _UNKNOWN if answer.code == ResponseCode.NO_PERMISSION else None
+                        raise RemoteError(
+                            answer.code, answer.remark or "", address=server.outbound.address, remedy=remedy
+                        )
                 except OrbitError as error:
                     server.whole = True
                     if not whole and isinstance(error, RemoteError):
@@ -239,6 +249,7 @@ class Registrar:
 
     def _succeeded(self, server: _NameServer, answer: Command) -> None:
         server.retry_ms = 0
+        server.failure = ""
         if not server.registered:
             server.registered = True
             _log.info("registered at name server %s as %s", server.outbound.address, self.identity.address)
@@ -255,9 +266,12 @@ class Registrar:
             self._retry_later(server)
 
     def _failed(self, server: _NameServer, error: OrbitError) -> None:
+        server.failure = str(error)
         if server.registered is not False:
             server.registered = False
-            _log.warning("registration at name server %s failed, trying again: %s", server.outbound.address, error)
+            _log.warning(
+                "registration at name server %s failed, trying again: %s", server.outbound.address, server.failure
+            )
         self._retry_later(server)
 
     def _retry_later(self, server: _NameServer) -> None:

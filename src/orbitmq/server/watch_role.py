@@ -153,7 +153,8 @@ class WatchRole:
                 reasons.append(UnreadyReason("log_unsynced", unsynced))
             registered = registrar.registered
             if registered and not any(registered.values()):
-                names = ", ".join(registered)
+                why = "; ".join(f"{name}: {text}" for name, text in registrar.failures.items())
+                names = why or ", ".join(registered)
                 reasons.append(UnreadyReason("not_registered", f"registered at no name server of {names}"))
             return reasons
 

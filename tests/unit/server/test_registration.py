@@ -59,13 +59,13 @@ class Watched(NameServer):
         super().__init__(NameServerConfig(), SystemClock(), Deadlines())
         self.asked: list[Command] = []
         self.changed = asyncio.Event()
-        self.refuse = False
+        self.refuse: ResponseCode | None = None
 
     def handle(self, request: Command, peer: Peer) -> Command | None:
         self.asked.append(request)
         self.changed.set()
-        if self.refuse:
-            return response(request, ResponseCode.SYSTEM_ERROR, "not today")
+        if self.refuse is not None:
+            return response(request, self.refuse, "not today")
         return super().handle(request, peer)
 
     def registrations(self) -> list[set[str]]:
@@ -193,10 +193,10 @@ async def test_after_a_failure_the_whole_table_is_sent(
             server, address = await rig.name_server()
             registrar = rig.registrar(address)
             await registrar.start()
-            server.refuse = True
+            server.refuse = ResponseCode.SYSTEM_ERROR
             registrar.topics_changed([rig.topics.change("A", perm=4)])
             await rig.until(server, 4)
-            server.refuse = False
+            server.refuse = None
             count = len(server.registrations())
             await rig.until(server, count + 1)
             assert server.registrations()[1] == {"A"}
@@ -208,6 +208,26 @@ async def test_after_a_failure_the_whole_table_is_sent(
             await registrar.stop()
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
     assert "not today" in caplog.records[1].getMessage()
+
+
+async def test_a_broker_that_may_not_register_says_why_and_what_helps(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REGISTRATION_RETRY_FIRST_MS", 1)
+    async with Rig() as rig:
+        server, address = await rig.name_server()
+        server.refuse = ResponseCode.NO_PERMISSION
+        registrar = rig.registrar(address)
+        assert not await registrar.start()
+        why = registrar.failures[address]
+        assert "not today" in why
+        assert "innerClientAuthenticationCredentials" in why
+        assert why in caplog.text
+        server.refuse = None
+        await rig.until(server, len(server.registrations()) + 1)
+        await idle(registrar)
+        assert registrar.failures == {}
+        await registrar.stop()
 
 
 async def test_name_server_that_is_down_holds_up_nobody(
