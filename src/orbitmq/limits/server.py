@@ -169,6 +169,9 @@ HTTP_ANSWER_MS: Final = 10_000
 HTTP_IDLE_MS: Final = 120_000
 """A connection without a request for this long is closed; monitoring systems keep theirs between scrapes."""
 
+PROXY_FILE_BYTES_MAX: Final = 1_048_576
+"""Longest `rmq-proxy.json` that is read at the start; a proxy's has some kilobytes. A longer one stops the start."""
+
 LOG_REPEATS_MAX: Final = 100
 """Default of `logRepeatsMax`: log lines of one wording within LOG_WINDOW_MS; further ones are counted and the count is reported.
 Peers can cause lines, and a million of them must not fill the disk that the log shares with the store."""
