@@ -72,7 +72,7 @@ public final class AdminDriver {
         System.setOut(both);
         System.setErr(both);
         try {
-            entry.invoke(null, words, null);
+            entry.invoke(null, words, Access.hook());
         } catch (InvocationTargetException e) {
             both.println("raised: " + e.getCause());
         } finally {

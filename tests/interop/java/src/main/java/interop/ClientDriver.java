@@ -16,6 +16,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -84,7 +85,7 @@ public final class ClientDriver {
 
     private void produce(Command command) throws Exception {
         if (producer == null) {
-            producer = new DefaultMQProducer(command.text("group", "InteropProducer"));
+            producer = new DefaultMQProducer(command.text("group", "InteropProducer"), Access.hook());
             producer.setNamesrvAddr(nameServer);
             producer.start();
         }
@@ -215,7 +216,7 @@ public final class ClientDriver {
         int fail = command.number("fail", 0);
         int retryLevel = command.number("retryLevel", 0);
         Map<String, Integer> attempts = new HashMap<>();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, Access.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServer);
         consumer.setConsumeFromWhere("last".equals(command.text("from", "first"))
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -25,7 +25,7 @@ public final class TransactionDriver {
     }
 
     public static void main(String[] args) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("TransactionGroup");
+        TransactionMQProducer producer = new TransactionMQProducer("TransactionGroup", Access.hook());
         producer.setNamesrvAddr(args[0]);
         producer.setTransactionListener(new TransactionListener() {
             @Override
