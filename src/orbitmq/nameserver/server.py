@@ -10,6 +10,7 @@ Rules of this file
    one file write.
 4. Encoded route answers are kept until any route or order configuration changes: clients ask every 30 s each, routes
    change rarely.
+5. Where there is a gate, nothing is changed that it has not let through. Whoever can connect may ask.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from orbitmq.access.denied import Denied
+from orbitmq.access.gate import Gate
 from orbitmq.clock import Clock
 from orbitmq.deadlines import Deadlines
 from orbitmq.errors import ConfigurationError, ProtectedKeyError, ProtocolError
@@ -33,7 +36,7 @@ from orbitmq.protocol.remoting.bodies import DataVersion, JsonBody, KVTable, Top
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request, response
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.protocol.remoting.requests import RequestServer, not_supported
+from orbitmq.protocol.remoting.requests import REQUESTS, Action, RequestServer, not_supported
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.units import NS_PER_MS
 
@@ -41,6 +44,14 @@ _log = logging.getLogger(__name__)
 
 EXPIRY: Final = "name server: expired brokers"
 """Name of the one deadline a name server arms."""
+
+CHANGES: Final = frozenset(
+    row.code
+    for row in REQUESTS.values()
+    if RequestServer.NAME_SERVER in row.served_by
+    and any(need.actions & {Action.CREATE, Action.UPDATE, Action.DELETE} for need in row.needs)
+) | {RequestCode.QUERY_DATA_VERSION}
+"""Codes of the requests that change a name server. The last one keeps a broker alive."""
 
 _BROKERS = "nameserver.brokers"
 
@@ -52,7 +63,7 @@ class NameServer:
 
     `notify(address, command)` sends a oneway request to a broker's own port. `save_config(text)` keeps all changes made by
     request, as `key=value` lines, and may raise, nothing is changed then; without it changes last until the process
-    ends. `changes` are those of earlier runs; `config` has them already.
+    ends. `changes` are those of earlier runs; `config` has them already. Without a `gate` whoever can connect may change everything.
     """
 
     def __init__(
@@ -65,7 +76,9 @@ class NameServer:
         notify: Callable[[str, Command], None] | None = None,
         save_config: Callable[[str], None] | None = None,
         changes: Mapping[str, str] | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self.config = config
         self.routes = RouteTable()
         self.kv = KvTable(kv_file)
@@ -94,7 +107,11 @@ class NameServer:
             return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         self.tally.requests[request.code] += 1
         try:
+            if self._gate is not None and request.code in CHANGES:
+                self._gate.admit(request, peer, None)
             answered = answer(self, request, peer)
+        except Denied as denied:
+            answered = response(request, denied.code, denied.remark, _empty_fields(request.code))
         except ProtocolError as error:
             answered = response(request, ResponseCode.SYSTEM_ERROR, str(error), _empty_fields(request.code))
         if answered is not None and answered.code:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from orbitmq.access.denied import Denied
+from orbitmq.access.gate import Gate, LedTo
 from orbitmq.clock import ManualClock
 from orbitmq.deadlines import Deadlines
 from orbitmq.nameserver.config import NameServerConfig
-from orbitmq.nameserver.server import EXPIRY, SERVED_CODES, NameServer
+from orbitmq.nameserver.server import CHANGES, EXPIRY, SERVED_CODES, NameServer
 from orbitmq.protocol.remoting.bodies import (
     DataVersion,
     RegisterBrokerBody,
@@ -22,6 +24,7 @@ from orbitmq.protocol.remoting.bodies import (
 )
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command, request
+from orbitmq.protocol.remoting.peer import Peer
 
 
 class ListPeer:
@@ -68,8 +71,19 @@ class KvMemory:
         self.content = content
 
 
+class Closed:
+    """A gate that lets nobody through, and remembers who came."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
+        self.asked.append(command.code)
+        raise Denied(ResponseCode.NO_PERMISSION, "nobody may do that")
+
+
 class Rig:
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, gate: Gate | None = None, **config: Any) -> None:
         self.clock = ManualClock()
         self.deadlines = Deadlines()
         self.kv_file = KvMemory()
@@ -82,6 +96,7 @@ class Rig:
             self.kv_file,
             notify=lambda address, command: self.notices.append((address, command)),
             save_config=self.saved.append,
+            gate=gate,
         )
         self.peer = ListPeer()
 
@@ -588,3 +603,52 @@ def test_empty_requests_get_an_answer_and_harm_nothing(code: int) -> None:
     rig.register()
     assert rig.ask(code).code in {0, 1, 17, 22}
     assert rig.has_route()
+
+
+# --- a gate -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_gate_does_not_let_through_changes_nothing() -> None:
+    gate = Closed()
+    rig = Rig(gate=gate)
+    rig.register()
+    named = {
+        "brokerName": "broker-a",
+        "clusterName": "C",
+        "brokerAddr": "10.0.0.1:10911",
+        "topic": "T",
+        "namespace": "N",
+    }
+    for code in sorted(SERVED_CODES):
+        answer = rig.ask(code, {**named, "key": "k", "value": "v"}, b"enableTopicList=false")
+        assert (answer.code == ResponseCode.NO_PERMISSION) == (code in CHANGES), code
+        assert answer.code != ResponseCode.NO_PERMISSION or answer.remark == "nobody may do that"
+    assert set(gate.asked) == CHANGES
+    assert not rig.server.routes.live
+    assert not rig.server.routes.topics
+    assert rig.server.config.enable_topic_list
+    assert rig.saved == []
+    assert rig.kv_file.content is None
+    assert rig.peer.sent == []
+
+
+def state(rig: Rig) -> str:
+    routes = rig.server.routes
+    deadlines = {key: (live.version, live.deadline_ns) for key, live in routes.live.items()}
+    return repr((routes.topics, deadlines, rig.server.config, rig.saved, rig.kv_file.content))
+
+
+def test_every_request_either_asks_the_gate_or_changes_nothing() -> None:
+    """The control is that some of the codes that ask do change something."""
+    changing = set()
+    for code in sorted(SERVED_CODES):
+        rig = Rig()
+        rig.register()
+        rig.clock.advance(ms=10)
+        before = state(rig)
+        fields = {"brokerName": "broker-a", "clusterName": "C", "brokerAddr": "10.0.0.1:10911", "topic": "A"}
+        rig.ask(code, fields, wrapper().data_version.encode() if code == RequestCode.QUERY_DATA_VERSION else b"")
+        if state(rig) != before:
+            changing.add(code)
+    assert changing <= CHANGES
+    assert changing >= {RequestCode.UNREGISTER_BROKER, RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION}
