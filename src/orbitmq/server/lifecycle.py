@@ -35,6 +35,7 @@ from orbitmq.server.descriptors import (
 from orbitmq.server.fine_timer import fine_timer
 from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.made_certificate import with_made_certificate
+from orbitmq.server.named_users import inner_credentials
 from orbitmq.server.nameserver_role import NameServerRole
 from orbitmq.server.outbound import Calling
 from orbitmq.server.request_queue import RequestQueue
@@ -140,7 +141,7 @@ class ServerProcess:
             wakeups=self.wakeups,
             room=self.room,
             rules=self.rules,
-            calling=Calling(calls_context(tls)),
+            calling=Calling(calls_context(tls), inner_credentials(settings.access)),
             notify=self.notify,
         )
         self.watch = WatchRole(settings, self.clock, self.turn, self.wakeups, self.room, self.rules, log, self.woken)

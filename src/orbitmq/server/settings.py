@@ -27,6 +27,8 @@ from orbitmq.nameserver.config import NameServerConfig
 from orbitmq.server.access_settings import AccessSettings
 from orbitmq.server.keys import Key, KeyStatus, KeyTable, broker_keys, nameserver_keys, shared_keys
 from orbitmq.server.listener import ListenerLimits
+from orbitmq.server.named_users import named_users
+from orbitmq.server.proxy_switches import check_proxy_switches
 from orbitmq.server.sources import ConfigEntry, read_environment, read_file, read_flags
 from orbitmq.server.tls_settings import TlsSettings
 from orbitmq.server.values import parse
@@ -188,7 +190,18 @@ def load_settings(
 
     assembly = _Assembly(chosen, overrides)
     assembly.add([*from_file, *changes, *names, *above])
-    return assembly.settings(warnings, _texts(changes), _texts(names))
+    settings = assembly.settings(warnings, _texts(changes), _texts(names))
+    if config is not None and Role.BROKER in chosen:
+        access = settings.access
+        check_proxy_switches(
+            config.parent,
+            {
+                "authenticationEnabled": access.authenticates,
+                "authorizationEnabled": access.authorizes,
+                "aclEnable": False,
+            },
+        )
+    return settings
 
 
 def _tls_file(entries: Sequence[ConfigEntry], table: KeyTable) -> list[ConfigEntry]:
@@ -299,6 +312,8 @@ class _Assembly:
         store = StoreSettings(**sections["store"])  # type: ignore[arg-type]
         _check_log_directory(store)
         self._check_own_log(store.store_path_commit_log)
+        access = AccessSettings(**sections["access"])  # type: ignore[arg-type]
+        list(named_users(access))  # raises what is wrong with them
         nameserver: dict[str, object] = {
             "kv_config_path": str(self.data() / "namesrv" / "kvConfig.json"),
             **sections["nameserver"],
@@ -314,7 +329,7 @@ class _Assembly:
             listener=listener,
             watch=WatchSettings(**watch),  # type: ignore[arg-type]
             tls=TlsSettings(**sections["tls"]),  # type: ignore[arg-type]
-            access=AccessSettings(**sections["access"]),  # type: ignore[arg-type]
+            access=access,
             http_port_asked_for="http_port" in watch,
             given={key.key: entry.where for key, entry in self._winners.values()},
             changed_while_running=changes,

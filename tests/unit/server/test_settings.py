@@ -388,3 +388,17 @@ def test_changes_of_a_name_server_outlive_a_restart(tmp_path: Path) -> None:
         assert settings.nameserver_changes == {"scanNotActiveBrokerInterval": "7000"}
         assert settings.changed_while_running == {}
     assert load_settings(roles={Role.BROKER}, overrides=Overrides(data=tmp_path)).nameserver_changes == {}
+
+
+def test_credentials_that_are_wrong_stop_the_start(tmp_path: Path) -> None:
+    flags = ['innerClientAuthenticationCredentials={"accessKey": "inner"}']
+    with pytest.raises(ConfigurationError, match="innerClientAuthenticationCredentials needs accessKey"):
+        load_settings(roles=[Role.BROKER], flags=flags, overrides=Overrides(data=tmp_path))
+
+
+def test_a_file_of_a_proxy_that_says_something_else_stops_the_start(tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerName=a\n")
+    (tmp_path / "rmq-proxy.json").write_text('{"authenticationEnabled": true}')
+    with pytest.raises(ConfigurationError, match="authenticationEnabled is true"):
+        load_settings(roles=[Role.BROKER], config=config)

@@ -1,0 +1,46 @@
+"""Users in the configuration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbitmq.access.users import User, UserType
+from orbitmq.errors import ConfigurationError
+from orbitmq.protocol.signing import Credentials
+from orbitmq.server.access_settings import AccessSettings
+from orbitmq.server.named_users import inner_credentials, named_users
+
+INNER = json.dumps({"accessKey": "inner", "secretKey": "marked-1"})
+INITIAL = json.dumps({"username": "first", "password": "marked-2", "userType": "Normal"})
+
+
+def test_nobody_is_named_where_nothing_is_given() -> None:
+    assert inner_credentials(AccessSettings()) is None
+    assert list(named_users(AccessSettings())) == []
+
+
+def test_both_are_super_users() -> None:
+    access = AccessSettings(inner_credentials=INNER, initial_user=INITIAL)
+    assert inner_credentials(access) == Credentials("inner", "marked-1")
+    assert list(named_users(access)) == [
+        User("first", "marked-2", UserType.SUPER),
+        User("inner", "marked-1", UserType.SUPER),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "marked", "[]", '"marked"', "{", '{"accessKey": "marked"}', '{"secretKey": "marked"}',
+        '{"accessKey": "", "secretKey": "marked"}', '{"accessKey": "a", "secretKey": " marked"}',
+        '{"accessKey": "a", "secretKey": ["marked"]}', '{"accessKey": "a", "secretKey": null}',
+        '{"accessKey": "a\\n", "secretKey": "marked"}',
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_without_the_secret(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="innerClientAuthenticationCredentials") as raised:
+        inner_credentials(AccessSettings(inner_credentials=text))
+    assert "marked" not in str(raised.value)
+    assert raised.value.__cause__ is None
