@@ -13,8 +13,9 @@ from typing import Final, Protocol
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 
-LedTo = Callable[[Command], Iterable[str]]
-"""The topics that a request leads to through a record, a handle or an id; empty where there is none, which its handler then says itself."""
+LedTo = Callable[[Command], Iterable[str | None]]
+"""The topics that a request leads to through a record, a handle, an id or a name; None among them stands for all topics. Empty where there
+is nothing, which its handler then says itself."""
 
 CALLER: Final = "caller"
 """The attachment of a peer that is the `User` of the request being handled. Absent while nobody is asked who they are."""

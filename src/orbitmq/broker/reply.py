@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.real_topics import topics_cancelled
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send import REPLIES
@@ -55,6 +57,9 @@ class ReplyProcessor(Room):
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return dict.fromkeys(REPLIES, self.reply)
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return dict.fromkeys(REPLIES, topics_cancelled)
 
     def reply(self, command: Command, peer: Peer) -> Command | None:
         """Codes 324 (long field names) and 325 (letters). The answer waits for the confirmation of the one who asked."""

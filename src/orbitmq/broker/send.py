@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.batch_admission import BatchAdmission
 from orbitmq.broker.core import BrokerCore
@@ -22,6 +23,7 @@ from orbitmq.broker.counting.statistics import LATENCY_MASK
 from orbitmq.broker.idempotence.identity import WAITING_TOPICS, SendIdentity
 from orbitmq.broker.idempotence.memory import SentPlace
 from orbitmq.broker.idempotence.repeats import FirstAnswer, Repeats
+from orbitmq.broker.real_topics import topics_cancelled
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.sending import BatchPlacement, Origin, Placement, Sending
@@ -73,6 +75,9 @@ class SendProcessor(Room):
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return dict.fromkeys(SENDS, self.send)
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return dict.fromkeys(SENDS, topics_cancelled)
 
     def excess_handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return dict.fromkeys((*SENDS, *REPLIES), self._refuse_excess)

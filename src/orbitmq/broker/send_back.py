@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import MAX_RECONSUME_TIMES_SINCE, Admission, broker_not_writable
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.idempotence.identity import without_identity
 from orbitmq.broker.message_properties import facts_of
+from orbitmq.broker.real_topics import topics_at
 from orbitmq.broker.refusal import Refusal, group_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.topics import WRITE
@@ -53,6 +55,9 @@ class SendBackProcessor(Room):
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: lambda command: topics_at(self._store, _place(command))}
+
     def send_back(self, command: Command, peer: Peer) -> Command | None:
         group_name = command.text("group")
         group = self._groups.get(group_name)
@@ -68,7 +73,7 @@ class SendBackProcessor(Room):
                 ResponseCode.NO_PERMISSION,
                 f"the retry topic {retry.topic_name!r} takes no messages (perm={retry.perm})",
             )
-        record = self._original(command.integer("offset", -1))
+        record = self._original(_place(command))
         values = _properties_of_copy(record)
         level, dead = command.int32("delayLevel"), False
         topic, queue_id = retry.topic_name, self._random_below(max(1, retry.write_queue_nums))
@@ -129,6 +134,11 @@ class SendBackProcessor(Room):
                 f"there is no message at commit log offset {offset}; send it back to the broker that stores it",
             )
         return decode_record(data)
+
+
+def _place(command: Command) -> int:
+    """Log position of the message that is sent back."""
+    return command.integer("offset", -1)
 
 
 def _properties_of_copy(record: Record) -> dict[str, str]:

@@ -89,6 +89,9 @@ class ListPeer:
 class Rig:
     """One broker and what it takes to talk to it. Every call is one loop turn."""
 
+    gate: Any = None
+    """What the broker asks before it handles a request."""
+
     def __init__(self, root: Path, settings: BrokerSettings, store_settings: StoreSettings) -> None:
         self.root = root
         self.clock = ManualClock(NOW_MS)
@@ -119,6 +122,7 @@ class Rig:
             change_configuration=RuntimeSettings(ServerSettings(data=self.root)).update,
             memory_bytes=1 << 30,
             random_below=lambda bound: self.chosen_queue % bound,
+            gate=self.gate,
         )
         derived = DerivedState(idempotence=self.idempotence, **self.more_parts())
         self.broker = make_broker(self.settings, self.store, self.clock, facilities, derived)

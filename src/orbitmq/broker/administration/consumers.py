@@ -19,6 +19,7 @@ from typing import Final
 
 from orbitmq.broker.clients import ClientRegistry, ConsumerGroup, GroupMember
 from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.real_topics import topics_at
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.topics import TopicTable
@@ -75,6 +76,10 @@ class ConsumerQuestions:
         fields["topicSysFlag"] = str(0 if topic is None else topic.topic_sys_flag)
         fields["groupSysFlag"] = str(0 if group is None else group.group_sys_flag)
         self._forward(command, peer, member, fields, record)
+
+    def topics(self, command: Command) -> list[str]:
+        """The topic of the message that a consumer is to process. Raises Refusal."""
+        return topics_at(self._store, _place_of(command.text("msgId")))
 
     def status(self, command: Command, peer: Peer) -> None:
         """Up to where each client of a group has consumed a topic by its own account (223)."""
@@ -159,16 +164,21 @@ class ConsumerQuestions:
         return member
 
     def _record(self, message_id: str) -> bytes:
-        try:
-            _, offset = decode_offset_id(message_id)
-        except ProtocolError as error:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"{error}; give the id that names the place of the message in the log"
-            ) from error
+        offset = _place_of(message_id)
         record = self._store.record_at(offset) if offset >= 0 else None
         if record is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
         return bytes(record)
+
+
+def _place_of(message_id: str) -> int:
+    try:
+        _, offset = decode_offset_id(message_id)
+    except ProtocolError as error:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"{error}; give the id that names the place of the message in the log"
+        ) from error
+    return offset
 
 
 def _for(

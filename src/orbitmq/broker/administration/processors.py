@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.administration.broker import BrokerAdminProcessor
 from orbitmq.broker.administration.consumers import ConsumerQuestions
 from orbitmq.broker.administration.groups import GroupAdminProcessor
@@ -92,4 +93,11 @@ class Administration(Room):
             code.CLEAN_EXPIRED_CONSUMEQUEUE: upkeep.expired_queues,
             code.CLEAN_UNUSED_TOPIC: upkeep.unused_topics,
             code.DELETE_EXPIRED_COMMITLOG: upkeep.expired_log,
+        }
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {
+            RequestCode.GET_CONSUME_STATS: self.progress.topics_of_group,
+            RequestCode.CLONE_GROUP_OFFSET: self.progress.topics_cloned,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.questions.topics,
         }

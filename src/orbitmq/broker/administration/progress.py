@@ -72,8 +72,7 @@ class ProgressProcessor:
     def of_group(self, command: Command, peer: Peer) -> Command:
         """Per message queue: where the log ends, where the group stands, and when what it consumed last was stored."""
         group, topic = command.text("consumerGroup"), command.text("topic")
-        listed = [name for name in command.text("topicList").split(";") if name]
-        if listed:
+        if listed := _listed(command):
             names: Iterable[str] = listed
         else:
             names = [topic, retry_topic(group)] if topic else self._offsets.topics_of(group)
@@ -87,6 +86,12 @@ class ProgressProcessor:
                 stats.offset_table.update(self._queues(group, config))
                 stats.consume_tps += self._rate(group, name)
         return response(command, ResponseCode.SUCCESS, None, None, stats.encode())
+
+    def topics_of_group(self, command: Command) -> list[str]:
+        """The topics that `of_group` tells of beyond those that the request names."""
+        if command.text("topic") or _listed(command):
+            return []
+        return self._offsets.topics_of(command.text("consumerGroup"))
 
     def of_all(self, command: Command, peer: Peer) -> Command:
         """The same for every group with offsets, one entry per topic (317); with `isOrder` only ordered topics.
@@ -204,19 +209,27 @@ class ProgressProcessor:
         body = CorrectionOffsets(correction_offsets=dict(sorted(smallest.items())))
         return response(command, ResponseCode.SUCCESS, None, None, body.encode())
 
+    def topics_cloned(self, command: Command) -> list[str]:
+        """The topics whose offsets `clone` copies; those of a request that names none are all of the source."""
+        topic = command.text("topic")
+        return [topic] if topic.strip() else self._offsets.topics_of(command.text("srcGroup"))
+
     def clone(self, command: Command, peer: Peer) -> Command:
         """Give one group the offsets of another (314): of one topic, or of all when none is named. Where a topic is missing nothing
         is changed."""
-        source, target, topic = command.text("srcGroup"), command.text("destGroup"), command.text("topic")
+        source, target, names = command.text("srcGroup"), command.text("destGroup"), self.topics_cloned(command)
         if self._groups.get(target) is None:
             raise group_missing(target)
-        names = [topic] if topic.strip() else self._offsets.topics_of(source)
         for name in names:
             if self._topics.get(name) is None:
                 raise topic_missing(name)
         for name in names:
             self._offsets.clone(source, target, name)
         return response(command, ResponseCode.SUCCESS)
+
+
+def _listed(command: Command) -> list[str]:
+    return [name for name in command.text("topicList").split(";") if name]
 
 
 def _instant(time_ms: int) -> str | None:

@@ -1,7 +1,8 @@
 """Looking up messages: by position (33) and by key (12); and the units of a consume queue (321).
 
 Rules of this file
-1. The key index works with hashes: an answer may hold messages with another key. Clients compare; the broker does not.
+1. The key index works with hashes: an answer may hold messages with another key, which clients compare. Those of another topic are left
+   out here: who may read one topic could else choose a key that finds messages of another.
 2. An answer is bounded by count and by what fits a frame.
 3. `eval` of 321 is what a pull of the group would decide. RocketMQ leaves it false for units without an extension.
 
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.choosing.wanted import ArrivedMessage, WantedMessages
 from orbitmq.broker.core import BrokerCore
+from orbitmq.broker.real_topics import topics_at
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.limits.broker import QUERY_ANSWER_BYTES_MAX, QUEUE_UNITS_SHOWN_MAX
@@ -41,8 +44,11 @@ class QueryProcessor(Room):
             code.QUERY_CONSUME_QUEUE: self.units,
         }
 
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {RequestCode.VIEW_MESSAGE_BY_ID: lambda command: topics_at(self._store, _place(command))}
+
     def view(self, command: Command, peer: Peer) -> Command | None:
-        offset = command.integer("offset", -1)
+        offset = _place(command)
         record = self._store.record_at(offset) if offset >= 0 else None
         if record is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
@@ -58,6 +64,8 @@ class QueryProcessor(Room):
         parts: list[Buffer] = []
         size = 0
         for record in self._store.records_at(found):
+            if decode_record(record, body=False).topic != topic:
+                continue
             size += len(record)
             if parts and size > QUERY_ANSWER_BYTES_MAX:
                 break
@@ -127,3 +135,8 @@ class QueryProcessor(Room):
             return 0, 0
         newest = index.index_files[-1].header
         return newest.end_timestamp, newest.end_offset
+
+
+def _place(command: Command) -> int:
+    """Log position of the message that is asked for."""
+    return command.integer("offset", -1)

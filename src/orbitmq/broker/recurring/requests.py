@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.recurring.run_sending import BrokerRuns, reserved_property
 from orbitmq.broker.refusal import Refusal
@@ -54,6 +55,14 @@ class RecurringProcessor(Room):
             RequestCode.GET_RECURRING: self.get,
             RequestCode.SET_RECURRING_STATE: self.set_state,
             RequestCode.DELETE_RECURRING: self.delete,
+        }
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {
+            RequestCode.PUT_RECURRING: lambda command: self._topics_of(_body(command, RecurringDefinition).name),
+            RequestCode.GET_RECURRING: self._topics_shown,
+            RequestCode.SET_RECURRING_STATE: lambda command: self._topics_of(_body(command, RecurringChangeBody).name),
+            RequestCode.DELETE_RECURRING: lambda command: self._topics_of(_body(command, RecurringChangeBody).name),
         }
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -114,6 +123,16 @@ class RecurringProcessor(Room):
             recurring=[self._view(state, with_body=False) for state in shown],
             cursor=shown[-1].name if len(wanted) > limit else None,
         )
+
+    def _topics_shown(self, command: Command) -> list[str] | list[str | None]:
+        """What GET_RECURRING is about; a page that names no topic is about all."""
+        query = _body(command, RecurringQuery)
+        return [query.topic] if query.name is None else self._topics_of(query.name)
+
+    def _topics_of(self, name: str) -> list[str]:
+        """The topic that the recurring message of that name goes to, if there is one."""
+        state = self._recurrences.get(name)
+        return [] if state is None else [state.message.topic]
 
     def _known(self, name: str) -> RecurringState:
         state = self._recurrences.get(name)

@@ -92,15 +92,16 @@ class RecallProcessor:
             return Verdict.ALREADY_DELIVERED
         return Verdict.TOO_LATE if meant.leaving else None
 
+    def topics(self, command: Command) -> list[str]:
+        """The topic of the handle. Raises Refusal."""
+        return [_handle(command).topic]
+
     def _checked(self, command: Command) -> RecallHandle:
         self._changes.check_allowed()
         topic = command.text("topic")
         if self._topics.get(topic) is None:
             raise topic_missing(topic)
-        try:
-            handle = decode_handle(command.text("recallHandle"))
-        except ProtocolError as error:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+        handle = _handle(command)
         if handle.topic != topic:
             raise Refusal(
                 ResponseCode.ILLEGAL_OPERATION, f"the recall handle is of topic {handle.topic!r}, not of {topic!r}"
@@ -118,6 +119,13 @@ class RecallProcessor:
         if verdict is Verdict.NOT_FOUND and handle.timestamp_ms <= now_ms:
             remark += f": its time {handle.timestamp_ms} has passed"
         return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+
+
+def _handle(command: Command) -> RecallHandle:
+    try:
+        return decode_handle(command.text("recallHandle"))
+    except ProtocolError as error:
+        raise Refusal(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
 
 
 def _answered(answer: Command, statuses: list[PutStatus], left: Verdict | None, *, is_all: bool) -> Command:

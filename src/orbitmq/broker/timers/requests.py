@@ -78,6 +78,10 @@ class TimerRequests:
         self._index = index
         self._far = far
 
+    def topics(self, command: Command) -> list[str]:
+        """The topic of the timers that a request selects, by whatever it selects them. Raises Refusal."""
+        return [self._finder.wanted(_read(ChangeTimers, command).selector).topic]
+
     # --- changing ---------------------------------------------------------------------------------------------------
 
     def recall(self, command: Command, peer: Peer) -> Command | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.derived_state import DerivedState
@@ -24,6 +25,14 @@ from orbitmq.broker.timers.requests import TimerRequests
 from orbitmq.broker.timers.traffic import TimerTraffic
 from orbitmq.broker.timers.waiting import WaitingQuestions
 from orbitmq.protocol.remoting.commands import RequestCode
+
+SELECTING: Final = (
+    RequestCode.RECALL_TIMERS,
+    RequestCode.RESCHEDULE_TIMERS,
+    RequestCode.TIMER_STATUS,
+    RequestCode.GET_TIMER,
+)
+"""Requests about timers that a selector names."""
 
 
 class TimerService(Room):
@@ -59,8 +68,11 @@ class TimerService(Room):
             core.settings.broker_name, intake.rules.precision_ms, core.topics, timers, index, far, store, clock
         )
         requests = TimerRequests(self.finder, self.changes, timers, index, far)
+        recalls = RecallProcessor(core.topics, self.finder, self.changes, clock)
+        self._led_to: dict[RequestCode, LedTo] = dict.fromkeys(SELECTING, requests.topics)
+        self._led_to[RequestCode.RECALL_MESSAGE] = recalls.topics
         questions = {
-            RequestCode.RECALL_MESSAGE: RecallProcessor(core.topics, self.finder, self.changes, clock).recall,
+            RequestCode.RECALL_MESSAGE: recalls.recall,
             RequestCode.RECALL_TIMERS: requests.recall,
             RequestCode.RESCHEDULE_TIMERS: requests.reschedule,
             RequestCode.TIMER_STATUS: requests.status,
@@ -79,6 +91,9 @@ class TimerService(Room):
 
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return self._handlers
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return self._led_to
 
     def facts(self) -> Mapping[str, object]:
         return self.figures.facts()

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.message_properties import facts_of
+from orbitmq.broker.real_topics import topics_at
 from orbitmq.broker.refusal import Refusal, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.send import ANSWERS
@@ -79,6 +81,14 @@ class TransactionProcessor(Room):
             RequestCode.GET_TRANSACTION: self.views.one,
         }
 
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {
+            RequestCode.END_TRANSACTION: lambda command: self._topics_at(_decided(command)),
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: lambda command: self._topics_at(_resumed(command)),
+            RequestCode.LIST_TRANSACTIONS: self.views.topics_of_page,
+            RequestCode.GET_TRANSACTION: self.views.topics_of_one,
+        }
+
     def turn_ended(self) -> None:
         self._tell_progress(self._transactions.synced_progress)
 
@@ -94,11 +104,16 @@ class TransactionProcessor(Room):
             for topic, offset in zip((HALF_TOPIC, OP_HALF_TOPIC), progress, strict=True):
                 self._core.offsets.commit(TRANSACTION_GROUP, topic, 0, offset)
 
+    def _topics_at(self, position: int) -> list[str]:
+        """The topic of the half message at a log position."""
+        known = self._undecided.at(position)
+        return topics_at(self._store, position) if known is None else [known.topic]
+
     # --- END_TRANSACTION --------------------------------------------------------------------------------------------
 
     def end(self, command: Command, peer: Peer) -> Command | None:
         """A producer's decision. A state that is not known yet gets no answer, as in RocketMQ."""
-        asked, position = command.int32("commitOrRollback", -1), command.integer("commitLogOffset", -1)
+        asked, position = command.int32("commitOrRollback", -1), _decided(command)
         if not asked:
             return None
         wanted = DECISIONS.get(asked)
@@ -204,10 +219,7 @@ class TransactionProcessor(Room):
 
     def resume(self, command: Command, peer: Peer) -> Command | None:
         """Begin to ask about a transaction from the start: an undecided one, or one that was given up."""
-        try:
-            _, position = decode_offset_id(command.text("msgId"))
-        except ProtocolError as error:
-            raise _wrong(str(error)) from error
+        position = _resumed(command)
         self._core.check_writable()
         message = self._resumed(position)
 
@@ -240,6 +252,20 @@ class TransactionProcessor(Room):
         if position in self._resuming or any(found > position for found in since):
             raise _wrong("checks of this half message were resumed before")
         return resumed_message(record)
+
+
+def _decided(command: Command) -> int:
+    """Log position of the half message that END_TRANSACTION is about."""
+    return command.integer("commitLogOffset", -1)
+
+
+def _resumed(command: Command) -> int:
+    """Log position of the message that RESUME_CHECK_HALF_MESSAGE is about. Raises Refusal for an id that is none."""
+    try:
+        _, position = decode_offset_id(command.text("msgId"))
+    except ProtocolError as error:
+        raise _wrong(str(error)) from error
+    return position
 
 
 def _check_same(command: Command, group: str, unique_key: str, queue_offset: int) -> None:

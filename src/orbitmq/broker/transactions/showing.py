@@ -75,22 +75,21 @@ class TransactionViews:
 
     def one(self, command: Command, peer: Peer) -> Command:
         """GET_TRANSACTION."""
-        wanted = _read(TransactionName, command).id
-        named = self._named(wanted)
-        key = wanted if named is None else _facts(named).unique_key
-        undecided = self._meant(key, named)
-        if undecided:
-            views, record = self._views(undecided), self.record(undecided[0].place.physical_offset)
-        else:
-            ended = self._ended(key)
-            if ended is None:
-                return _success(command, TransactionAnswer())
-            views, record = [ended[0]], ended[1]
+        views, record = self._known_of(_read(TransactionName, command).id)
         answer = TransactionAnswer(views)
         if record is not None:
             answer.properties, answer.body = decode_properties(record.properties), bytes(record.body)
             answer.sys_flag = record.sys_flag
         return _success(command, answer)
+
+    def topics_of_page(self, command: Command) -> list[str | None]:
+        """The topic that LIST_TRANSACTIONS asks about; None for all. Raises Refusal."""
+        return [_read(TransactionQuery, command).topic]
+
+    def topics_of_one(self, command: Command) -> list[str]:
+        """The topics of what GET_TRANSACTION shows. Raises Refusal. Cost: as the request itself."""
+        views, _ = self._known_of(_read(TransactionName, command).id)
+        return [view.topic for view in views]
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -110,6 +109,16 @@ class TransactionViews:
             if ending not in (None, Ending.COPIED) and queue_offset in named:
                 return ending
         return None
+
+    def _known_of(self, wanted: str) -> tuple[list[TransactionViewBody], Record | None]:
+        """What is known of the transactions with an id, and the half message of the first."""
+        named = self._named(wanted)
+        key = wanted if named is None else _facts(named).unique_key
+        undecided = self._meant(key, named)
+        if undecided:
+            return self._views(undecided), self.record(undecided[0].place.physical_offset)
+        ended = self._ended(key)
+        return ([], None) if ended is None else ([ended[0]], ended[1])
 
     def _named(self, offset_id: str) -> Record | None:
         """The half message, waiting, ended or given up, that an offset id names."""

@@ -33,6 +33,9 @@ _SEND = (
     "flag:int! properties reconsumeTimes:int unitMode:bool batch:bool maxReconsumeTimes:int"
 )
 _SEND_V2 = "a! b! c! d:int! e:int! f:int! g:long! h:int! i j:int k:bool l:int m:bool n"
+_SENDS_V1 = "Topic=topic:Pub Topic=@record:Pub"
+"""A send leads to the topic of the timer message that its properties cancel, if they cancel one."""
+_SENDS_V2 = "Topic=b:Pub Topic=@record:Pub"
 _SENT = (
     "msgId! queueId:int! queueOffset:long! transactionId batchUniqId recallHandle MSG_REGION TRACE_ON "
     "orbitmqRepeat orbitmqDeliverMs:long"
@@ -70,11 +73,11 @@ _Code = RequestCode
 
 ROWS: Final = (
     # messages
-    Row(_Code.SEND_MESSAGE, "broker", needs="Topic=topic:Pub", request=_SEND, response=_SENT),
-    Row(_Code.SEND_MESSAGE_V2, "broker", needs="Topic=b:Pub", request=_SEND_V2, response=_SENT),
-    Row(_Code.SEND_BATCH_MESSAGE, "broker", needs="Topic=b:Pub", request=_SEND_V2, response=_SENT),
-    Row(_Code.SEND_REPLY_MESSAGE, "broker", needs="Topic=topic:Pub", request=_SEND, response=_SENT),
-    Row(_Code.SEND_REPLY_MESSAGE_V2, "broker", needs="Topic=b:Pub", request=_SEND_V2, response=_SENT),
+    Row(_Code.SEND_MESSAGE, "broker", needs=_SENDS_V1, request=_SEND, response=_SENT),
+    Row(_Code.SEND_MESSAGE_V2, "broker", needs=_SENDS_V2, request=_SEND_V2, response=_SENT),
+    Row(_Code.SEND_BATCH_MESSAGE, "broker", needs=_SENDS_V2, request=_SEND_V2, response=_SENT),
+    Row(_Code.SEND_REPLY_MESSAGE, "broker", needs=_SENDS_V1, request=_SEND, response=_SENT),
+    Row(_Code.SEND_REPLY_MESSAGE_V2, "broker", needs=_SENDS_V2, request=_SEND_V2, response=_SENT),
     Row(
         _Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
         "client",
@@ -313,7 +316,7 @@ ROWS: Final = (
     Row(
         _Code.GET_CONSUME_STATS,
         "broker",
-        needs="Group=consumerGroup:Get Topic=topic?:Get Topic=topicList[;]?:Get",
+        needs="Group=consumerGroup:Get Topic=topic?:Get Topic=topicList[;]?:Get Topic=@record:Get",
         request="consumerGroup! topic topicList",
     ),
     Row(_Code.GET_CONSUMER_CONNECTION_LIST, "broker", needs="Group=consumerGroup:Get", request="consumerGroup!"),
@@ -363,7 +366,7 @@ ROWS: Final = (
     Row(
         _Code.CLONE_GROUP_OFFSET,
         "broker",
-        needs="Group=srcGroup:Get Group=destGroup:Update Topic=topic?:Update",
+        needs="Group=srcGroup:Get Group=destGroup:Update Topic=topic?:Update Topic=@record:Update",
         request="srcGroup! destGroup! topic offline:bool",
     ),
     # timers, recurring messages, the far tier and idempotent sends: requests of our own
@@ -373,11 +376,11 @@ ROWS: Final = (
     Row(_Code.LIST_TIMERS, "broker", needs="Topic=@body:Get"),
     Row(_Code.COUNT_TIMERS, "broker", needs="Topic=@body:Get"),
     Row(_Code.GET_TIMER, "broker", needs="Topic=@record:Get"),
-    Row(_Code.PUT_RECURRING, "broker", needs="Topic=@body:Pub"),
+    Row(_Code.PUT_RECURRING, "broker", needs="Topic=@body:Pub Topic=@record:Pub"),
     Row(_Code.GET_RECURRING, "broker", needs="Topic=@record:Get"),
     Row(_Code.SET_RECURRING_STATE, "broker", needs="Topic=@record:Pub"),
     Row(_Code.DELETE_RECURRING, "broker", needs="Topic=@record:Pub"),
-    Row(_Code.FAR_LOAD, "broker", needs="Topic=@record:Pub"),
+    Row(_Code.FAR_LOAD, "broker", needs="Topic=*:Pub"),
     Row(_Code.FAR_TIER, "broker", needs="Cluster:Get"),
     Row(_Code.FIND_SCOPES, "broker", needs="signed"),
     Row(_Code.FINISH_EPOCH, "broker", needs="signed"),

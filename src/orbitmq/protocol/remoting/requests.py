@@ -13,7 +13,7 @@ What a caller needs is one word per need; all of them are needed:
     Topic=topic?:Get          nothing is needed where the field is absent or empty
     Topic=topicList[;]:Get    every name in the field, which stand between these characters
     Topic=@body:Sub           every topic that the body names
-    Topic=@record:Pub         the topic of the message that the request leads to, whatever it says itself
+    Topic=@record:Pub         every topic that the request leads to through a record, a handle, an id or a name, whatever it says itself
     Topic=*:List              all topics
     Cluster:Update            the cluster of the server
     signed                    a caller that is known, whatever it may do
