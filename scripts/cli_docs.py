@@ -33,10 +33,12 @@ do. {epilog}
 Strongest first: `--name-server` (`--namesrv`, `-n`); `--context`; the variable `ORBITMQ_NAMESRV`; the variable `ORBITMQ_CONTEXT`;
 RocketMQ's variable `NAMESRV_ADDR`; the context in use; `127.0.0.1:9876`. `orbitmq context show` says which it would be, and why.
 Requests are signed with `ORBITMQ_ACCESS_KEY`, `ORBITMQ_SECRET_KEY` and `ORBITMQ_SECURITY_TOKEN`, else with what the context says.
+TLS is taken setting by setting: the options `--tls...`, else the variables `ORBITMQ_TLS`, `ORBITMQ_TLS_TRUSTED` and so on, one for each
+option, else the context. `--no-tls` takes all of it away. See [Encrypt connections](howto/tls.md).
 
 ```
 orbitmq context add staging "10.0.0.1:9876;10.0.0.2:9876"
-orbitmq context add production 10.1.0.1:9876 --timeout-ms 10000
+orbitmq context add production 10.1.0.1:9876 --timeout-ms 10000 --tls --access-key ops --secret-command "pass show mq/ops"
 orbitmq context use staging
 orbitmq --context production group lag billing
 ```

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from orbitmq.errors import OrbitError
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
 from orbitmq.server.tls import REFUSAL
 
-from .server_process import ClosedByServer, RawClient, ServedProcess, until
+from .server_process import ClosedByServer, RawClient, ServedProcess, clean_environment, until
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,38 @@ def test_so_does_its_synchronous_twin(served: ServedProcess, authority: Authorit
     options = orbitmq.ClientOptions(tls=trusting(authority, authority.issue("client")))
     with orbitmq.sync.connect(f"127.0.0.1:{served.name_port}", options=options) as mq:
         assert mq.send("encrypted", b"body").message_id
+
+
+def test_commands_speak_tls(served: ServedProcess, authority: Authority, tmp_path: Path) -> None:
+    """By options, by variables, by a context; and what a shell completes."""
+    own = authority.issue("operator", password="of the operator")
+    (tmp_path / "password").write_text("of the operator\n")
+    settings = {
+        "tls-trusted": authority.file,
+        "tls-certificate": own.cert,
+        "tls-key": own.key,
+        "tls-password-file": tmp_path / "password",
+    }
+    options = ["--tls", *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
+    variables = {f"ORBITMQ_{name.upper().replace('-', '_')}": str(value) for name, value in settings.items()}
+    home = {**clean_environment(), "XDG_CONFIG_HOME": str(tmp_path), "COLUMNS": "200"}
+    server = f"127.0.0.1:{served.name_port}"
+
+    def run(*words: str, code: int = 0, **more: str) -> str:
+        line = [sys.executable, "-m", "orbitmq", *words]
+        done = subprocess.run(line, capture_output=True, text=True, env={**home, **more}, timeout=180, check=False)
+        assert done.returncode == code, (words, done.stdout, done.stderr)
+        assert "of the operator" not in done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    run("send", "by-command", "body", "-n", server, *options)
+    assert "by-command" in run("topic", "list", ORBITMQ_NAMESRV=server, ORBITMQ_TLS="true", **variables)
+    run("context", "add", "here", server, *options)
+    assert "body" in run("tail", "by-command", "--from-beginning", "--count", "1")
+    completion = {"_ORBITMQ_COMPLETE": "bash_complete", "COMP_WORDS": "orbitmq topic show by-", "COMP_CWORD": "3"}
+    until(lambda: "by-command" in run(**completion), what="a completed topic", limit_s=180)
+    assert "takes nothing but TLS" in run("topic", "list", "--no-tls", code=3)
+    assert "certificate is refused" in run("topic", "list", "-n", server, "--tls", code=3)
 
 
 def test_a_replaced_pair_serves_without_dropping_anybody(authority: Authority, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from orbitmq.cli.completing import complete_clusters, complete_groups, complete_topics
-from orbitmq.cli.shared_options import chosen
+from orbitmq.cli.shared_options import chosen, chosen_tls
 
 if TYPE_CHECKING:
     from orbitmq.cli.contexts import Target
@@ -47,13 +47,11 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Result = TypeVar("Result")
 
 
-def target(*, runs_commands: bool = False) -> Target:
-    """The cluster that the running command asks. runs_commands: see `contexts.resolve`."""
+def target() -> Target:
+    """The cluster that the running command asks."""
     from orbitmq.cli.contexts import resolve
 
-    return resolve(
-        chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ, runs_commands=runs_commands
-    )
+    return resolve(chosen("name_servers"), chosen("context"), chosen("timeout_ms"), os.environ, tls=chosen_tls())
 
 
 def run(work: Callable[[Client], Awaitable[Result]]) -> Result:
@@ -62,14 +60,15 @@ def run(work: Callable[[Client], Awaitable[Result]]) -> Result:
 
     from orbitmq.client import ClientOptions, connect
 
-    cluster = target(runs_commands=True)
+    cluster = target()
 
     async def inside() -> Result:
         options = ClientOptions(
             connect_timeout_ms=cluster.timeout_ms,
             request_timeout_ms=cluster.timeout_ms,
             admin_timeout_ms=cluster.timeout_ms,
-            credentials=cluster.credentials,
+            credentials=cluster.credentials(),
+            tls=cluster.settings.tls_context() or False,
         )
         async with connect(cluster.name_servers, options=options) as client:
             return await work(client)

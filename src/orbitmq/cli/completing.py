@@ -2,7 +2,8 @@
 
 Rules of this file
 1. A shell waits: a cluster that does not answer within `CLI_COMPLETION_MS` offers nothing, and no error is shown.
-2. What the user has typed already decides which cluster is asked, as it will when the command runs.
+2. A secret that only a command knows is not asked for: it may want something of its user. Nothing is offered then.
+3. What the user has typed already decides which cluster is asked, as it will when the command runs.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _ask(ctx: click.Context, work: Callable[[Client], Awaitable[Iterable[str]]])
     import asyncio
 
     from orbitmq.cli.contexts import Target, resolve
-    from orbitmq.cli.shared_options import chosen
+    from orbitmq.cli.shared_options import chosen, chosen_tls
     from orbitmq.client import ClientOptions, connect
     from orbitmq.errors import OrbitError
 
@@ -67,13 +68,16 @@ def _ask(ctx: click.Context, work: Callable[[Client], Awaitable[Iterable[str]]])
             connect_timeout_ms=CLI_COMPLETION_MS,
             request_timeout_ms=CLI_COMPLETION_MS,
             admin_timeout_ms=CLI_COMPLETION_MS,
-            credentials=target.credentials,
+            credentials=target.credentials(),
+            tls=target.settings.tls_context() or False,
         )
         async with asyncio.timeout(CLI_COMPLETION_MS / 1000), connect(target.name_servers, options=options) as client:
             return await work(client)
 
     try:
-        target = resolve(chosen("name_servers", ctx), chosen("context", ctx), None, os.environ, runs_commands=False)
+        target = resolve(chosen("name_servers", ctx), chosen("context", ctx), None, os.environ, tls=chosen_tls(ctx))
+        if target.settings.secret_command or target.settings.tls_password_command:
+            return []
         return asyncio.run(inside(target))
     except (OrbitError, TimeoutError, RuntimeError):
         return []  # rule 1: a shell that completes nothing is better than one that prints errors into the line

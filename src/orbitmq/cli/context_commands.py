@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from orbitmq.cli.completing import complete_contexts
 from orbitmq.cli.output import show_done, show_record, show_rows
-from orbitmq.cli.shared_options import OutputCommand
+from orbitmq.cli.shared_options import OutputCommand, TlsCommand, chosen_tls
 
 app = typer.Typer(
     help="Contexts: names for clusters, and the one that is asked.",
@@ -25,7 +27,7 @@ NameArgument = Annotated[
 ]
 
 
-@app.command(cls=OutputCommand)
+@app.command(cls=TlsCommand)
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, - and _.", show_default=False)],
     name_servers: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Name servers, `;` between.")],
@@ -38,6 +40,10 @@ def add(
         typer.Option(
             "--access-key", help="Who asks; the secret is asked for, or read from a pipe.", show_default=False
         ),
+    ] = None,
+    secret_file: Annotated[
+        str | None,
+        typer.Option("--secret-file", metavar="FILE", help="A file with the secret.", show_default=False),
     ] = None,
     secret_command: Annotated[
         str | None,
@@ -54,13 +60,16 @@ def add(
     stored = contexts.load(path)
     if name in stored.contexts and not replace:
         raise ConfigurationError(f"there is a context {name!r} already", remedy="replace it with --replace")
+    asks = access_key is not None and secret_file is None and secret_command is None
     context = contexts.Context(
         name_servers=name_servers,
         timeout_ms=timeout_ms,
         description=description,
         access_key=access_key,
-        secret_key=_asked_secret() if access_key is not None and secret_command is None else None,
+        secret_key=_asked_secret() if asks else None,
+        secret_file=None if secret_file is None else str(Path(secret_file).absolute()),
         secret_command=secret_command,
+        **chosen_tls(),
     )
     changed = stored.with_context(name, context, use=use)
     contexts.save(path, changed)
@@ -91,11 +100,12 @@ def list_contexts() -> None:
             "name_servers": context.name_servers,
             "timeout_ms": context.timeout_ms,
             "access_key": context.access_key,
+            "tls": context.tls,
             "description": context.description,
         }
         for name, context in sorted(stored.contexts.items())
     ]
-    columns = ("in_use", "context", "name_servers", "timeout_ms", "access_key", "description")
+    columns = ("in_use", "context", "name_servers", "timeout_ms", "access_key", "tls", "description")
     show_rows(rows, columns=columns, empty="no contexts; add one with: orbitmq context add NAME HOST:PORT")
 
 
@@ -122,11 +132,16 @@ def show(
     from orbitmq.cli import contexts
 
     path = contexts.contexts_path(os.environ)
-    target = contexts.resolve(None, name, None, os.environ, path, runs_commands=False)
-    record = {"name_servers": target.name_servers, "timeout_ms": target.timeout_ms, "decided_by": target.source}
-    if target.credentials is not None:
-        record["access_key"] = target.credentials.access_key
-    show_record({**record, "file": str(path)})
+    target = contexts.resolve(None, name, None, os.environ, path)
+    record: dict[str, object] = {
+        "name_servers": target.name_servers,
+        "timeout_ms": target.timeout_ms,
+        "decided_by": target.source,
+    }
+    if target.access_key is not None:
+        record["access_key"] = target.access_key
+    settings = msgspec.to_builtins(target.settings)  # names of files and commands; secrets stand nowhere in it
+    show_record({**record, **settings, "file": str(path)})
 
 
 @app.command(cls=OutputCommand)

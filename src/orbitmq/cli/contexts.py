@@ -10,9 +10,12 @@ The file is `orbitmq/contexts.toml` in the user's configuration directory (`$XDG
     description = "second floor"
     access_key = "ops"
     secret_command = "pass show staging/ops"
+    tls = true
+    tls_trusted = "/etc/orbitmq/ca.crt"
 
-Instead of `secret_command`, whose first line of output is the secret, `secret_key` may hold it. ORBITMQ_ACCESS_KEY and
-ORBITMQ_SECRET_KEY, and with them ORBITMQ_SECURITY_TOKEN, are stronger than what a context says.
+`client/connect_settings.py` has the names for signing and TLS. Instead of `secret_command`, `secret_key` may hold the secret itself.
+ORBITMQ_ACCESS_KEY and ORBITMQ_SECRET_KEY, and with them ORBITMQ_SECURITY_TOKEN, are stronger than what a context says. Of TLS each
+setting is that of the command line, else of its variable (ORBITMQ_TLS, ORBITMQ_TLS_TRUSTED, ...), else of the context.
 
 Which cluster is asked, strongest first: `--name-server`; `--context`; the variable ORBITMQ_NAMESRV; the variable
 ORBITMQ_CONTEXT; RocketMQ's variable NAMESRV_ADDR; the context in use; 127.0.0.1:9876.
@@ -30,19 +33,18 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from orbitmq.client.connect_settings import MEANINGS, ConnectSettings, environment_credentials, tls_words
 from orbitmq.errors import ConfigurationError, NotFoundError
 from orbitmq.limits.cli import (
     CLI_CONTEXT_FILE_BYTES_MAX,
     CLI_CONTEXTS_MAX,
-    CLI_SECRET_COMMAND_S,
     CLI_TIMEOUT_MS,
 )
 from orbitmq.protocol.signing import Credentials
@@ -51,21 +53,21 @@ DEFAULT_NAME_SERVERS: Final = "127.0.0.1:9876"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One cluster. timeout_ms: time limit of a call, for clusters that are far away. access_key: who signs; without, nobody."""
+class Context(ConnectSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One cluster, and how to connect to it. timeout_ms: time limit of a call, for clusters that are far away."""
 
     name_servers: str
     timeout_ms: int | None = None
     description: str = ""
-    access_key: str | None = None
     secret_key: str | None = None
-    secret_command: str | None = None
 
-    def credentials(self) -> Credentials | None:
-        """What requests are signed with. Runs `secret_command`, if there is one. `ConfigurationError`."""
-        if self.access_key is None:
-            return None
-        return Credentials(self.access_key, self.secret_key or _printed_by(str(self.secret_command)))
+    @property
+    def settings(self) -> ConnectSettings:
+        """How to connect, without the secret that may stand here."""
+        return ConnectSettings(**{name: getattr(self, name) for name in MEANINGS})
+
+    def _secrets(self) -> Mapping[str, str | None]:
+        return {"secret_key": self.secret_key, **super()._secrets()}
 
 
 class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,12 +109,22 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Target(NamedTuple):
-    """The cluster a command asks. source: what decided it, for people. credentials: who asks; None signs nothing."""
+    """The cluster a command asks. source: what decided it, for people. known: who signs, where the secret itself was given."""
 
     name_servers: str
     timeout_ms: int
     source: str
-    credentials: Credentials | None = None
+    settings: ConnectSettings
+    known: Credentials | None = None
+
+    @property
+    def access_key(self) -> str | None:
+        """Who signs; None when nobody does."""
+        return self.known.access_key if self.known is not None else self.settings.access_key
+
+    def credentials(self) -> Credentials | None:
+        """What requests are signed with. Reads the file or runs the command that knows the secret."""
+        return self.known or self.settings.credentials()
 
 
 def check_context(context: Context) -> None:
@@ -124,12 +136,7 @@ def check_context(context: Context) -> None:
         raise ConfigurationError(f"timeout_ms={context.timeout_ms}: must be a whole number 1 to 600000")
     if not (context.name_servers + context.description).replace(" ", "x").isprintable():
         raise ConfigurationError("addresses and description must be one line of printable text")
-    secrets = [context.secret_key, context.secret_command]
-    if (context.access_key is None) == any(secrets) or all(secrets):
-        raise ConfigurationError(
-            "access_key goes with secret_key or with secret_command, and neither without it",
-            remedy="give an access key and one of the two",
-        )
+    context.check()
 
 
 def resolve(
@@ -139,60 +146,49 @@ def resolve(
     environment: Mapping[str, str],
     path: Path | None = None,
     *,
-    runs_commands: bool = True,
+    tls: Mapping[str, Any] | None = None,
 ) -> Target:
-    """The cluster that is meant, and who asks. The file is read only if it can matter. runs_commands: False leaves out a secret that
-    only a command knows, which may ask its user something."""
-    own = _credentials_of(environment)
+    """The cluster that is meant, and how to connect to it. The file is read only if it can matter; no secret is looked up.
+
+    tls: what the command line says of it, by the names of the settings.
+    """
+    own = environment_credentials(environment)
+    words = {**tls_words(environment), **(tls or {})}
     if name_servers is not None and context is not None:
         raise ConfigurationError("--name-server and --context name two clusters", remedy="give one of them")
+
+    def named(servers: str, source: str) -> Target:
+        return Target(servers, timeout_ms or CLI_TIMEOUT_MS, source, _checked(ConnectSettings().with_tls(words)), own)
+
     if name_servers is not None:
-        return Target(name_servers, timeout_ms or CLI_TIMEOUT_MS, "--name-server", own)
+        return named(name_servers, "--name-server")
     source = "--context"
     if context is None:
         if environment.get("ORBITMQ_NAMESRV"):
-            return Target(environment["ORBITMQ_NAMESRV"], timeout_ms or CLI_TIMEOUT_MS, "ORBITMQ_NAMESRV", own)
+            return named(environment["ORBITMQ_NAMESRV"], "ORBITMQ_NAMESRV")
         if environment.get("ORBITMQ_CONTEXT"):
             context, source = environment["ORBITMQ_CONTEXT"], "ORBITMQ_CONTEXT"
         elif environment.get("NAMESRV_ADDR"):
-            return Target(environment["NAMESRV_ADDR"], timeout_ms or CLI_TIMEOUT_MS, "NAMESRV_ADDR", own)
+            return named(environment["NAMESRV_ADDR"], "NAMESRV_ADDR")
     stored = load(path or contexts_path(environment))
     if context is None:
         if stored.current is None:
-            return Target(DEFAULT_NAME_SERVERS, timeout_ms or CLI_TIMEOUT_MS, "default", own)
+            return named(DEFAULT_NAME_SERVERS, "default")
         context, source = stored.current, "context in use"
     found = stored.get(context)
     limit_ms = timeout_ms or found.timeout_ms or CLI_TIMEOUT_MS
-    if own is None and (runs_commands or found.secret_command is None):
-        own = found.credentials()
-    return Target(found.name_servers, limit_ms, f"context {context} ({source})", own)
+    settings = found.settings.with_tls(words)
+    known = own
+    if own is None and found.access_key is not None and found.secret_key is not None:
+        known = Credentials(found.access_key, found.secret_key)
+    if known is not None:
+        settings = msgspec.structs.replace(settings, access_key=None, secret_file=None, secret_command=None)
+    return Target(found.name_servers, limit_ms, f"context {context} ({source})", _checked(settings), known)
 
 
-def _credentials_of(environment: Mapping[str, str]) -> Credentials | None:
-    access_key, secret_key = environment.get("ORBITMQ_ACCESS_KEY"), environment.get("ORBITMQ_SECRET_KEY")
-    if access_key and secret_key:
-        return Credentials(access_key, secret_key, environment.get("ORBITMQ_SECURITY_TOKEN") or None)
-    if access_key or secret_key:
-        given, missing = ("ACCESS", "SECRET") if access_key else ("SECRET", "ACCESS")
-        raise ConfigurationError(
-            f"ORBITMQ_{given}_KEY is set and ORBITMQ_{missing}_KEY is not", remedy="set both, or none"
-        )
-    return None
-
-
-def _printed_by(command: str) -> str:
-    """The first line that a command of the shell prints."""
-    try:
-        ran = subprocess.run(
-            command, shell=True, stdout=subprocess.PIPE, text=True, check=True, timeout=CLI_SECRET_COMMAND_S
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
-        # The command is shown, what it printed never.
-        raise ConfigurationError(
-            f"the secret_command {command!r} failed ({type(error).__name__})",
-            remedy="try it in a shell: its first line of output has to be the secret",
-        ) from None
-    return (ran.stdout.splitlines() or [""])[0].strip()
+def _checked(settings: ConnectSettings) -> ConnectSettings:
+    settings.check()
+    return settings
 
 
 def contexts_path(environment: Mapping[str, str]) -> Path:
@@ -255,16 +251,16 @@ def save(path: Path, contexts: Contexts) -> None:
 
 
 def encode(contexts: Contexts) -> str:
-    """The file's text. A JSON string without control characters is a TOML string."""
+    """The file's text. JSON of numbers, truth values and strings without control characters is TOML."""
     lines = ["# Written by `orbitmq context`; comments are lost at the next change."]
     if contexts.current is not None:
         lines.append(f"current = {_text(contexts.current)}")
     for name, context in sorted(contexts.contexts.items()):
         lines += ["", f"[contexts.{name}]"]
         for field, value in msgspec.to_builtins(context).items():
-            lines.append(f"{field} = {_text(value) if isinstance(value, str) else value}")
+            lines.append(f"{field} = {_text(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _text(value: str) -> str:
+def _text(value: object) -> str:
     return msgspec.json.encode(value).decode()

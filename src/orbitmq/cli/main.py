@@ -67,7 +67,7 @@ def root() -> LazyGroup:
         help="A message broker with first-class delayed messages that speaks Apache RocketMQ's protocols.",
         epilog=EPILOG,
         no_args_is_help=True,
-        params=list(cluster_options(with_timeout=False)),
+        params=list(cluster_options(with_timeout=False, with_tls=False)),
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
         rich_markup_mode=None,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -20,6 +21,8 @@ from typer.utils import get_params_from_function
 
 _OUTPUT: Final = "orbitmq.output"
 _CLUSTER: Final = "orbitmq.cluster."
+
+_FILE: Final = "FILE"
 
 
 class Output(StrEnum):
@@ -64,6 +67,14 @@ class ClusterCommand(OutputCommand):
         return (*cluster_options(), *output_options())
 
 
+class TlsCommand(OutputCommand):
+    """A command that asks no cluster and is told how one is connected to."""
+
+    @classmethod
+    def shared_options(cls) -> Sequence[click.Parameter]:
+        return (*tls_options(), *output_options())
+
+
 def output_options() -> tuple[click.Parameter, ...]:
     return (
         TyperOption(
@@ -88,7 +99,7 @@ def output_options() -> tuple[click.Parameter, ...]:
     )
 
 
-def cluster_options(*, with_timeout: bool = True) -> tuple[click.Parameter, ...]:
+def cluster_options(*, with_timeout: bool = True, with_tls: bool = True) -> tuple[click.Parameter, ...]:
     from orbitmq.cli.completing import complete_contexts
 
     options = [
@@ -120,6 +131,29 @@ def cluster_options(*, with_timeout: bool = True) -> tuple[click.Parameter, ...]
                 help="Time limit of one call. Else the context's, or 5000.",
             )
         )
+    return (*options, *(tls_options() if with_tls else ()))
+
+
+def tls_options() -> tuple[click.Parameter, ...]:
+    """One option for each setting of TLS: `--tls-trusted FILE` is `tls_trusted`, and the variable ORBITMQ_TLS_TRUSTED."""
+    from orbitmq.client.connect_settings import MEANINGS, TLS_NAMES
+
+    options: list[click.Parameter] = []
+    for name in TLS_NAMES:
+        value, meaning = MEANINGS[name]
+        word = name.replace("_", "-")
+        options.append(
+            TyperOption(
+                param_decls=[f"--{word}"] if value else [f"--{word}/--no-{word}"],
+                type=str if value else bool,
+                is_flag=None if value else True,
+                default=None,
+                metavar=value or None,
+                expose_value=False,
+                callback=_keep_path(name) if value == _FILE else _keep(name),
+                help=meaning,
+            )
+        )
     return tuple(options)
 
 
@@ -135,6 +169,13 @@ def chosen(name: str, ctx: click.Context | None = None) -> Any:
     return (ctx or click.get_current_context()).meta.get(_CLUSTER + name)
 
 
+def chosen_tls(ctx: click.Context | None = None) -> dict[str, Any]:
+    """What the command line says about TLS, by the names of the settings."""
+    from orbitmq.client.connect_settings import TLS_NAMES
+
+    return {name: value for name in TLS_NAMES if (value := chosen(name, ctx)) is not None}
+
+
 def choose(ctx: click.Context, name: str, value: object) -> None:
     """Keep a choice about the cluster that was made otherwise than by an option of ours."""
     ctx.meta[_CLUSTER + name] = value
@@ -144,6 +185,14 @@ def _keep(name: str) -> Any:
     def keep(ctx: click.Context, _: click.Parameter, value: object) -> None:
         if value is not None:  # an option of an outer command stays where the inner one is silent
             choose(ctx, name, value)
+
+    return keep
+
+
+def _keep_path(name: str) -> Any:
+    def keep(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value is not None:  # another process, and a context, may be used in another directory
+            choose(ctx, name, str(Path(value).absolute()))
 
     return keep
 

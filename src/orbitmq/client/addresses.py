@@ -28,8 +28,8 @@ def no_connection(address: str, timeout_ms: int, error: OSError) -> ConnectionLo
         return ConnectionLostError(
             f"no connection to {address}: its certificate is refused: {error.verify_message}",
             request_sent=False,
-            remedy="trust who signed it: tls=ssl.create_default_context(cafile=...); a certificate has to name the host or address that is "
-            "connected to",
+            remedy="trust who signed it: tls=ssl.create_default_context(cafile=...), of a command --tls-trusted; a certificate has to name "
+            "the host or address that is connected to",
         )
     if isinstance(error, ssl.SSLError):
         return ConnectionLostError(

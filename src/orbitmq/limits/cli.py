@@ -11,9 +11,6 @@ CLI_CONTEXTS_MAX: Final = 256
 CLI_CONTEXT_FILE_BYTES_MAX: Final = 262_144
 """Largest file of contexts that is read: so many contexts with a kilobyte each."""
 
-CLI_SECRET_COMMAND_S: Final = 60.0
-"""Time for a command that prints a secret: it may ask its user for a passphrase."""
-
 # --- benchmarks ----------------------------------------------------------------------------------------------------
 BENCH_SAMPLES_MAX: Final = 5_000_000
 """Times that one run of a benchmark keeps, each a float: two minutes at full speed."""

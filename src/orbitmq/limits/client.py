@@ -14,6 +14,12 @@ CLIENT_WRITE_BUFFER_BYTES: Final = 1_048_576
 CLIENT_NAME_SERVERS_MAX: Final = 64
 """More addresses than any cluster has name servers; a longer list is a mistake such as a pasted file."""
 
+CLIENT_SECRET_COMMAND_S: Final = 60.0
+"""Time for a command that prints a secret: it may ask its user for a passphrase."""
+
+CLIENT_SECRET_BYTES_MAX: Final = 65_536
+"""What is read of a file with a secret: tokens have some kilobytes."""
+
 CLIENT_TOPICS_MAX: Final = 10_000
 """Topics whose routes one client keeps fresh; each costs a name-server request every 30 s."""
 

@@ -30,6 +30,13 @@ OTHER_VARIABLES: Final = frozenset(
         "ORBITMQ_ACCESS_KEY",  # who asks, for the client commands, and these two prove it
         "ORBITMQ_SECRET_KEY",
         "ORBITMQ_SECURITY_TOKEN",
+        "ORBITMQ_TLS",  # how the client commands connect: true or false, and the six that follow
+        "ORBITMQ_TLS_TRUSTED",
+        "ORBITMQ_TLS_CERTIFICATE",
+        "ORBITMQ_TLS_KEY",
+        "ORBITMQ_TLS_PASSWORD_FILE",
+        "ORBITMQ_TLS_PASSWORD_COMMAND",
+        "ORBITMQ_TLS_VERIFY",
         "ORBITMQ_OUTPUT",  # table or json
         "ORBITMQ_OVERLOAD_SECONDS",  # tests: how long to overload a server
         "ORBITMQ_REQUIRE_ALL",  # tests: a skip is a failure

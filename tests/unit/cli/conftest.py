@@ -14,7 +14,15 @@ from scripted_server import Ran, ScriptedServer
 
 from orbitmq.cli.main import main
 
-VARIABLES = ("ORBITMQ_NAMESRV", "ORBITMQ_CONTEXT", "NAMESRV_ADDR", "ORBITMQ_OUTPUT", "ORBITMQ_DATA", "ORBITMQ_CONFIG")
+VARIABLES = (
+    "ORBITMQ_TLS",
+    "ORBITMQ_NAMESRV",
+    "ORBITMQ_CONTEXT",
+    "NAMESRV_ADDR",
+    "ORBITMQ_OUTPUT",
+    "ORBITMQ_DATA",
+    "ORBITMQ_CONFIG",
+)
 
 
 @pytest.fixture

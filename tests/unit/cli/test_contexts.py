@@ -13,6 +13,7 @@ from scripted_server import Ran, ScriptedServer
 
 from orbitmq.cli import contexts
 from orbitmq.cli.contexts import Context, Contexts
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ConfigurationError, NotFoundError
 from orbitmq.limits.cli import CLI_CONTEXT_FILE_BYTES_MAX, CLI_CONTEXTS_MAX
 from orbitmq.protocol.remoting.bodies import TopicList
@@ -172,10 +173,12 @@ SIGNED = '[contexts.a]\nname_servers = "a:1"\naccess_key = "ops"\n'
 
 def test_a_context_says_who_asks(path: Path) -> None:
     path.write_text(SIGNED + 'secret_key = "hush"\n')
-    assert contexts.resolve(None, "a", None, {}, path).credentials == Credentials("ops", "hush")
+    written = contexts.resolve(None, "a", None, {}, path)
+    assert (written.access_key, written.credentials()) == ("ops", Credentials("ops", "hush"))
+    assert written.settings == ConnectSettings()
     path.write_text(SIGNED + "secret_command = \"printf 'hush\\\\nmore'\"\n")
-    assert contexts.resolve(None, "a", None, {}, path).credentials == Credentials("ops", "hush")
-    assert contexts.resolve(None, "a", None, {}, path, runs_commands=False).credentials is None
+    printed = contexts.resolve(None, "a", None, {}, path)
+    assert (printed.access_key, printed.credentials()) == ("ops", Credentials("ops", "hush"))
 
 
 def test_the_environment_is_stronger_than_the_context(path: Path) -> None:
@@ -183,9 +186,34 @@ def test_the_environment_is_stronger_than_the_context(path: Path) -> None:
     environment = {"ORBITMQ_ACCESS_KEY": "me", "ORBITMQ_SECRET_KEY": "mine", "ORBITMQ_SECURITY_TOKEN": "lent"}
     for flags in ({"name_servers": "b:1", "context": None}, {"name_servers": None, "context": "a"}):
         target = contexts.resolve(**flags, timeout_ms=None, environment=environment, path=path)
-        assert target.credentials == Credentials("me", "mine", "lent")
-    with pytest.raises(ConfigurationError, match="ORBITMQ_SECRET_KEY is not"):
-        contexts.resolve("b:1", None, None, {"ORBITMQ_ACCESS_KEY": "me"}, path)
+        assert target.credentials() == Credentials("me", "mine", "lent")
+
+
+def test_of_tls_each_setting_is_the_strongest_that_is_given(path: Path) -> None:
+    path.write_text('[contexts.a]\nname_servers = "a:1"\ntls = true\ntls_trusted = "c"\ntls_certificate = "c"\n')
+    environment = {"ORBITMQ_TLS_TRUSTED": "e", "ORBITMQ_TLS_CERTIFICATE": "e"}
+    target = contexts.resolve(None, "a", None, environment, path, tls={"tls_certificate": "f"})
+    assert target.settings == ConnectSettings(tls=True, tls_trusted="e", tls_certificate="f")
+    assert contexts.resolve(None, "a", None, environment, path, tls={"tls": False}).settings == ConnectSettings()
+    named = contexts.resolve("b:1", None, None, {"ORBITMQ_TLS": "true"}, path, tls={"tls_verify": False})
+    assert named.settings == ConnectSettings(tls=True, tls_verify=False)
+    with pytest.raises(ConfigurationError, match="TLS is not used"):
+        contexts.resolve("b:1", None, None, environment, path)
+    with pytest.raises(ConfigurationError, match="TLS is not used"):
+        Contexts().with_context("a", Context(name_servers="a:1", tls_trusted="c"), use=False)
+
+
+def test_the_command_keeps_how_to_connect(orbitmq: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--tls", "--tls-trusted", "ca.crt", "--no-tls-verify", "--access-key", "ops", "--secret-file", "secret")
+    assert orbitmq("context", "add", "one", "127.0.0.1:1", *words).code == 0
+    shown = json.loads(orbitmq("context", "show", "--json").out)
+    assert (shown["tls"], shown["tls_trusted"], shown["tls_verify"]) == (True, str(tmp_path / "ca.crt"), False)
+    assert (shown["access_key"], shown["secret_file"]) == ("ops", str(tmp_path / "secret"))
+    assert json.loads(orbitmq("context", "list", "--json").out)[0]["tls"] is True
+    assert orbitmq("context", "add", "two", "127.0.0.1:1", "--tls-trusted", "ca.crt").code == 2
+    missing = orbitmq("topic", "list")
+    assert (missing.code, "secret_file" in missing.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +229,7 @@ def test_an_access_key_goes_with_one_secret(path: Path, more: str) -> None:
 def test_a_command_without_a_secret_is_named_and_its_output_is_not(path: Path, command: str) -> None:
     path.write_text(SIGNED + f'secret_command = "{command}"\n')
     with pytest.raises(ConfigurationError, match=r"secret_command|secret_key must be"):
-        contexts.resolve(None, "a", None, {}, path)
+        contexts.resolve(None, "a", None, {}, path).credentials()
 
 
 def test_a_file_with_a_secret_that_others_may_read_is_refused(path: Path) -> None:

@@ -182,7 +182,7 @@ class Session:
             **inherited,
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(programs),
-            "XDG_CONFIG_HOME": str(programs),
+            "XDG_CONFIG_HOME": str(programs / "configuration"),
             "ORBITMQ_NAMESRV": self.address,
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "200",

@@ -39,7 +39,8 @@ FRAMES_AT_ONCE: Final = 4
 
 
 NEVER_ANSWERED: Final = (
-    "; it sent no byte: a server that takes nothing but TLS wants ClientOptions(tls=...), and may ask for a certificate"
+    "; it sent no byte: a server that takes nothing but TLS wants ClientOptions(tls=...), or of a command --tls, and may ask for a "
+    "certificate"
 )
 """What is added where a connection ends before its first answer."""
 
