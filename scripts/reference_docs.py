@@ -87,7 +87,7 @@ class Raised(NamedTuple):
 
 LIMIT_ROOMS: Final = (
     "wire", "access", "clock", "store", "broker", "pop", "timers", "far", "recurrence", "transactions", "nameserver", "server",
-    "client", "cli", "columns", "spark", "testing",
+    "plain_access", "client", "cli", "columns", "spark", "testing",
 )  # fmt: skip
 
 

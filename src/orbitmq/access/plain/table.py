@@ -1,0 +1,44 @@
+"""The accounts of all files, as they are asked for.
+
+Rules of this file
+1. An access key belongs to the first file that names it, and there to its first account; a repetition has no effect and is warned
+   about. Files come in an order that does not depend on the file system.
+
+(RocketMQ broker: ACL in 4.x.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orbitmq.access.plain.accounts import PlainAccount, PlainFile
+from orbitmq.access.plain.addresses import Fields
+
+
+class PlainTable:
+    """What the files of accounts say together. It never changes: files that changed make a new one."""
+
+    def __init__(self, files: Sequence[PlainFile]) -> None:
+        """`files` in the order in which they count: those of the folder by path, then the default file."""
+        self.files = tuple(files)
+        self.accounts: dict[str, PlainAccount] = {}
+        self.file_of: dict[str, str] = {}
+        """The file of each access key."""
+
+        self.warnings: list[str] = []
+        self._white_addresses = tuple(pattern for file in files for pattern in file.white_addresses)
+        for file in files:
+            self.warnings += (f"{file.name}: {warning}" for warning in file.warnings)
+            for account in file.accounts:
+                key = account.access_key
+                if key in self.accounts:
+                    self.warnings.append(
+                        f"{file.name}: access key {key!r} stands in {self.file_of[key]} already, where it counts; this one has no effect"
+                    )
+                    continue
+                self.accounts[key] = account
+                self.file_of[key] = file.name
+
+    def lets_in(self, fields: Fields) -> bool:
+        """Whether requests from an address are never asked for a signature."""
+        return any(pattern.matches(fields) for pattern in self._white_addresses)

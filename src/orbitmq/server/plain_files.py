@@ -1,0 +1,163 @@
+"""Files of accounts of RocketMQ 4: `plain_acl.yml` and all files in `acl/` beside it, read at the start and when they change.
+
+Rules of this file
+1. At a start a file that cannot be used stops the start, and so does a folder without any. While running it changes nothing: the last
+   good accounts stay, and the log says why, once.
+2. A file that changes is read when it has stood still between two looks: what an editor has written half is not taken for the whole.
+3. Only this module and what reads files for it import PyYAML, so a server without such files runs without it.
+
+(RocketMQ broker: ACL in 4.x.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from orbitmq.access.plain.accounts import PlainFile, read_plain_tree
+from orbitmq.access.plain.table import PlainTable
+from orbitmq.access.plain.yaml_text import read_yaml
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX, PLAIN_LOOK_MS
+from orbitmq.server.turn import Wakeups
+
+_log = logging.getLogger(__name__)
+
+WAKEUP: Final = "have accounts changed"
+DEFAULT_FILE: Final = "plain_acl.yml"
+FOLDER: Final = "acl"
+
+FileStamp = tuple[int, int, int]
+"""What tells that a file has changed: inode, size, time of the last change."""
+
+
+def read_plain_folder(folder: Path) -> PlainTable:
+    """The accounts of all files. ConfigurationError for a file that cannot be used, and where there is none."""
+    paths = _paths(folder)
+    if not paths:
+        raise ConfigurationError(
+            f"there are no accounts: neither {folder / DEFAULT_FILE} nor a .yml file in {folder / FOLDER} exists",
+            remedy="aclConfigPath names the folder of plain_acl.yml",
+        )
+    try:
+        return PlainTable([_read(path) for path in paths])
+    except ValueError as error:
+        raise ConfigurationError(
+            str(error), remedy="correct the file: docs/howto/access-rocketmq-4.md shows each form"
+        ) from None
+
+
+class PlainFiles:
+    """The accounts as last read, and whether their files have changed since."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads the files. ConfigurationError when they cannot be used."""
+        self.folder = folder
+        self._read_stamps = self._seen_stamps = _stamps(folder)
+        self.table = read_plain_folder(folder)
+        """Replaced as a whole when a file changes."""
+        self._warn()
+
+    def look(self) -> None:
+        """Read the files again if they have changed and stood still since the last look."""
+        seen = _stamps(self.folder)
+        stood_still, self._seen_stamps = seen == self._seen_stamps, seen
+        if seen != self._read_stamps and stood_still:
+            self.read_again()
+
+    def read_again(self) -> None:
+        """Read the files now. What cannot be used changes nothing and is reported."""
+        self._read_stamps = _stamps(self.folder)
+        try:
+            table = read_plain_folder(self.folder)
+        except ConfigurationError as error:
+            _log.error("the accounts in use stay, what replaced them cannot be used: %s", error)
+            return
+        if _stamps(self.folder) != self._read_stamps:  # they changed meanwhile: the next looks read them again
+            self._read_stamps = {}
+            return
+        self.table = table
+        self._warn()
+        _log.info("the accounts in %s are in force: %d access keys", self.folder, len(table.accounts))
+
+    def _warn(self) -> None:
+        for warning in self.table.warnings:
+            _log.warning("%s", warning)
+
+
+class PlainWatch:
+    """Looks at the files of accounts from time to time."""
+
+    def __init__(self, files: PlainFiles, wakeups: Wakeups) -> None:
+        self._files = files
+        self._wakeups = wakeups
+        self._arm()
+
+    def _arm(self) -> None:
+        self._timer = self._wakeups.call_later(PLAIN_LOOK_MS / 1_000, WAKEUP, self._look)
+
+    def _look(self) -> None:
+        self._files.look()
+        self._arm()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+def _paths(folder: Path) -> list[Path]:
+    """The files in the order in which they count: those of the folder by path, then the default file. ConfigurationError for too many."""
+    paths = sorted(_found(folder / FOLDER, PLAIN_FOLDER_DEPTH_MAX))
+    default = folder / DEFAULT_FILE
+    if default.exists():
+        paths.append(default)
+    if len(paths) > PLAIN_FILES_MAX:
+        raise ConfigurationError(f"{folder} has {len(paths)} files of accounts, {PLAIN_FILES_MAX} are allowed")
+    return paths
+
+
+def _found(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be read: {error.strerror or error}") from None
+    for entry in entries:
+        if entry.suffix in (".yml", ".yaml"):
+            yield entry
+        elif entry.is_dir():
+            if not depth:
+                raise ConfigurationError(f"{entry} lies deeper than {PLAIN_FOLDER_DEPTH_MAX} folders")
+            yield from _found(entry, depth - 1)
+
+
+def _read(path: Path) -> PlainFile:
+    """One file. ValueError, beginning with its path, when it cannot be used."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(PLAIN_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        tree = read_yaml(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return read_plain_tree(tree, str(path))
+
+
+def _stamps(folder: Path) -> dict[Path, FileStamp | None]:
+    """Of each file; None for one that is gone meanwhile. Empty when the folder cannot be read: the next look tells more."""
+    try:
+        return {path: _stamp(path) for path in _paths(folder)}
+    except ConfigurationError:
+        return {}
+
+
+def _stamp(path: Path) -> FileStamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,104 @@
+"""Files of accounts on disk: which count, what stops a start, and what a running server keeps when they change."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX
+from orbitmq.server.plain_files import PlainFiles, read_plain_folder
+
+ACCOUNT = "accounts:\n- accessKey: {}\n  secretKey: Sesame-Sesame\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "acl" / "teams").mkdir(parents=True)
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNT.format("default-key"))
+    return tmp_path
+
+
+def look_twice(files: PlainFiles) -> None:
+    files.look()
+    files.look()
+
+
+def test_the_default_file_counts_after_those_of_the_folder(folder: Path) -> None:
+    (folder / "acl" / "b.yaml").write_text(ACCOUNT.format("default-key"))
+    (folder / "acl" / "teams" / "a.yml").write_text(ACCOUNT.format("teams-key"))
+    (folder / "acl" / "notes.txt").write_text("not: [read")
+    table = read_plain_folder(folder)
+    assert table.file_of == {
+        "default-key": str(folder / "acl" / "b.yaml"),
+        "teams-key": str(folder / "acl" / "teams" / "a.yml"),
+    }
+    assert len(table.warnings) == 1
+
+
+def test_a_folder_without_any_file_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there are no accounts"):
+        PlainFiles(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["accounts: [", "accounts: Sesame", "accounts:\n- accessKey: a\n  secretKey: Sesame\n"]
+)
+def test_a_file_that_cannot_be_used_stops_the_start(folder: Path, text: str) -> None:
+    (folder / "acl" / "wrong.yml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"acl/wrong\.yml") as refused:
+        PlainFiles(folder)
+    assert "Sesame" not in str(refused.value)
+
+
+def test_files_and_folders_are_bounded(folder: Path) -> None:
+    (folder / "plain_acl.yml").write_bytes(b"#" * (PLAIN_FILE_BYTES_MAX + 1))
+    with pytest.raises(ConfigurationError, match="bytes"):
+        PlainFiles(folder)
+    (folder / "plain_acl.yml").unlink()
+    for number in range(PLAIN_FILES_MAX + 1):
+        (folder / "acl" / f"{number}.yml").touch()
+    with pytest.raises(ConfigurationError, match="files of accounts"):
+        PlainFiles(folder)
+    (folder / "acl").joinpath(*["deep"] * (PLAIN_FOLDER_DEPTH_MAX + 1)).mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="deeper"):
+        PlainFiles(folder)
+
+
+def test_a_change_is_in_force_when_it_has_stood_still(folder: Path) -> None:
+    files = PlainFiles(folder)
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
+    files.look()
+    assert set(files.table.accounts) == {"default-key"}
+    files.look()
+    assert set(files.table.accounts) == {"another-key"}
+
+
+def test_a_file_that_comes_or_goes_is_noticed(folder: Path) -> None:
+    files = PlainFiles(folder)
+    (folder / "acl" / "more.yml").write_text(ACCOUNT.format("another-key"))
+    look_twice(files)
+    assert set(files.table.accounts) == {"default-key", "another-key"}
+    (folder / "acl" / "more.yml").unlink()
+    look_twice(files)
+    assert set(files.table.accounts) == {"default-key"}
+
+
+def test_what_cannot_be_used_keeps_the_last_good_accounts_and_is_said_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = PlainFiles(folder)
+    for text in ("accounts: [Sesame", None):
+        caplog.clear()
+        (folder / "plain_acl.yml").write_text(text) if text else (folder / "plain_acl.yml").unlink()
+        for _ in range(4):
+            files.look()
+        assert set(files.table.accounts) == {"default-key"}
+        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert len(errors) == 1
+        assert "Sesame" not in errors[0]
+    (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
+    look_twice(files)
+    assert set(files.table.accounts) == {"another-key"}
