@@ -3,9 +3,10 @@
     *                  everything            Topic:orders       this topic
     Topic:*            every topic           Topic:orders_*     topics whose names begin so
     Group:  Cluster:   the same for consumer groups and for the cluster
+    Namespace:         kept for RocketMQ; no request needs one
 
 Rules of this file
-1. What RocketMQ would refuse, or keep and never apply, is refused here with ValueError; the text says what is wrong with what.
+1. What RocketMQ would refuse, or pass over without a word, is refused here with ValueError; the text says what is wrong with what.
 2. An entry names a resource in one way only, so two entries about the same resource are found by comparing.
 
 (RocketMQ broker, auth in 5.x: authorization.)
@@ -14,7 +15,9 @@ Rules of this file
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+import ipaddress
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from orbitmq.protocol.remoting.requests import Action, ResourceType
 
@@ -93,3 +96,54 @@ def read_resource(text: str) -> ResourcePattern:
     if name.endswith("*"):
         return ResourcePattern(resource, Match.PREFIX, name[:-1])
     return ResourcePattern(resource, Match.EXACT, name)
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def read_source(text: str) -> Network:
+    """An address, or a network in CIDR notation, whose host bits do not matter. IPv4 in the form of IPv6 is IPv4. ValueError."""
+    try:
+        network = ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise ValueError(f"source {text!r} is neither an address nor a network such as 10.1.0.0/16") from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    if mapped is None or network.prefixlen < 96:
+        return network
+    return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+
+
+_Enum = TypeVar("_Enum", bound=enum.Enum)
+
+
+def read_word(kind: type[_Enum], what: str, text: str | None) -> _Enum:
+    """The member of `kind` that `text` means, in capitals or not; `what` names it in the ValueError."""
+    for member in kind:
+        if text is not None and member.value.lower() == text.strip().lower():
+            return member
+    known = ", ".join(member.value for member in kind)
+    raise ValueError(f"{what} is missing: one of {known}" if not text else f"{what} {text!r} is none of {known}")
+
+
+def read_actions(words: Iterable[str]) -> frozenset[Action]:
+    """Actions as requests write them. `All` is every one of them. ValueError when there are none."""
+    actions: frozenset[Action] = frozenset()
+    for word in words:
+        actions |= ALL_ACTIONS if word.strip().lower() == "all" else {read_word(Action, "action", word)}
+    if not actions:
+        raise ValueError(f"actions are missing: All, or some of {', '.join(action.value for action in Action)}")
+    return actions
+
+
+def action_words(actions: frozenset[Action]) -> list[str]:
+    """Actions as requests write them, in one order."""
+    return ["All"] if actions == ALL_ACTIONS else [action.value for action in Action if action in actions]
+
+
+def read_entry(resource: str, actions: Iterable[str], sources: Iterable[str], decision: str | None) -> Entry:
+    """An entry from its words. ValueError says which of them means nothing."""
+    pattern = read_resource(resource)
+    found = tuple(source.strip() for source in sources)
+    for source in found:
+        read_source(source)
+    return Entry(pattern, read_actions(actions), found, read_word(Decision, "decision", decision))

@@ -24,3 +24,6 @@ RESOURCE_NAME_CHARS_MAX: Final = 255
 
 ENTRY_SOURCES_MAX: Final = 64
 """Addresses and networks of one entry: a request from elsewhere is compared with each of them."""
+
+ADDRESSES_READ_MAX: Final = 4_096
+"""Addresses of callers kept as numbers, for entries with sources; reading one takes a microsecond, which one more only costs again."""

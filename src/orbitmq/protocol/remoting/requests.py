@@ -74,6 +74,8 @@ class ResourceType(Enum):
     TOPIC = "Topic"
     GROUP = "Group"
     CLUSTER = "Cluster"
+    NAMESPACE = "Namespace"
+    """Policies of RocketMQ may name one. No request needs any."""
 
 
 class Action(Enum):

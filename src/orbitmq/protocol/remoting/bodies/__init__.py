@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from orbitmq.protocol.remoting.bodies.access import *
     from orbitmq.protocol.remoting.bodies.assignment import *
     from orbitmq.protocol.remoting.bodies.connections import *
     from orbitmq.protocol.remoting.bodies.groups import *
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from orbitmq.protocol.remoting.bodies.topics import *
 
 _MODULES: Final = {
+    "access": "AclInfo PolicyEntryInfo PolicyInfo UserInfo read_infos",
     "assignment": (
         "BatchAckBody BatchAckEntry MessageQueueAssignment MessageRequestMode MessageRequestModes "
         "QueryAssignmentRequest QueryAssignmentResponse SetMessageRequestModeRequest"
