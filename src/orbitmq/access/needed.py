@@ -1,10 +1,35 @@
-"""What a request needs: one of some actions on a resource, by the row of its code."""
+"""What a request needs: one of some actions on each of some resources, by the row of its code.
+
+Rules of this file
+1. A body is read here as its handler reads it, so that both see the same names.
+2. A resource that the row names and the request does not is an error of the request (`Denied`), never one need less.
+3. The topic of a retry or dead-letter queue stands for its group; publishing there is consuming in that group.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
-from orbitmq.protocol.remoting.requests import Action, ResourceType
+from orbitmq.access.denied import Denied
+from orbitmq.access.gate import LedTo
+from orbitmq.errors import ProtocolError
+from orbitmq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.protocol.remoting.bodies import (
+    BatchAckBody,
+    HeartbeatData,
+    LockBatchRequest,
+    QueryAssignmentRequest,
+    SetMessageRequestModeRequest,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicConfigList,
+)
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Buffer, Command
+from orbitmq.protocol.remoting.recurring_bodies import RecurringDefinition
+from orbitmq.protocol.remoting.requests import Action, NamedBy, Need, RequestRow, ResourceType
+from orbitmq.protocol.remoting.timer_bodies import CountQuery, TimerQuery
 
 
 class Needed(NamedTuple):
@@ -17,3 +42,144 @@ class Needed(NamedTuple):
     @property
     def text(self) -> str:
         return f"{self.resource.value}:{'*' if self.name is None else self.name}"
+
+
+def needs_of(command: Command, row: RequestRow, cluster: str, led_to: LedTo | None) -> list[Needed]:
+    """Everything that the caller of a request needs, each once. `cluster` is the server's own.
+
+    Raises `Denied` for a resource that is missing and a body that cannot be read, and what `led_to` raises.
+    """
+    found: list[Needed] = []
+    for need in row.needs:
+        named_by, resource = need.named_by, need.resource
+        names: Iterable[str | None]
+        if named_by is NamedBy.FIELD:
+            names = _in_field(command, need)
+        elif named_by is NamedBy.SERVER:
+            names = [cluster]
+        elif named_by is NamedBy.ALL:
+            found.append(Needed(resource, None, need.actions))
+            continue
+        elif named_by is NamedBy.BODY:
+            names = _in_body(command, resource)
+        else:
+            names = _in_record(command, led_to)
+        found += [_needed(resource, name, need.actions, command) for name in names]
+    return found if len(found) == 1 else list(dict.fromkeys(found))
+
+
+def _needed(resource: ResourceType, name: str | None, actions: frozenset[Action], command: Command) -> Needed:
+    if name is not None and name.startswith("%") and resource is ResourceType.TOPIC:
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+            if name.startswith(prefix):
+                # `+` ends the group in the retry topics of pop consumption, and stands in no name of a group.
+                name, resource = name[len(prefix) :].partition("+")[0], ResourceType.GROUP
+                actions = _OF_GROUP.get(actions, actions)
+                break
+    if name == "":
+        raise _missing(command, resource, "an empty name stands for nothing")
+    return Needed(resource, name, actions)
+
+
+_OF_GROUP: Final = {
+    actions: actions - {Action.PUB} | {Action.SUB}
+    for actions in (frozenset({Action.PUB}), frozenset({Action.PUB, Action.SUB, Action.GET}))
+}
+
+
+def _in_field(command: Command, need: Need) -> Iterable[str]:
+    text = command.fields.get(need.field, "")
+    names = [name for name in text.split(need.separators) if name] if need.separators else [text] if text else []
+    if not names and not need.optional:
+        raise _missing(command, need.resource, f"the field {need.field!r} says which")
+    return names
+
+
+def _in_record(command: Command, led_to: LedTo | None) -> Iterable[str]:
+    if led_to is None:
+        raise _missing(command, ResourceType.TOPIC, "nothing here tells which message it is about")
+    return led_to(command)
+
+
+def _in_body(command: Command, resource: ResourceType) -> Iterable[str | None]:
+    try:
+        named = _BODIES[RequestCode(command.code)](command.body)
+    except ProtocolError as error:
+        raise Denied(
+            ResponseCode.NO_PERMISSION, f"parse authorization context error: request code {command.code}: {error}"
+        ) from error
+    names = named.topics if resource is ResourceType.TOPIC else named.groups
+    return dict.fromkeys(names)
+
+
+def _missing(command: Command, resource: ResourceType, hint: str) -> Denied:
+    return Denied(
+        ResponseCode.NO_PERMISSION, f"request code {command.code} names no {resource.value.lower()}; {hint}"
+    )
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+class _Named(NamedTuple):
+    """What a body names; None in it: all of them."""
+
+    topics: Iterable[str | None] = ()
+    groups: Iterable[str] = ()
+
+
+def _heartbeat(body: Buffer) -> _Named:
+    consumers = HeartbeatData.decode(body).consumer_data_set
+    return _Named(
+        [subscription.topic for consumer in consumers for subscription in consumer.subscription_data_set],
+        [consumer.group_name for consumer in consumers],
+    )
+
+
+def _locks(body: Buffer) -> _Named:
+    asked = LockBatchRequest.decode(body)
+    return _Named([queue.topic for queue in asked.mq_set], [asked.consumer_group])
+
+
+def _assignment(body: Buffer) -> _Named:
+    asked = QueryAssignmentRequest.decode(body)
+    return _Named([asked.topic], [asked.consumer_group])
+
+
+def _request_mode(body: Buffer) -> _Named:
+    mode = SetMessageRequestModeRequest.decode(body)
+    return _Named([mode.topic], [mode.consumer_group])
+
+
+def _acknowledged(body: Buffer) -> _Named:
+    acks = BatchAckBody.decode(body).acks
+    return _Named([ack.topic for ack in acks], [ack.consumer_group for ack in acks])
+
+
+def _topics(body: Buffer) -> _Named:
+    return _Named([config.topic_name for config in TopicConfigList.decode(body).topic_config_list])
+
+
+def _group(body: Buffer) -> _Named:
+    return _Named(groups=[SubscriptionGroupConfig.decode(body).group_name])
+
+
+def _groups(body: Buffer) -> _Named:
+    return _Named(groups=[config.group_name for config in SubscriptionGroupList.decode(body).group_config_list])
+
+
+_BODIES: Final[dict[RequestCode, Callable[[Buffer], _Named]]] = {
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.LOCK_BATCH_MQ: _locks,
+    RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _request_mode,
+    RequestCode.BATCH_ACK_MESSAGE: _acknowledged,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _topics,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _groups,
+    RequestCode.LIST_TIMERS: lambda body: _Named([TimerQuery.decode(body).topic]),
+    RequestCode.COUNT_TIMERS: lambda body: _Named([CountQuery.decode(body).topic]),
+    RequestCode.PUT_RECURRING: lambda body: _Named([RecurringDefinition.decode(body).topic]),
+}
+"""What reads the body of each request whose row says `@body`."""

@@ -23,6 +23,7 @@ from typing import Final
 
 from orbitmq.access.denied import Denied
 from orbitmq.access.gate import LedTo
+from orbitmq.access.late_answers import LateAnswers
 from orbitmq.broker.core import BrokerCore, Facilities
 from orbitmq.broker.derived_state import DerivedState
 from orbitmq.broker.refusal import Refusal
@@ -64,6 +65,7 @@ class Broker:
         self._handlers = merged(room.handlers() for room in rooms.all)
         self._excess_handlers = merged(room.excess_handlers() for room in rooms.all)
         self._gate: Final = core.facilities.gate
+        self._late_answers = LateAnswers(core.deadlines, core.clock)
         self._led_to = records_led_to(rooms.all)
         self._saving = core.saving
         self._arrived = [room.arrived for room in having(rooms.all, "arrived")]
@@ -91,7 +93,7 @@ class Broker:
                     self._gate.admit(request, peer, self._led_to.get(request.code))
                 answer = handler(request, peer)
             except Denied as denied:
-                return self._denied(request, denied)
+                return self._denied(request, peer, denied)
             except Refusal as refusal:
                 fields = refusal.fields
                 answer = response(request, refusal.code, refusal.remark, None if fields is None else dict(fields))
@@ -137,12 +139,18 @@ class Broker:
             try:
                 self._gate.admit(request, peer, self._led_to.get(request.code))
             except Denied as denied:
-                return self._denied(request, denied)
+                return self._denied(request, peer, denied)
         return refuse(request, peer)
 
-    def _denied(self, request: Command, denied: Denied) -> Command | None:
+    def _denied(self, request: Command, peer: Peer, denied: Denied) -> Command | None:
         self.tally.failed(request.code, denied.code)
-        return None if request.flag & FLAG_ONEWAY else response(request, denied.code, denied.remark)
+        if request.flag & FLAG_ONEWAY:
+            return None
+        answer = response(request, denied.code, denied.remark)
+        if not denied.wait_ms:
+            return answer
+        self._late_answers.send(peer, answer, denied.wait_ms)
+        return None
 
     def end_turn(self) -> None:
         """Have changed tables saved, write the log, answer what became safe, and arm what is due later."""

@@ -1,4 +1,4 @@
-"""Bounds of what is known about callers: users, and the entries of their policies."""
+"""Bounds of what is known about callers: users, the entries of their policies, and those who fail to prove who they are."""
 
 from __future__ import annotations
 
@@ -27,3 +27,27 @@ ENTRY_SOURCES_MAX: Final = 64
 
 ADDRESSES_READ_MAX: Final = 4_096
 """Addresses of callers kept as numbers, for entries with sources; reading one takes a microsecond, which one more only costs again."""
+
+FIELD_ORDERS_KEPT_MAX: Final = 256
+"""Kinds of requests, by the names of their fields, whose order of signing is kept; a few dozen occur. One that is not kept is sorted."""
+
+FIELD_ORDER_CHARS_MAX: Final = 1_024
+"""Characters of the names of one such kind: those of RocketMQ's longest header fit three times."""
+
+FAILURES_UNSLOWED_MAX: Final = 10
+"""Failed signatures of one address within `FAILURES_WITHIN_MS` that are answered at once: a client with a wrong secret retries."""
+
+FAILURES_WITHIN_MS: Final = 60_000
+"""Failures this close together count together; after as long without one an address is like any other."""
+
+FAILURE_WAIT_MS: Final = 100
+"""How long the answer to the first failure beyond these waits; each further one waits twice as long."""
+
+FAILURE_WAIT_MAX_MS: Final = 5_000
+"""The longest wait, which leaves 17,280 guesses a day on one connection, and is within the time that clients wait for an answer."""
+
+FAILED_ADDRESSES_MAX: Final = 10_000
+"""Addresses that have failed lately, 200 bytes each; of more the one that has not failed for longest starts anew."""
+
+LATE_ANSWERS_MAX: Final = 10_000
+"""Answers that wait because of failures, one for each connection; beyond them a connection that fails is closed."""

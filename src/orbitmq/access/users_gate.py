@@ -1,0 +1,166 @@
+"""The gate of RocketMQ 5: a request is signed by a user, and the user's policies allow what its row says.
+
+Rules of this file
+1. A code without a row, or whose row says nothing about callers, is not let through.
+2. Both questions are asked of each request; what was found out about an earlier one on the same connection counts for nothing.
+3. A permission is somebody's: a request that is judged is signed, even where its code needs no signature.
+4. After too many failures of an address the connection of the last one is not listened to for a while. Others are.
+
+(RocketMQ broker, auth in 5.x: authentication, authorization.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple, NoReturn, Protocol
+
+from orbitmq.access.authentication import Authentication, Unproven
+from orbitmq.access.denied import Denied
+from orbitmq.access.evaluation import Permissions
+from orbitmq.access.failures import FailedAttempts
+from orbitmq.access.gate import CALLER, LedTo
+from orbitmq.access.needed import Needed, needs_of
+from orbitmq.access.users import User, UserType
+from orbitmq.clock import Clock
+from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
+from orbitmq.protocol.remoting.codes import ResponseCode
+from orbitmq.protocol.remoting.frame import Command
+from orbitmq.protocol.remoting.peer import Peer
+from orbitmq.protocol.remoting.requests import REQUESTS, RequestRow
+from orbitmq.protocol.signing import ACCESS_KEY_FIELD
+from orbitmq.units import NS_PER_MS
+
+logger = logging.getLogger("orbitmq.access")
+
+DEAF_UNTIL: Final = "deaf until"
+"""The attachment of a peer that has failed too often: until then, in monotonic nanoseconds, it is not listened to."""
+
+NOT_ALLOWED: Final = "not_allowed"
+"""Label of a metric: the caller is known and may not do it."""
+
+WAITS: Final = "waits"
+"""Label of a metric: the connection is not listened to."""
+
+
+class UserSource(Protocol):
+    """Who exists and what they may do, as it is now."""
+
+    def user(self, name: str) -> User | None: ...
+
+    def permissions(self, name: str) -> Permissions | None: ...
+
+
+class GateRules(NamedTuple):
+    """`cluster` is the server's own. `unsigned`: codes that need no signature; `unjudged`: codes that need no permission."""
+
+    cluster: str
+    authorizes: bool = True
+    unsigned: frozenset[int] = frozenset()
+    unjudged: frozenset[int] = frozenset()
+
+
+class _Plan(NamedTuple):
+    """What is asked about a code. `row` None: whether the caller may is not."""
+
+    is_signed: bool
+    row: RequestRow | None
+
+
+class UsersGate:
+    def __init__(self, users: UserSource, rules: GateRules, clock: Clock) -> None:
+        self._users = users
+        self._cluster = rules.cluster
+        self._clock = clock
+        self._plans = {int(row.code): _plan(row, rules) for row in REQUESTS.values() if row.signed}
+        self._authentication = Authentication(users.user)
+        self._attempts = FailedAttempts()
+        self.denials: Counter[str] = Counter()
+        """Requests that were not let through, by the reason: values of `Unproven`, `NOT_ALLOWED`, `WAITS`."""
+
+    def admit(self, command: Command, peer: Peer, led_to: LedTo | None) -> None:
+        """Raises `Denied`, and what `led_to` raises."""
+        attachments = peer.attachments
+        attachments.pop(CALLER, None)
+        plan = self._plans.get(command.code)
+        if plan is None:
+            self._deny(f"request code {command.code} has no row that says who may send it")
+        if not plan.is_signed:
+            return
+        if DEAF_UNTIL in attachments:
+            self._listen_again(peer)
+        user = self._authentication.caller(command)
+        if isinstance(user, Unproven):
+            self._refuse(user, command, peer)
+        attachments[CALLER] = user
+        if plan.row is None or user.type is UserType.SUPER:
+            return
+        try:
+            needs = needs_of(command, plan.row, self._cluster, led_to)
+        except Denied:
+            self.denials[NOT_ALLOWED] += 1
+            raise
+        if needs:
+            self._judge(user, needs, peer.address[0])
+
+    def _judge(self, user: User, needs: Iterable[Needed], address: str) -> None:
+        permissions = self._users.permissions(user.name)
+        for needed in needs:
+            judgement = None if permissions is None else permissions.judge(needed, address)
+            if judgement is None or not judgement.is_allowed:
+                why = "no matched policies." if judgement is None or judgement.entry is None else "the decision is deny."
+                actions = "|".join(sorted(action.value for action in needed.actions))
+                self._deny(
+                    f"User:{user.name} has no permission to access {needed.text} from {address}, {why} It needs {actions}"
+                )
+
+    def _deny(self, remark: str) -> NoReturn:
+        self.denials[NOT_ALLOWED] += 1
+        raise Denied(ResponseCode.NO_PERMISSION, remark)
+
+    # --- failures -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, why: Unproven, command: Command, peer: Peer) -> NoReturn:
+        """Count a request whose caller is not known; the more there were, the later its answer."""
+        self.denials[why.value] += 1
+        now_ns, address = self._clock.monotonic_ns(), peer.address[0]
+        failure = self._attempts.add(address, now_ns)
+        name = command.text(ACCESS_KEY_FIELD)
+        remark = _REMARKS[why].format(name=name)
+        if failure.count in (1, FAILURES_UNSLOWED_MAX):
+            # A name that nobody has may be a secret that was put in the wrong place.
+            name = "" if self._users.user(name) is None else f" that names user {name!r}"
+            logger.warning(
+                "a request (code %d) from %s%s is refused: %s%s", command.code, address, name, why.value,
+                "" if failure.count == 1 else f"; {failure.count} failed lately, the answers to more of them wait",
+                extra={"event": "caller_unknown"},
+            )  # fmt: skip
+        if failure.wait_ms:
+            peer.attachments[DEAF_UNTIL] = now_ns + failure.wait_ms * NS_PER_MS
+        raise Denied(ResponseCode.NO_PERMISSION, remark, wait_ms=failure.wait_ms)
+
+    def _listen_again(self, peer: Peer) -> None:
+        """Raises `Denied` while it is too early."""
+        until_ns = peer.attachments[DEAF_UNTIL]
+        if isinstance(until_ns, int) and self._clock.monotonic_ns() < until_ns:
+            self.denials[WAITS] += 1
+            raise Denied(
+                ResponseCode.NO_PERMISSION,
+                f"too many requests from {peer.address[0]} had no right signature: this connection waits",
+            )
+        del peer.attachments[DEAF_UNTIL]
+
+
+_REMARKS: Final = {
+    Unproven.NO_NAME: "username cannot be null. The request is not signed: it has no field AccessKey",
+    Unproven.UNKNOWN_USER: "User:{name} is not found.",
+    Unproven.DISABLED: "User:{name} is disabled.",
+    Unproven.WRONG_SIGNATURE: "check signature failed. Either the secret of User:{name} is another one, or the request was changed on its way",
+}
+"""RocketMQ's texts, and what they mean."""
+
+
+def _plan(row: RequestRow, rules: GateRules) -> _Plan:
+    is_judged = rules.authorizes and row.code not in rules.unjudged
+    return _Plan(is_judged or row.code not in rules.unsigned, row if is_judged else None)

@@ -1,0 +1,307 @@
+"""The closed door: whatever the request, only who has signed it and may do it comes through."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import pytest
+
+from orbitmq.access.denied import Denied
+from orbitmq.access.gate import CALLER
+from orbitmq.access.needed import Needed
+from orbitmq.access.policies import Decision
+from orbitmq.access.users import User, UserStatus, UserType
+from orbitmq.access.users_gate import NOT_ALLOWED, WAITS, GateRules, UsersGate
+from orbitmq.clock import ManualClock
+from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
+from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
+from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.protocol.remoting.request_rows import Row
+from orbitmq.protocol.remoting.requests import (
+    REQUESTS,
+    Action,
+    NamedBy,
+    RequestRow,
+    RequestServer,
+    ResourceType,
+    read_row,
+)
+from tests.callers import (
+    ADDRESS,
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    CallingPeer,
+    Grant,
+    UsersInMemory,
+    grants_for,
+    led_to,
+    needs_by_hand,
+    sample,
+    signed,
+)
+
+ROOT = User("root", "secret-of-root", UserType.SUPER)
+ANN = User("ann", "secret-of-ann")
+OFF = User("off", "secret-of-off", status=UserStatus.DISABLED)
+STRANGER = User("stranger", "secret-of-stranger")
+"""Nobody has created this user."""
+
+SERVED = [row for row in REQUESTS.values() if row.served_by - {RequestServer.CLIENT}]
+NAMES = [row.code.name for row in SERVED]
+SEND = REQUESTS[RequestCode.SEND_MESSAGE_V2]
+
+
+class Door:
+    """A gate, and users who knock."""
+
+    def __init__(self, rules: GateRules = GateRules(CLUSTER)) -> None:
+        self.users = UsersInMemory(ROOT, ANN, OFF)
+        self.clock = ManualClock(1_700_000_000_000)
+        self.gate = UsersGate(self.users, rules, self.clock)
+
+    def denial(self, command: Command, peer: CallingPeer | None = None) -> Denied | None:
+        """What a request is told; None when it comes through."""
+        try:
+            self.gate.admit(command, peer or CallingPeer(), led_to)  # type: ignore[arg-type]
+        except Denied as denied:
+            assert denied.code == ResponseCode.NO_PERMISSION
+            assert "secret" not in denied.remark.replace("the secret of", "")
+            return denied
+        return None
+
+    def lets(self, command: Command) -> bool:
+        return self.denial(command) is None
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+def everything() -> list[Grant]:
+    return [Grant("*", frozenset(Action))]
+
+
+# --- who calls --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", SERVED, ids=NAMES)
+def test_nobody_comes_through_unknown(row: RequestRow) -> None:
+    command = sample(row)
+    for name, denied in {
+        "username cannot be null.": command,
+        "User:stranger is not found.": signed(command, STRANGER),
+        "User:off is disabled.": signed(command, OFF),
+        "check signature failed.": signed(command, ROOT, "wrong"),
+    }.items():
+        door = Door()
+        door.users.grant(ANN, *everything())
+        told = door.denial(denied)
+        assert told is not None
+        assert told.remark.startswith(name)
+    assert Door().lets(signed(command, ROOT))
+
+
+@pytest.mark.parametrize("row", SERVED, ids=NAMES)
+def test_who_is_known_and_has_no_policies_may_do_nothing(door: Door, row: RequestRow) -> None:
+    assert door.lets(signed(sample(row), ANN)) == (not needs_by_hand(row))
+
+
+@pytest.mark.parametrize("code", [-1, 0, 99_999, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, RequestCode.GET_CLIENT_CONFIG])
+def test_a_code_whose_row_says_nothing_is_let_through_for_nobody(door: Door, code: int) -> None:
+    denied = door.denial(signed(request(code), ROOT))
+    assert denied is not None
+    assert "no row" in denied.remark
+
+
+def test_a_row_without_a_word_would_be_no_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a code that is served, and whose row forgets to say what it needs."""
+    monkeypatch.setitem(REQUESTS, SEND.code, read_row(Row(SEND.code, "broker")))
+    assert not Door().lets(signed(sample(SEND), ROOT))
+
+
+# --- what a caller may do ---------------------------------------------------------------------------------------------
+
+RESOURCES = [
+    f"{kind.value}:{name}" for kind, name in itertools.product(ResourceType, [TOPIC, GROUP, CLUSTER, "other", "*"])
+]
+
+
+def allows(resource: str, action: Action, needed: Needed) -> bool:
+    return action in needed.actions and resource in (needed.text, f"{needed.resource.value}:*")
+
+
+@pytest.mark.parametrize("row", SERVED, ids=NAMES)
+def test_a_single_policy_opens_nothing_beyond_its_row(row: RequestRow) -> None:
+    door, command, needs = Door(), signed(sample(row), ANN), needs_by_hand(row)
+    for resource, action in itertools.product(RESOURCES, Action):
+        door.users.grant(ANN, Grant(resource, frozenset({action})))
+        expected = all(allows(resource, action, needed) for needed in needs)
+        assert door.lets(command) == expected, (resource, action, needs)
+
+
+@pytest.mark.parametrize("row", SERVED, ids=NAMES)
+def test_all_that_a_row_says_is_enough_and_each_part_is_needed(row: RequestRow) -> None:
+    door, command, grants = Door(), signed(sample(row), ANN), grants_for(needs_by_hand(row))
+    door.users.grant(ANN, *grants)
+    assert door.lets(command)
+    for left_out in grants:
+        door.users.grant(ANN, *(grant for grant in grants if grant is not left_out))
+        assert not door.lets(command), left_out
+
+
+EMPTY_BODY_IS_NO_MISTAKE = {
+    RequestCode.HEART_BEAT,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.LIST_TIMERS,
+    RequestCode.COUNT_TIMERS,
+}
+"""It asks for nothing, or for everything, which then is what the caller needs."""
+
+NAMING = [
+    row
+    for row in SERVED
+    if row.code not in EMPTY_BODY_IS_NO_MISTAKE
+    and any(need.named_by is NamedBy.BODY or (need.named_by is NamedBy.FIELD and not need.optional) for need in row.needs)
+]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b"{", b'{"topic":"","consumerGroup":""}'])
+@pytest.mark.parametrize("row", NAMING, ids=[row.code.name for row in NAMING])
+def test_a_request_that_names_nothing_is_no_request_without_needs(door: Door, row: RequestRow, body: bytes) -> None:
+    """RocketMQ lets such a one pass."""
+    door.users.grant(ANN, *everything())
+    assert not door.lets(signed(request(row.code, {}, body), ANN))
+
+
+def test_a_page_of_the_timers_of_all_topics_needs_all_topics(door: Door) -> None:
+    for code in (RequestCode.LIST_TIMERS, RequestCode.COUNT_TIMERS):
+        command = signed(request(code, {}, b"{}"), ANN)
+        door.users.grant(ANN, Grant("Topic:orders", frozenset(Action)))
+        assert not door.lets(command)
+        door.users.grant(ANN, Grant("Topic:*", frozenset({Action.GET})))
+        assert door.lets(command)
+
+
+def test_a_denial_names_caller_resource_and_address_as_rocketmq_does(door: Door) -> None:
+    denied = door.denial(signed(sample(SEND), ANN))
+    assert denied is not None
+    assert denied.remark == (
+        f"User:ann has no permission to access Topic:orders from {ADDRESS}, no matched policies. It needs Pub"
+    )
+    door.users.grant(ANN, Grant("Topic:orders", frozenset({Action.PUB}), Decision.DENY))
+    denied = door.denial(signed(sample(SEND), ANN))
+    assert denied is not None
+    assert "the decision is deny." in denied.remark
+
+
+def test_the_source_is_the_address_of_the_connection(door: Door) -> None:
+    door.users.grant(ANN, Grant("Topic:orders", frozenset({Action.PUB}), sources=("10.0.0.0/24",)))
+    command = signed(sample(SEND), ANN)
+    assert door.lets(command)
+    assert door.denial(command, CallingPeer("10.0.1.9")) is not None
+
+
+def test_a_change_counts_for_the_next_request(door: Door) -> None:
+    command = signed(sample(SEND), ANN)
+    assert not door.lets(command)
+    door.users.grant(ANN, *everything())
+    assert door.lets(command)
+    door.users.granted.clear()
+    assert not door.lets(command)
+
+
+# --- who is exempt ----------------------------------------------------------------------------------------------------
+
+
+class TestExemptions:
+    def test_without_judging_every_known_caller_may_do_everything(self) -> None:
+        door = Door(GateRules(CLUSTER, authorizes=False))
+        assert door.lets(signed(sample(SEND), ANN))
+        assert not door.lets(sample(SEND))
+
+    def test_codes_without_judging(self) -> None:
+        door = Door(GateRules(CLUSTER, unjudged=frozenset({SEND.code})))
+        assert door.lets(signed(sample(SEND), ANN))
+        assert not door.lets(sample(SEND))
+        assert not door.lets(signed(sample(REQUESTS[RequestCode.PULL_MESSAGE]), ANN))
+
+    def test_codes_without_a_signature(self) -> None:
+        door = Door(GateRules(CLUSTER, authorizes=False, unsigned=frozenset({SEND.code})))
+        peer = CallingPeer()
+        assert door.denial(signed(sample(SEND), ANN, "wrong"), peer) is None
+        assert CALLER not in peer.attachments
+
+    def test_who_is_to_be_judged_has_to_sign(self) -> None:
+        """RocketMQ believes the name that such a request carries."""
+        door = Door(GateRules(CLUSTER, unsigned=frozenset({SEND.code})))
+        door.users.grant(ANN, *everything())
+        assert not door.lets(signed(sample(SEND), ANN, "wrong"))
+        assert door.lets(signed(sample(SEND), ANN))
+
+
+def test_the_caller_is_known_while_its_request_is_handled(door: Door) -> None:
+    peer = CallingPeer()
+    assert door.denial(signed(sample(SEND), ROOT), peer) is None
+    assert peer.attachments[CALLER] is ROOT
+    assert door.denial(sample(SEND), peer) is not None
+    assert CALLER not in peer.attachments
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+class TestFailures:
+    def fail(self, door: Door, peer: CallingPeer | None = None) -> Denied:
+        denied = door.denial(signed(sample(SEND), ANN, "wrong"), peer)
+        assert denied is not None
+        return denied
+
+    def test_after_too_many_the_answer_waits_and_the_connection_is_not_listened_to(self, door: Door) -> None:
+        door.users.grant(ANN, *everything())
+        for _ in range(FAILURES_UNSLOWED_MAX):
+            assert self.fail(door).wait_ms == 0
+        peer, right = CallingPeer(), signed(sample(SEND), ANN)
+        assert self.fail(door, peer).wait_ms == 100
+        told = door.denial(right, peer)
+        assert told is not None
+        assert (told.wait_ms, "waits" in told.remark) == (0, True)
+        door.clock.advance(100)
+        assert door.denial(right, peer) is None
+
+    def test_a_right_signature_on_another_connection_is_not_slowed(self, door: Door) -> None:
+        door.users.grant(ANN, *everything())
+        for _ in range(FAILURES_UNSLOWED_MAX * 2):
+            self.fail(door)
+        assert door.lets(signed(sample(SEND), ANN))
+
+    def test_each_reason_is_counted(self, door: Door) -> None:
+        for command in (
+            sample(SEND),
+            signed(sample(SEND), STRANGER),
+            signed(sample(SEND), OFF),
+            signed(sample(SEND), ANN, "wrong"),
+            signed(sample(SEND), ANN),
+            signed(request(SEND.code, {}), ANN),
+        ):
+            assert door.denial(command) is not None
+        assert door.gate.denials == {
+            "no_name": 1, "unknown_user": 1, "disabled": 1, "wrong_signature": 1, NOT_ALLOWED: 2,
+        }  # fmt: skip
+        assert door.gate.denials[WAITS] == 0
+
+    def test_the_log_tells_the_first_and_the_one_too_many_without_secrets(
+        self, door: Door, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "orbitmq.access"):
+            assert door.denial(signed(sample(SEND), User("misplaced", "x"))) is not None
+            for _ in range(FAILURES_UNSLOWED_MAX + 5):
+                self.fail(door)
+        assert len(caplog.records) == 2
+        assert "'ann'" in caplog.text
+        assert "secret" not in caplog.text
+        assert "misplaced" not in caplog.text, "a name that nobody has may be a secret in the wrong place"
