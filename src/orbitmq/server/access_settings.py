@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from orbitmq.errors import ConfigurationError
+
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Two switches govern every port of the process; without them whoever can connect may do everything."""
@@ -17,11 +19,11 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     authorizes: bool = False
     """Each request needs what its row in the table of requests says."""
 
-    unsigned_codes: frozenset[int] = frozenset()
-    """Codes that need no signature."""
+    authentication_whitelist: str = ""
+    """Codes that need no signature, `,` between."""
 
-    unjudged_codes: frozenset[int] = frozenset()
-    """Codes that need no permission."""
+    authorization_whitelist: str = ""
+    """Codes that are not judged, `,` between."""
 
     initial_user: str = ""
     """JSON of the super user that exists after the start: {"username": ..., "password": ...}."""
@@ -32,5 +34,31 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     migrates_v1: bool = False
     """Users and policies are made from the files of RocketMQ 4 where there are none of the same name."""
 
+    @property
+    def unsigned_codes(self) -> frozenset[int]:
+        return _codes("authenticationWhitelist", self.authentication_whitelist)
+
+    @property
+    def unjudged_codes(self) -> frozenset[int]:
+        return _codes("authorizationWhitelist", self.authorization_whitelist)
+
+    def check(self) -> None:
+        """Raises ConfigurationError for a list that cannot be read, and for switches that would leave open a door meant to be shut."""
+        if self.authorizes and not self.authenticates:
+            raise ConfigurationError(
+                "authorizationEnabled = true without authenticationEnabled: everybody could be whoever they say",
+                remedy="set authenticationEnabled = true as well",
+            )
+        _ = self.unsigned_codes, self.unjudged_codes
+
     def __repr__(self) -> str:
         return f"AccessSettings(authenticates={self.authenticates}, authorizes={self.authorizes})"
+
+
+def _codes(key: str, text: str) -> frozenset[int]:
+    """ConfigurationError for what is no code."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    for part in parts:
+        if not (part.isascii() and part.isdigit() and len(part) < 10):
+            raise ConfigurationError(f"{key} has {part[:32]!r}, which is no code of a request", remedy="give numbers, with , between")
+    return frozenset(map(int, parts))
