@@ -22,9 +22,9 @@ from orbitmq.units import NS_PER_MS
 
 
 class Failure(NamedTuple):
-    """One more failure of an address: how many there were lately, and how long its answer waits."""
+    """One more failure of an address: how many there were `lately`, and how long its answer waits."""
 
-    count: int
+    lately: int
     wait_ms: int
 
 

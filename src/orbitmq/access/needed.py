@@ -28,7 +28,7 @@ from orbitmq.protocol.remoting.bodies import (
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Buffer, Command
 from orbitmq.protocol.remoting.recurring_bodies import RecurringDefinition
-from orbitmq.protocol.remoting.requests import Action, NamedBy, Need, RequestRow, ResourceType
+from orbitmq.protocol.remoting.requests import Action, NamedBy, RequestRow, ResourceType
 from orbitmq.protocol.remoting.timer_bodies import CountQuery, TimerQuery
 
 
@@ -50,34 +50,39 @@ def needs_of(command: Command, row: RequestRow, cluster: str, led_to: LedTo | No
     Raises `Denied` for a resource that is missing and a body that cannot be read, and what `led_to` raises.
     """
     found: list[Needed] = []
-    for need in row.needs:
-        named_by, resource = need.named_by, need.resource
+    for resource, actions, named_by, field, separators, optional in row.needs:
         names: Iterable[str | None]
         if named_by is NamedBy.FIELD:
-            names = _in_field(command, need)
+            text = command.fields.get(field)
+            if text and not separators:
+                found.append(_needed(command, resource, text, actions))
+                continue
+            names = [name for name in text.split(separators) if name] if text else []
+            if not names and not optional:
+                raise _missing(command, resource, f"the field {field!r} says which")
         elif named_by is NamedBy.SERVER:
             names = [cluster]
         elif named_by is NamedBy.ALL:
-            found.append(Needed(resource, None, need.actions))
-            continue
+            names = [None]
         elif named_by is NamedBy.BODY:
             names = _in_body(command, resource)
         else:
             names = _in_record(command, led_to)
-        found += [_needed(resource, name, need.actions, command) for name in names]
+        for name in names:
+            found.append(_needed(command, resource, name, actions))
     return found if len(found) == 1 else list(dict.fromkeys(found))
 
 
-def _needed(resource: ResourceType, name: str | None, actions: frozenset[Action], command: Command) -> Needed:
-    if name is not None and name.startswith("%") and resource is ResourceType.TOPIC:
+def _needed(command: Command, resource: ResourceType, name: str | None, actions: frozenset[Action]) -> Needed:
+    if not name:
+        if name is not None:
+            raise _missing(command, resource, "an empty name stands for nothing")
+    elif name[0] == "%" and resource is ResourceType.TOPIC:
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if name.startswith(prefix):
                 # `+` ends the group in the retry topics of pop consumption, and stands in no name of a group.
-                name, resource = name[len(prefix) :].partition("+")[0], ResourceType.GROUP
-                actions = _OF_GROUP.get(actions, actions)
-                break
-    if name == "":
-        raise _missing(command, resource, "an empty name stands for nothing")
+                group = name[len(prefix) :].partition("+")[0]
+                return _needed(command, ResourceType.GROUP, group, _OF_GROUP.get(actions, actions))
     return Needed(resource, name, actions)
 
 
@@ -87,15 +92,7 @@ _OF_GROUP: Final = {
 }
 
 
-def _in_field(command: Command, need: Need) -> Iterable[str]:
-    text = command.fields.get(need.field, "")
-    names = [name for name in text.split(need.separators) if name] if need.separators else [text] if text else []
-    if not names and not need.optional:
-        raise _missing(command, need.resource, f"the field {need.field!r} says which")
-    return names
-
-
-def _in_record(command: Command, led_to: LedTo | None) -> Iterable[str]:
+def _in_record(command: Command, led_to: LedTo | None) -> Iterable[str | None]:
     if led_to is None:
         raise _missing(command, ResourceType.TOPIC, "nothing here tells which message it is about")
     return led_to(command)
@@ -113,9 +110,7 @@ def _in_body(command: Command, resource: ResourceType) -> Iterable[str | None]:
 
 
 def _missing(command: Command, resource: ResourceType, hint: str) -> Denied:
-    return Denied(
-        ResponseCode.NO_PERMISSION, f"request code {command.code} names no {resource.value.lower()}; {hint}"
-    )
+    return Denied(ResponseCode.NO_PERMISSION, f"request code {command.code} names no {resource.value.lower()}; {hint}")
 
 
 # --- bodies -----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,9 @@ class UsersGate:
         for needed in needs:
             judgement = None if permissions is None else permissions.judge(needed, address)
             if judgement is None or not judgement.is_allowed:
-                why = "no matched policies." if judgement is None or judgement.entry is None else "the decision is deny."
+                why = (
+                    "no matched policies." if judgement is None or judgement.entry is None else "the decision is deny."
+                )
                 actions = "|".join(sorted(action.value for action in needed.actions))
                 self._deny(
                     f"User:{user.name} has no permission to access {needed.text} from {address}, {why} It needs {actions}"
@@ -128,12 +130,12 @@ class UsersGate:
         failure = self._attempts.add(address, now_ns)
         name = command.text(ACCESS_KEY_FIELD)
         remark = _REMARKS[why].format(name=name)
-        if failure.count in (1, FAILURES_UNSLOWED_MAX):
+        if failure.lately in (1, FAILURES_UNSLOWED_MAX):
             # A name that nobody has may be a secret that was put in the wrong place.
             name = "" if self._users.user(name) is None else f" that names user {name!r}"
             logger.warning(
                 "a request (code %d) from %s%s is refused: %s%s", command.code, address, name, why.value,
-                "" if failure.count == 1 else f"; {failure.count} failed lately, the answers to more of them wait",
+                "" if failure.lately == 1 else f"; {failure.lately} failed lately, the answers to more of them wait",
                 extra={"event": "caller_unknown"},
             )  # fmt: skip
         if failure.wait_ms:
@@ -156,7 +158,7 @@ _REMARKS: Final = {
     Unproven.NO_NAME: "username cannot be null. The request is not signed: it has no field AccessKey",
     Unproven.UNKNOWN_USER: "User:{name} is not found.",
     Unproven.DISABLED: "User:{name} is disabled.",
-    Unproven.WRONG_SIGNATURE: "check signature failed. Either the secret of User:{name} is another one, or the request was changed on its way",
+    Unproven.WRONG_SIGNATURE: "check signature failed. User:{name} has another secret, or the request was changed on its way",
 }
 """RocketMQ's texts, and what they mean."""
 

@@ -67,6 +67,8 @@ class Broker:
         self._gate: Final = core.facilities.gate
         self._late_answers = LateAnswers(core.deadlines, core.clock)
         self._led_to = records_led_to(rooms.all)
+        if self._gate is not None:
+            _check_led_to(self._handlers, self._led_to)
         self._saving = core.saving
         self._arrived = [room.arrived for room in having(rooms.all, "arrived")]
         self._turn_ended = [room.turn_ended for room in having(rooms.all, "turn_ended")]
@@ -248,3 +250,11 @@ def records_led_to(rooms: Iterable[Room]) -> dict[int, LedTo]:
                 raise ValueError(f"the row of {int(code)} ({code.name}) names no record")
             found[int(code)] = led_to
     return found
+
+
+def _check_led_to(served: Iterable[int], led_to: Mapping[int, LedTo]) -> None:
+    """ValueError for a code that is served and whose row names a record, where nothing tells which: nobody could be let through."""
+    for code in served:
+        row = REQUESTS[RequestCode(code)]
+        if code not in led_to and any(need.named_by is NamedBy.RECORD for need in row.needs):
+            raise ValueError(f"no room tells the topics that {code} ({row.code.name}) leads to")

@@ -60,5 +60,7 @@ def _codes(key: str, text: str) -> frozenset[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     for part in parts:
         if not (part.isascii() and part.isdigit() and len(part) < 10):
-            raise ConfigurationError(f"{key} has {part[:32]!r}, which is no code of a request", remedy="give numbers, with , between")
+            raise ConfigurationError(
+                f"{key} has {part[:32]!r}, which is no code of a request", remedy="give numbers, with , between"
+            )
     return frozenset(map(int, parts))

@@ -81,13 +81,17 @@ def test_a_field_that_nobody_knows_is_signed_as_well(authentication: Authenticat
 
 
 @pytest.mark.parametrize("first", ["T", "U"])
-def test_of_a_field_that_stands_twice_the_last_is_signed_and_handled(authentication: Authentication, first: str) -> None:
+def test_of_a_field_that_stands_twice_the_last_is_signed_and_handled(
+    authentication: Authentication, first: str
+) -> None:
     """A signature over what stood there first, or over both, belongs to another request."""
 
     def caller(signed_topic: str) -> object:
         by = signature("sk1", {"AccessKey": "ak1", "topic": signed_topic})
         pairs = [("topic", first), ("AccessKey", "ak1"), ("topic", "T"), ("Signature", by)]
-        members = ",".join(f"{msgspec.json.encode(name).decode()}:{msgspec.json.encode(value).decode()}" for name, value in pairs)
+        members = ",".join(
+            f"{msgspec.json.encode(name).decode()}:{msgspec.json.encode(value).decode()}" for name, value in pairs
+        )
         command = decode_parts(0, f'{{"code":{int(CODE)},"extFields":{{{members}}}}}'.encode(), b"")
         assert command.fields["topic"] == "T"
         return authentication.caller(command)

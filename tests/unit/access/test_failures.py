@@ -17,7 +17,16 @@ SECOND_NS = 1_000_000_000
 def test_the_first_failures_are_answered_at_once_and_then_each_waits_twice_as_long() -> None:
     attempts = FailedAttempts()
     waits = [attempts.add("10.0.0.1", 0).wait_ms for _ in range(FAILURES_UNSLOWED_MAX + 100)]
-    assert waits[: FAILURES_UNSLOWED_MAX + 8] == [0] * FAILURES_UNSLOWED_MAX + [100, 200, 400, 800, 1600, 3200, 5000, 5000]
+    assert waits[: FAILURES_UNSLOWED_MAX + 8] == [0] * FAILURES_UNSLOWED_MAX + [
+        100,
+        200,
+        400,
+        800,
+        1600,
+        3200,
+        5000,
+        5000,
+    ]
     assert set(waits[FAILURES_UNSLOWED_MAX + 8 :]) == {5000}
     assert attempts.add("10.0.0.2", 0) == (1, 0)
 
@@ -52,7 +61,7 @@ def test_who_was_slowed_stays_so_until_a_minute_without_failures() -> None:
 def test_a_network_of_ipv6_that_one_caller_can_have_counts_as_one(one: str, other: str, together: bool) -> None:
     attempts = FailedAttempts()
     attempts.add(one, 0)
-    assert attempts.add(other, 0).count == (2 if together else 1)
+    assert attempts.add(other, 0).lately == (2 if together else 1)
 
 
 def test_the_table_has_a_bound() -> None:
@@ -60,8 +69,8 @@ def test_the_table_has_a_bound() -> None:
     for number in range(FAILED_ADDRESSES_MAX + 10):
         attempts.add(f"a{number}", 0)
     assert len(attempts) == FAILED_ADDRESSES_MAX
-    assert attempts.add("a0", 0).count == 1
-    assert attempts.add("a500", 0).count == 2
+    assert attempts.add("a0", 0).lately == 1
+    assert attempts.add("a500", 0).lately == 2
 
 
 class _HeardPeer:

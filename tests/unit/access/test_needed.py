@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from tests.callers import BODIES, CLUSTER, led_to, needs_by_hand, sample
 
 from orbitmq.access.denied import Denied
 from orbitmq.access.needed import Needed, needs_of
 from orbitmq.protocol.remoting.codes import RequestCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.requests import REQUESTS, Action, NamedBy, ResourceType
-from tests.callers import BODIES, CLUSTER, led_to, needs_by_hand, sample
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 Code = RequestCode
 
 
 def needs(command: Command) -> list[tuple[ResourceType, str | None, set[str]]]:
-    found = needs_of(command, REQUESTS[RequestCode(command.code)], CLUSTER, led_to)
+    """Those of a request that leads to no record."""
+    found = needs_of(command, REQUESTS[RequestCode(command.code)], CLUSTER, lambda _: [])
     return [(needed.resource, needed.name, {action.value for action in needed.actions}) for needed in found]
 
 

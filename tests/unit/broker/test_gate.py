@@ -125,3 +125,11 @@ def test_only_requests_whose_row_names_a_record_have_one(rig: Any) -> None:
     rooms.all.append(Wrong())
     with pytest.raises(ValueError, match="names no record"):
         Broker(rig.broker.core, rooms)
+
+
+def test_a_row_that_names_a_record_needs_a_room_that_tells_which(
+    rig: Any, gate: StubGate, room: GatedRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GatedRoom, "led_to", Room.led_to)
+    with pytest.raises(ValueError, match=r"no room tells the topics that \d+ \(GET_TRANSACTION\)"):
+        Broker(rig.broker.core, rig.broker.rooms)
