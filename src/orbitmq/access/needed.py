@@ -116,54 +116,54 @@ def _missing(command: Command, resource: ResourceType, hint: str) -> Denied:
 # --- bodies -----------------------------------------------------------------------------------------------------------
 
 
-class _Named(NamedTuple):
+class _NamedInBody(NamedTuple):
     """What a body names; None in it: all of them."""
 
     topics: Iterable[str | None] = ()
     groups: Iterable[str] = ()
 
 
-def _heartbeat(body: Buffer) -> _Named:
+def _heartbeat(body: Buffer) -> _NamedInBody:
     consumers = HeartbeatData.decode(body).consumer_data_set
-    return _Named(
+    return _NamedInBody(
         [subscription.topic for consumer in consumers for subscription in consumer.subscription_data_set],
         [consumer.group_name for consumer in consumers],
     )
 
 
-def _locks(body: Buffer) -> _Named:
+def _locks(body: Buffer) -> _NamedInBody:
     asked = LockBatchRequest.decode(body)
-    return _Named([queue.topic for queue in asked.mq_set], [asked.consumer_group])
+    return _NamedInBody([queue.topic for queue in asked.mq_set], [asked.consumer_group])
 
 
-def _assignment(body: Buffer) -> _Named:
+def _assignment(body: Buffer) -> _NamedInBody:
     asked = QueryAssignmentRequest.decode(body)
-    return _Named([asked.topic], [asked.consumer_group])
+    return _NamedInBody([asked.topic], [asked.consumer_group])
 
 
-def _request_mode(body: Buffer) -> _Named:
+def _request_mode(body: Buffer) -> _NamedInBody:
     mode = SetMessageRequestModeRequest.decode(body)
-    return _Named([mode.topic], [mode.consumer_group])
+    return _NamedInBody([mode.topic], [mode.consumer_group])
 
 
-def _acknowledged(body: Buffer) -> _Named:
+def _acknowledged(body: Buffer) -> _NamedInBody:
     acks = BatchAckBody.decode(body).acks
-    return _Named([ack.topic for ack in acks], [ack.consumer_group for ack in acks])
+    return _NamedInBody([ack.topic for ack in acks], [ack.consumer_group for ack in acks])
 
 
-def _topics(body: Buffer) -> _Named:
-    return _Named([config.topic_name for config in TopicConfigList.decode(body).topic_config_list])
+def _topics(body: Buffer) -> _NamedInBody:
+    return _NamedInBody([config.topic_name for config in TopicConfigList.decode(body).topic_config_list])
 
 
-def _group(body: Buffer) -> _Named:
-    return _Named(groups=[SubscriptionGroupConfig.decode(body).group_name])
+def _group(body: Buffer) -> _NamedInBody:
+    return _NamedInBody(groups=[SubscriptionGroupConfig.decode(body).group_name])
 
 
-def _groups(body: Buffer) -> _Named:
-    return _Named(groups=[config.group_name for config in SubscriptionGroupList.decode(body).group_config_list])
+def _groups(body: Buffer) -> _NamedInBody:
+    return _NamedInBody(groups=[config.group_name for config in SubscriptionGroupList.decode(body).group_config_list])
 
 
-_BODIES: Final[dict[RequestCode, Callable[[Buffer], _Named]]] = {
+_BODIES: Final[dict[RequestCode, Callable[[Buffer], _NamedInBody]]] = {
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.LOCK_BATCH_MQ: _locks,
     RequestCode.UNLOCK_BATCH_MQ: _locks,
@@ -173,8 +173,8 @@ _BODIES: Final[dict[RequestCode, Callable[[Buffer], _Named]]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _topics,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _groups,
-    RequestCode.LIST_TIMERS: lambda body: _Named([TimerQuery.decode(body).topic]),
-    RequestCode.COUNT_TIMERS: lambda body: _Named([CountQuery.decode(body).topic]),
-    RequestCode.PUT_RECURRING: lambda body: _Named([RecurringDefinition.decode(body).topic]),
+    RequestCode.LIST_TIMERS: lambda body: _NamedInBody([TimerQuery.decode(body).topic]),
+    RequestCode.COUNT_TIMERS: lambda body: _NamedInBody([CountQuery.decode(body).topic]),
+    RequestCode.PUT_RECURRING: lambda body: _NamedInBody([RecurringDefinition.decode(body).topic]),
 }
 """What reads the body of each request whose row says `@body`."""

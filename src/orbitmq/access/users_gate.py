@@ -61,7 +61,7 @@ class GateRules(NamedTuple):
     unjudged: frozenset[int] = frozenset()
 
 
-class _Plan(NamedTuple):
+class _CodeRule(NamedTuple):
     """What is asked about a code. `row` None: whether the caller may is not."""
 
     is_signed: bool
@@ -73,7 +73,7 @@ class UsersGate:
         self._users = users
         self._cluster = rules.cluster
         self._clock = clock
-        self._plans = {int(row.code): _plan(row, rules) for row in REQUESTS.values() if row.signed}
+        self._rules = {int(row.code): _code_rule(row, rules) for row in REQUESTS.values() if row.signed}
         self._authentication = Authentication(users.user)
         self._attempts = FailedAttempts()
         self.denials: Counter[str] = Counter()
@@ -83,10 +83,10 @@ class UsersGate:
         """Raises `Denied`, and what `led_to` raises."""
         attachments = peer.attachments
         attachments.pop(CALLER, None)
-        plan = self._plans.get(command.code)
-        if plan is None:
+        rule = self._rules.get(command.code)
+        if rule is None:
             self._deny(f"request code {command.code} has no row that says who may send it")
-        if not plan.is_signed:
+        if not rule.is_signed:
             return
         if DEAF_UNTIL in attachments:
             self._listen_again(peer)
@@ -94,10 +94,10 @@ class UsersGate:
         if isinstance(user, Unproven):
             self._refuse(user, command, peer)
         attachments[CALLER] = user
-        if plan.row is None or user.type is UserType.SUPER:
+        if rule.row is None or user.type is UserType.SUPER:
             return
         try:
-            needs = needs_of(command, plan.row, self._cluster, led_to)
+            needs = needs_of(command, rule.row, self._cluster, led_to)
         except Denied:
             self.denials[NOT_ALLOWED] += 1
             raise
@@ -163,6 +163,6 @@ _REMARKS: Final = {
 """RocketMQ's texts, and what they mean."""
 
 
-def _plan(row: RequestRow, rules: GateRules) -> _Plan:
+def _code_rule(row: RequestRow, rules: GateRules) -> _CodeRule:
     is_judged = rules.authorizes and row.code not in rules.unjudged
-    return _Plan(is_judged or row.code not in rules.unsigned, row if is_judged else None)
+    return _CodeRule(is_judged or row.code not in rules.unsigned, row if is_judged else None)
