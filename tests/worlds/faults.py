@@ -199,13 +199,22 @@ class RecordingFiles(ForwardedFiles):
     ) -> File:
         path = Path(path)
         if create and not self._inner.exists(path):
-            self.ask("create", path)
-            inode = _Inode()
-            self._inodes[path] = inode
-            self._name("create", path, inode=inode)
+            self._create(path)
         elif self.killed:
             raise Killed(f"open {path} after the end")
         return RecordingFile(self, self._inner.open(path, create=create, writable=writable), self._inodes.get(path))
+
+    def create_private(self, path: Path) -> File:
+        if self._inner.exists(path):
+            self.remove(path)
+        self._create(path)
+        return RecordingFile(self, self._inner.create_private(path), self._inodes.get(path))
+
+    def _create(self, path: Path) -> None:
+        self.ask("create", path)
+        inode = _Inode()
+        self._inodes[path] = inode
+        self._name("create", path, inode=inode)
 
     def make_dirs(self, path: Path) -> None:
         if not self._inner.exists(path):

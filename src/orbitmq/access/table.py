@@ -68,7 +68,7 @@ class _Known:
     def __init__(self, user: User, acl: Acl) -> None:
         self.user = user
         self.acl = acl
-        self.text = msgspec.Raw(_saved_text(user, acl))
+        self.text = msgspec.Raw(b"\n" + _saved_text(user, acl))
         """What the file says about the user: made here, because making it for all users takes long."""
 
 

@@ -145,6 +145,10 @@ class Files(Protocol):
         next `datasync`. It matters where files are given back meanwhile; see `open_files`."""
         ...
 
+    def create_private(self, path: Path) -> File:
+        """An empty file that nobody but this user of the machine can open, at any time; a file that is there goes."""
+        ...
+
     def exists(self, path: Path | str) -> bool: ...
 
     def is_dir(self, path: Path) -> bool: ...
@@ -431,6 +435,10 @@ class OsFiles:
             flags |= os.O_CREAT
         return OsFile(path, os.open(path, flags, 0o644))
 
+    def create_private(self, path: Path) -> File:
+        path.unlink(missing_ok=True)
+        return OsFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600))
+
     def exists(self, path: Path | str) -> bool:
         return os.path.exists(path)  # noqa: PTH110 - as for `fingerprint`
 
@@ -518,10 +526,13 @@ def _in_use(directory: Path) -> StoreLockedError:
     )
 
 
-def replace_content(files: Files, path: Path, data: bytes, *, backup: bool = False) -> None:
-    """`Files.write_atomic` in terms of the other calls, so that every implementation shares its steps."""
+def replace_content(files: Files, path: Path, data: bytes, *, backup: bool = False, private: bool = False) -> None:
+    """`Files.write_atomic` in terms of the other calls, so that every implementation shares its steps.
+
+    With `private` nobody but this user of the machine can read any of it, whatever the old file allowed.
+    """
     new = path.with_name(path.name + ".tmp")
-    file = files.open(new, create=True)
+    file = files.create_private(new) if private else files.open(new, create=True)
     try:
         file.truncate(0)
         file.pwrite(data, 0)

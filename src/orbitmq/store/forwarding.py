@@ -27,6 +27,9 @@ class ForwardedFiles:
     ) -> File:
         return self._inner.open(path, create=create, writable=writable, keep_unsynced=keep_unsynced)
 
+    def create_private(self, path: Path) -> File:
+        return self._inner.create_private(path)
+
     def exists(self, path: Path | str) -> bool:
         return self._inner.exists(path)
 

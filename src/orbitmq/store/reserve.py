@@ -154,6 +154,9 @@ class ReservedFiles(ForwardedFiles):
         )
         return ReservedFile(file, self._reserve) if writable else file
 
+    def create_private(self, path: Path) -> File:
+        return ReservedFile(self._reserve.with_room(lambda: self._inner.create_private(path)), self._reserve)
+
     def make_dirs(self, path: Path) -> None:
         self._reserve.with_room(lambda: self._inner.make_dirs(path))
 

@@ -46,6 +46,11 @@ class EmbeddedFiles(OsFiles):
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return EmbeddedFile(self, path, os.open(path, flags, 0o644))
 
+    def create_private(self, path: Path) -> File:
+        self.check(path)
+        super().create_private(path).close()
+        return EmbeddedFile(self, path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
     def make_dirs(self, path: Path) -> None:
         if not path.exists():
             self.check(path)

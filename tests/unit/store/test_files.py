@@ -13,7 +13,7 @@ import pytest
 
 from orbitmq.errors import StoreLockedError
 from orbitmq.store import files as files_module
-from orbitmq.store.files import OsFiles
+from orbitmq.store.files import OsFiles, replace_content
 
 FILES = OsFiles()
 
@@ -107,6 +107,19 @@ def test_atomic_replacement_with_and_without_backup(tmp_path: Path) -> None:
     FILES.write_atomic(path, b"three")
     assert path.read_bytes() == b"three"
     assert FILES.list_dir(tmp_path) == ["table.json", "table.json.bak"]
+
+
+def test_private_content_is_private_from_the_first_byte_on(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_bytes(b"open to all")
+    left_over = path.with_name("table.json.tmp")
+    left_over.write_bytes(b"open as well")
+    with left_over.open("rb") as opened_before:
+        replace_content(FILES, path, b"secret", private=True)
+        assert opened_before.read() == b"open as well"
+    assert path.read_bytes() == b"secret"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert FILES.list_dir(tmp_path) == ["table.json"]
 
 
 def test_directories(tmp_path: Path) -> None:

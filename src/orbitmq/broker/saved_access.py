@@ -1,0 +1,122 @@
+"""The table of users on the disk: `config/orbitmq-access.json`, with one line for each user.
+
+    {"dataVersion": {...}, "users": {
+    "alice": {"password": ..., "userType": "Normal", "userStatus": "enable", "custom": [entries], "default": [entries]},
+    ...}}
+
+Rules of this file
+1. Nobody but the server's user of the machine can read any of it at any time; with keys the file is encrypted (`access.sealing`).
+2. It is replaced whole, and no older content stays beside it: a deleted user must not come back with a backup, nor a password.
+3. A file that cannot be read is an error and never an empty table: a start would let in whom the settings name, and forget the rest.
+4. A start writes it anew, so a table that lay open is sealed, and one that was copied with another mode is private again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from orbitmq.access.sealing import NONCE_BYTES, is_sealed, seal, unseal
+from orbitmq.access.table import AccessTable
+from orbitmq.access.users import User
+from orbitmq.broker.table_saving import SavedTable, TableFile, read_table
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreDamagedError
+from orbitmq.protocol.remoting.bodies import DataVersion
+from orbitmq.store.config_files import parse_table
+from orbitmq.store.files import replace_content
+
+if TYPE_CHECKING:
+    from orbitmq.store.files import Files
+
+ACCESS_FILE: Final = "orbitmq-access.json"
+
+
+class AccessFile:
+    """The file. `keys`: it is sealed with the first and opened with any; none: it is not sealed."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        keys: Sequence[bytes] = (),
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._keys = keys
+        self._random_bytes = random_bytes
+
+    def load(self) -> dict[str, Any] | None:
+        """The document; None where there is no file. Raises `StoreDamagedError`, OSError."""
+        if not self._files.exists(self._path):
+            return None
+        try:
+            document = parse_table(self._files.read_bytes(self._path))
+            if not is_sealed(document):
+                return document
+            if not self._keys:
+                raise StoreDamagedError(
+                    f"the users in {self._path} are encrypted", remedy="name the file of their key in accessKeyFile"
+                )
+            return parse_table(unseal(document, self._keys))
+        except ValueError as error:
+            raise StoreDamagedError(
+                f"the users in {self._path} cannot be read: {error}",
+                remedy="restore the file and the key of accessKeyFile from a backup; only if there is none, move the file away: "
+                "then there are no users but those that the settings name",
+            ) from error
+
+    def save(self, document: Mapping[str, object]) -> None:
+        """Replace the file; durable on return. Blocks."""
+        content = msgspec.json.encode(document, order="sorted")
+        if self._keys:
+            content = msgspec.json.encode(seal(content, self._keys[0], self._random_bytes(NONCE_BYTES)))
+        self._files.make_dirs(self._path.parent)
+        replace_content(self._files, self._path, content + b"\n", private=True)
+
+
+class _AccessDocument(msgspec.Struct, rename="camel"):
+    data_version: DataVersion
+    users: dict[str, object]
+
+
+class SavedAccess(SavedTable):
+    """The users of a server and where they are kept. `table` is changed by its own methods; who does so calls `changed`."""
+
+    def __init__(self, file: TableFile, clock: Clock) -> None:
+        super().__init__(file, clock)
+        self.table: Final = AccessTable()
+
+    def load(self, initial: Iterable[User] = ()) -> list[User]:
+        """Read the file, and create those of the `initial` users that are missing; answers these. The table is then to be saved.
+
+        Raises `StoreDamagedError`, OSError.
+        """
+        document = self._file.load()
+        if document is not None:
+            saved = read_table(document, _AccessDocument, ACCESS_FILE, "a table of users")
+            try:
+                self.table.load(saved.users)
+            except ValueError as error:
+                raise StoreDamagedError(
+                    f"{ACCESS_FILE} has something that is no user: {error}", remedy="repair it, or restore it from a backup"
+                ) from error
+            self.version = saved.data_version
+        created = [user for user in initial if self.table.create_at_start(user)]
+        if created:
+            self._changed()
+        self.dirty = True
+        return created
+
+    def changed(self) -> None:
+        """The table was changed."""
+        self._changed()
+
+    def _frozen(self) -> Callable[[], Mapping[str, object]]:
+        users, version = self.table.frozen(), self.version
+        return lambda: {"dataVersion": version, "users": users()}
