@@ -14,8 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from orbitmq.access.policies import Acl, Entry, PolicyType, ResourcePattern, action_words, read_entry, read_word
-from orbitmq.access.table import subject_text
-from orbitmq.access.users import User, UserStatus, UserType
+from orbitmq.access.users import User, UserStatus, UserType, subject_text
 from orbitmq.errors import ProtocolError
 from orbitmq.protocol.remoting.bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from orbitmq.protocol.remoting.frame import Buffer
@@ -87,14 +86,14 @@ def acl_info(acl: Acl) -> AclInfo:
     return AclInfo(
         subject_text(acl.user),
         [
-            PolicyInfo(policy.value, [_entry_info(entry) for entry in entries])
+            PolicyInfo(policy.value, [entry_info(entry) for entry in entries])
             for policy, entries in ((PolicyType.CUSTOM, acl.custom), (PolicyType.DEFAULT, acl.default))
             if entries
         ],
     )
 
 
-def _entry_info(entry: Entry) -> PolicyEntryInfo:
+def entry_info(entry: Entry) -> PolicyEntryInfo:
     return PolicyEntryInfo(
         entry.resource.text, action_words(entry.actions), list(entry.sources) or None, entry.decision.value
     )

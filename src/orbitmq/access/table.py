@@ -12,22 +12,15 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from orbitmq.access.denied import Denied
-from orbitmq.access.policies import (
-    ALL_ACTIONS,
-    Acl,
-    Decision,
-    Entry,
-    PolicyType,
-    ResourcePattern,
-    read_resource,
-)
-from orbitmq.access.users import User, UserStatus, UserType
+from orbitmq.access.evaluation import Permissions
+from orbitmq.access.policies import Acl, Entry, PolicyType, ResourcePattern, read_entry
+from orbitmq.access.policy_bodies import entry_info
+from orbitmq.access.users import User, UserStatus, UserType, subject_text
 from orbitmq.limits.access import (
     ENTRY_SOURCES_MAX,
     PASSWORD_CHARS_MAX,
@@ -37,17 +30,8 @@ from orbitmq.limits.access import (
     USER_NAME_CHARS_MAX,
     USERS_MAX,
 )
+from orbitmq.protocol.remoting.bodies import PolicyEntryInfo
 from orbitmq.protocol.remoting.codes import ResponseCode
-from orbitmq.protocol.remoting.requests import Action
-
-
-class _SavedEntry(msgspec.Struct, rename="camel", omit_defaults=True):
-    """An entry as the file has it. `actions` are their names, or `All` alone."""
-
-    resource: str
-    actions: list[str]
-    decision: str
-    source_ips: list[str] = []
 
 
 class _SavedUser(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -56,20 +40,28 @@ class _SavedUser(msgspec.Struct, rename="camel", omit_defaults=True):
     password: str
     user_type: UserType
     user_status: UserStatus
-    custom: list[_SavedEntry] = []
-    default: list[_SavedEntry] = []
+    custom: list[PolicyEntryInfo] = []
+    default: list[PolicyEntryInfo] = []
 
 
 class _Known:
     """What is known about one user. Never changed: a change puts another one in its place."""
 
-    __slots__ = ("acl", "text", "user")
+    __slots__ = ("_permissions", "acl", "text", "user")
 
     def __init__(self, user: User, acl: Acl) -> None:
         self.user = user
         self.acl = acl
         self.text = msgspec.Raw(b"\n" + _saved_text(user, acl))
         """What the file says about the user: made here, because making it for all users takes long."""
+        self._permissions: Permissions | None = None
+
+    @property
+    def permissions(self) -> Permissions:
+        """Made when they are asked for: most users of a large table do not call at the same time."""
+        if self._permissions is None:
+            self._permissions = Permissions(self.acl)
+        return self._permissions
 
 
 class AccessTable:
@@ -110,6 +102,11 @@ class AccessTable:
     def users(self, name_part: str = "") -> list[User]:
         """Those whose names contain a text, by name."""
         return [known.user for name, known in sorted(self._users.items()) if name_part in name]
+
+    def permissions(self, name: str) -> Permissions | None:
+        """The policies of a user made ready for asking; None where there is no such user."""
+        known = self._users.get(name)
+        return None if known is None else known.permissions
 
     def acl(self, name: str) -> Acl | None:
         """The policies of a user; None where it has none. `Denied` where there is no such user."""
@@ -241,11 +238,6 @@ class AccessTable:
             raise Denied(ResponseCode.NO_PERMISSION, otherwise) from None
 
 
-def subject_text(name: str) -> str:
-    """A user as requests about policies name it."""
-    return f"User:{name}"
-
-
 def _is_super(by: User | None) -> bool:
     return by is not None and by.type is UserType.SUPER
 
@@ -315,18 +307,8 @@ def _about(entries: Iterable[Entry], resource_part: str) -> tuple[Entry, ...]:
 
 
 def _saved_text(user: User, acl: Acl) -> bytes:
-    return msgspec.json.encode(
-        _SavedUser(
-            user.password, user.type, user.status, list(_saved_entries(acl.custom)), list(_saved_entries(acl.default))
-        )
-    )
-
-
-def _saved_entries(entries: Iterable[Entry]) -> Iterator[_SavedEntry]:
-    for entry in entries:
-        every = entry.actions == ALL_ACTIONS
-        actions = ["All"] if every else [action.value for action in Action if action in entry.actions]
-        yield _SavedEntry(entry.resource.text, actions, entry.decision.value, list(entry.sources))
+    custom, default = list(map(entry_info, acl.custom)), list(map(entry_info, acl.default))
+    return msgspec.json.encode(_SavedUser(user.password, user.type, user.status, custom, default))
 
 
 def _loaded(name: str, saved: _SavedUser) -> _Known:
@@ -335,12 +317,5 @@ def _loaded(name: str, saved: _SavedUser) -> _Known:
     return _Known(user, Acl(name, tuple(map(_loaded_entry, saved.custom)), tuple(map(_loaded_entry, saved.default))))
 
 
-def _loaded_entry(saved: _SavedEntry) -> Entry:
-    actions = _actions(tuple(saved.actions))
-    return Entry(read_resource(saved.resource), actions, tuple(saved.source_ips), Decision(saved.decision))
-
-
-@lru_cache(maxsize=128)
-def _actions(names: tuple[str, ...]) -> frozenset[Action]:
-    """The same set for all entries with the same actions: there are 128."""
-    return ALL_ACTIONS if names == ("All",) else frozenset(map(Action, names))
+def _loaded_entry(saved: PolicyEntryInfo) -> Entry:
+    return read_entry(saved.resource or "", saved.actions, saved.source_ips or (), saved.decision)

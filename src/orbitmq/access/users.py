@@ -26,6 +26,11 @@ class UserStatus(enum.Enum):
     DISABLED = "disable"
 
 
+def subject_text(name: str) -> str:
+    """A user as requests about policies name it."""
+    return f"User:{name}"
+
+
 class User(msgspec.Struct, frozen=True):
     name: str
     password: str

@@ -23,6 +23,7 @@ from orbitmq.broker.groups import GroupTable
 from orbitmq.broker.offsets import OffsetTable
 from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.saved_access import SavedAccess
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.broker.table_saving import TableFile, TableSaving
 from orbitmq.broker.topics import TopicTable
@@ -58,6 +59,8 @@ class Facilities(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of the machine, which decides what counts as young; asked for when it is not given."""
     random_below: Callable[[int], int] = random.randrange
     """Chooses a queue, in [0, n)."""
+    access: SavedAccess | None = None
+    """The users and policies that requests change; None where nobody is asked who they are."""
     gate: Gate | None = None
     """Says who may do what; without one whoever can connect may do everything."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.broker.access_requests import AccessRequests, NoAccessRequests
 from orbitmq.broker.administration.processors import Administration
 from orbitmq.broker.administration.queries import QueryProcessor
 from orbitmq.broker.admission import Admission
@@ -56,6 +57,7 @@ class BrokerRooms:
             MembershipProcessor(core),
             QueryProcessor(core),
             self.administration,
+            _access_requests(core),
         ]
         if derived.idempotence is not None:
             self.all.append(IdempotenceRequests(derived.idempotence, core.clock))
@@ -75,6 +77,13 @@ class BrokerRooms:
             return {name: str(value) for part in told for name, value in part.items()}
 
         self.administration.broker.more_facts.append(facts)
+
+
+def _access_requests(core: BrokerCore) -> Room:
+    access = core.facilities.access
+    if access is None:
+        return NoAccessRequests()
+    return AccessRequests(access, core.facilities.worker, core.deadlines, core.clock)
 
 
 def _repeats(core: BrokerCore, admission: Admission, finder: TimerFinder | None) -> Repeats | None:

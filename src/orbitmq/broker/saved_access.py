@@ -56,14 +56,14 @@ class AccessFile:
         if not self._files.exists(self._path):
             return None
         try:
-            document = parse_table(self._files.read_bytes(self._path))
+            document = _parsed(self._files.read_bytes(self._path))
             if not is_sealed(document):
                 return document
             if not self._keys:
                 raise StoreDamagedError(
                     f"the users in {self._path} are encrypted", remedy="name the file of their key in accessKeyFile"
                 )
-            return parse_table(unseal(document, self._keys))
+            return _parsed(unseal(document, self._keys))
         except ValueError as error:
             raise StoreDamagedError(
                 f"the users in {self._path} cannot be read: {error}",
@@ -78,6 +78,13 @@ class AccessFile:
             content = msgspec.json.encode(seal(content, self._keys[0], self._random_bytes(NONCE_BYTES)))
         self._files.make_dirs(self._path.parent)
         replace_content(self._files, self._path, content + b"\n", private=True)
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        return parse_table(content)
+    except ValueError:
+        raise ValueError("it is no JSON object") from None  # the text about JSON quotes it
 
 
 class _AccessDocument(msgspec.Struct, rename="camel"):
@@ -104,7 +111,8 @@ class SavedAccess(SavedTable):
                 self.table.load(saved.users)
             except ValueError as error:
                 raise StoreDamagedError(
-                    f"{ACCESS_FILE} has something that is no user: {error}", remedy="repair it, or restore it from a backup"
+                    f"{ACCESS_FILE} has something that is no user: {error}",
+                    remedy="repair it, or restore it from a backup",
                 ) from error
             self.version = saved.data_version
         created = [user for user in initial if self.table.create_at_start(user)]

@@ -31,7 +31,7 @@ from orbitmq.store.worker import Worker
 logger = logging.getLogger("orbitmq.broker")
 
 TABLES = "configuration tables"
-"""Name of the wake-up that tries again."""
+"""Those of topics and groups together."""
 
 
 OnDone = Callable[[BaseException | None], None]
@@ -119,8 +119,12 @@ def read_table(document: Mapping[str, object], kind: type[Saved], file: str, tab
 
 
 class TableSaving:
-    def __init__(self, tables: Sequence[SavedTable], worker: Worker, deadlines: Deadlines, clock: Clock) -> None:
+    def __init__(
+        self, tables: Sequence[SavedTable], worker: Worker, deadlines: Deadlines, clock: Clock, name: str = TABLES
+    ) -> None:
+        """`name`: of the tables, in the log, and of the wake-up that tries again."""
         self._tables = tables
+        self._name = name
         self._worker = worker
         self._deadlines = deadlines
         self._clock = clock
@@ -128,7 +132,7 @@ class TableSaving:
         self._waiting: list[OnDone] = []
         self._failure: str | None = None
         self._noticed = -1  # a table that was loaded may be dirty
-        deadlines.define(TABLES, self.begin)
+        deadlines.define(name, self.begin)
 
     def _change_count(self) -> int:
         return sum(table.change_count for table in self._tables)
@@ -163,8 +167,8 @@ class TableSaving:
             for table in self._tables:
                 table.dirty = True
             if self._failure is None:
-                logger.error("configuration tables could not be saved: %s; they are tried again", error)
-            self._deadlines.arm(TABLES, self._clock.monotonic_ns() + TABLE_RETRY_NS)
+                logger.error("%s could not be saved: %s; they are tried again", self._name, error)
+            self._deadlines.arm(self._name, self._clock.monotonic_ns() + TABLE_RETRY_NS)
         self._failure = None if error is None else str(error)
         for one in on_done:
             one(error)

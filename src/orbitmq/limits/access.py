@@ -19,6 +19,12 @@ POLICY_ENTRIES_PER_USER_MAX: Final = 1_000
 POLICY_ENTRIES_MAX: Final = 200_000
 """Entries of all users together: some 100 MB in memory, and a file of 30 MB that is written with every change."""
 
+POLICY_ENTRIES_LISTED_MAX: Final = 50_000
+"""Entries in one answer: 6 MB, of the 16 MB that a frame may have. Making it holds everybody up for a fifth of a second."""
+
+KEY_FILE_BYTES_MAX: Final = 65_536
+"""Bytes of the file whose keys encrypt the table; one key is a line of 45."""
+
 RESOURCE_NAME_CHARS_MAX: Final = 255
 """Characters of a resource's name in an entry; topics and groups have fewer."""
 

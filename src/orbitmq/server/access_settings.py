@@ -31,6 +31,9 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     inner_credentials: str = ""
     """JSON of the user as which this server calls others: {"accessKey": ..., "secretKey": ...}."""
 
+    key_file: str = ""
+    """File of the keys that encrypt the table of users; empty: it is not encrypted."""
+
     migrates_v1: bool = False
     """Users and policies are made from the files of RocketMQ 4 where there are none of the same name."""
 

@@ -27,6 +27,7 @@ from orbitmq.protocol.schedule import DelayLevels
 from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
+from orbitmq.server.opened_access import open_access
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
@@ -136,6 +137,7 @@ class BrokerRole:
         )
         ip = self._take_address(settings)
         facilities = Facilities(
+            access=open_access(settings, files, clock),
             tables=lambda name: ConfigFile(files, config / name),
             store_host=pack_host(ip, self.port),
             worker=self._worker,

@@ -82,7 +82,8 @@ def test_a_start_seals_what_lay_open_and_changes_the_key(tmp_path: Path) -> None
     [
         b"",
         b"\0" * 100,
-        b'{"users": {}',
+        b'{"users": {"alice": {"password": "alice-secret',
+        b'{"users": {"alice": {"password": alice-secret}}}',
         b'{"users": {}}',
         b'{"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "users": {"alice": {"password": "alice-secret"}}}',
         b'{"sealed": "ROT13", "nonce": "AAAA", "content": "AAAA"}',

@@ -1,0 +1,63 @@
+"""The table of users of a broker as a start finds or makes it.
+
+Rules of this file
+1. A table or key that cannot be used stops the start.
+2. Users that the configuration names are made where they are missing, and never changed: their passwords may have been since.
+3. No password and no key stands in a message.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from orbitmq.access.sealing import read_keys
+from orbitmq.broker.access_requests import audit
+from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError
+from orbitmq.limits.access import KEY_FILE_BYTES_MAX
+from orbitmq.server.named_users import named_users
+from orbitmq.server.settings import ServerSettings
+from orbitmq.store.files import Files
+
+logger: Final = logging.getLogger("orbitmq.server")
+
+
+def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAccess | None:
+    """None where nobody is asked who they are. Raises ConfigurationError, StoreDamagedError, OSError.
+
+    A table that cannot be written now is in force nevertheless, and written with the next change.
+    """
+    own = settings.access
+    if not own.authenticates:
+        return None
+    keys = read_key_file(Path(own.key_file)) if own.key_file else ()
+    access = SavedAccess(AccessFile(files, settings.data / "config" / ACCESS_FILE, keys), clock)
+    for user in access.load(named_users(own)):
+        audit.info("the configuration: user %r created: %s, %s", user.name, user.type.value, user.status.value)
+    try:
+        access.save()
+    except OSError as error:
+        logger.error("users and policies could not be saved: %s; they are tried again with the next change", error)
+    return access
+
+
+def read_key_file(path: Path) -> tuple[bytes, ...]:
+    """Keys that the table is encrypted with (`accessKeyFile`). ConfigurationError when they cannot be used; a warning when other users
+    of the machine can read them."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(KEY_FILE_BYTES_MAX + 1)
+        if len(content) > KEY_FILE_BYTES_MAX:
+            raise ValueError(f"it has more than {KEY_FILE_BYTES_MAX} bytes")
+        keys = read_keys(content.decode("ascii", "replace"))
+        if path.stat().st_mode & 0o077:
+            logger.warning("accessKeyFile %s can be read by others on this machine: chmod 600 %s", path, path)
+        return keys
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(
+            f"accessKeyFile {path} cannot be used: {why}", remedy="make a key with `openssl rand -base64 32`"
+        ) from None

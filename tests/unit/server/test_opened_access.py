@@ -1,0 +1,93 @@
+"""The table of users at a start: keys, users of the configuration, and what stops the start."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from orbitmq.access.users import User, UserType
+from orbitmq.broker.saved_access import ACCESS_FILE
+from orbitmq.clock import ManualClock
+from orbitmq.errors import ConfigurationError, OrbitError
+from orbitmq.server.access_settings import AccessSettings
+from orbitmq.server.opened_access import open_access, read_key_file
+from orbitmq.server.settings import ServerSettings
+from orbitmq.store.files import OsFiles
+
+NAMED = AccessSettings(
+    authenticates=True,
+    initial_user='{"username": "root", "password": "root-secret"}',
+    inner_credentials='{"accessKey": "inner", "secretKey": "inner-secret"}',
+)
+USERS = [User("inner", "inner-secret", UserType.SUPER), User("root", "root-secret", UserType.SUPER)]
+
+
+def settings(root: Path, access: AccessSettings) -> ServerSettings:
+    return ServerSettings(data=root, access=access)
+
+
+def key_file(root: Path) -> Path:
+    path = root / "key"
+    path.write_bytes(base64.b64encode(b"k" * 32))
+    path.chmod(0o600)
+    return path
+
+
+def test_there_is_no_table_where_nobody_is_asked(tmp_path: Path) -> None:
+    assert open_access(settings(tmp_path, AccessSettings()), OsFiles(), ManualClock()) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_users_of_the_configuration_are_made_saved_and_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        access = open_access(settings(tmp_path, NAMED), OsFiles(), ManualClock())
+        assert access is not None
+        assert access.table.users() == USERS
+    assert set(json.loads((tmp_path / "config" / ACCESS_FILE).read_bytes())["users"]) == {"inner", "root"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "the configuration: user 'root' created: Super, enable",
+        "the configuration: user 'inner' created: Super, enable",
+    ]
+
+
+def test_a_key_file_seals_the_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = key_file(tmp_path)
+    sealed = AccessSettings(authenticates=True, initial_user=NAMED.initial_user, key_file=str(path))
+    open_access(settings(tmp_path, sealed), OsFiles(), ManualClock())
+    assert b"root" not in (tmp_path / "config" / ACCESS_FILE).read_bytes()
+    with pytest.raises(OrbitError, match="encrypted"):
+        open_access(settings(tmp_path, NAMED), OsFiles(), ManualClock())
+    assert "chmod" not in caplog.text
+    path.chmod(0o644)
+    read_key_file(path)
+    assert "chmod 600" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"secret", b"", b"\xff" * 40, b"#" * 100_000])
+def test_a_file_without_keys_stops_the_start_and_is_not_quoted(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="accessKeyFile") as refused:
+        read_key_file(path)
+    assert "secret" not in str(refused.value)
+    assert "openssl rand" in str(refused.value.remedy)
+
+
+def test_a_key_file_that_is_missing_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file"):
+        read_key_file(tmp_path / "key")
+
+
+def test_a_table_that_cannot_be_written_is_in_force(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "config").write_bytes(b"no folder")
+    access = open_access(settings(tmp_path, NAMED), OsFiles(), ManualClock())
+    assert access is not None
+    assert access.table.users() == USERS
+    assert access.dirty
+    assert "could not be saved" in caplog.text
+    assert "secret" not in caplog.text
