@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from orbitmq.access.users import User
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
 
@@ -19,6 +20,12 @@ is nothing, which its handler then says itself."""
 
 CALLER: Final = "caller"
 """The attachment of a peer that is the `User` of the request being handled. Absent while nobody is asked who they are."""
+
+
+def caller_name(peer: Peer) -> str:
+    """The user whose request of this connection is being handled; empty while nobody is asked who they are."""
+    user = peer.attachments.get(CALLER)
+    return user.name if isinstance(user, User) else ""
 
 
 class Gate(Protocol):

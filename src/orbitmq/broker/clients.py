@@ -12,7 +12,8 @@ Rules of this file
    bound is refused; what it said before that stays.
 5. Members that differ, or share a client id, are not refused: it is logged once per change, and tools are told
    (`agreement`).
-6. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
+6. A client id belongs to the user who has it first, as long as that connection lasts: replies to it are nobody else's.
+7. Members are told through `notify`, except those of broadcasting groups; whether a group wants notices is the
    caller's decision (`wants_notice`).
 """
 
@@ -86,6 +87,8 @@ class HeartbeatSender(msgspec.Struct, frozen=True, eq=False):
     version: int
     now_ms: int
     now_ns: int
+    user: str = ""
+    """Empty while nobody is asked who they are."""
 
     def member(self) -> GroupMember:
         return GroupMember(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns)
@@ -103,7 +106,7 @@ class ClientRegistry:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[tuple[str, bool]]] = {}
         """Per connection the groups it is in; True marks a consumer group. Makes closing cheap and bounds a heartbeat."""
-        self._requesters: dict[str, Peer] = {}
+        self._requesters: dict[str, HeartbeatSender] = {}
         self._requester_ids: dict[Peer, str] = {}
         """Producers by client id, and back: replies are handed on to a client, whatever its group."""
         self._next_scan_ns: int | None = None
@@ -118,8 +121,10 @@ class ClientRegistry:
         self._enter(group, who, consumer=False)
         _touch(self._producers.setdefault(group, {}), who)
         self._forget_requester(who.peer)
-        self._requesters[who.client_id] = who.peer
-        self._requester_ids[who.peer] = who.client_id
+        known = self._requesters.get(who.client_id)
+        if known is None or known.user == who.user:
+            self._requesters[who.client_id] = who
+            self._requester_ids[who.peer] = who.client_id
 
     def consumer_seen(self, data: ConsumerData, who: HeartbeatSender) -> bool:
         """Take in one group of a full heartbeat; whether the group has changed (its members are then told).
@@ -204,7 +209,8 @@ class ClientRegistry:
 
     def requester(self, client_id: str) -> Peer | None:
         """The connection on which this client last was a producer."""
-        return self._requesters.get(client_id)
+        known = self._requesters.get(client_id)
+        return None if known is None else known.peer
 
     def producer_groups(self) -> list[str]:
         return sorted(self._producers)
@@ -303,7 +309,7 @@ class ClientRegistry:
 
     def _forget_requester(self, peer: Peer) -> None:
         client_id = self._requester_ids.pop(peer, None)
-        if client_id is not None and self._requesters.get(client_id) is peer:
+        if client_id is not None and self.requester(client_id) is peer:
             del self._requesters[client_id]
 
     def _kept(self, group: ConsumerGroup, wishes: Wishes) -> Wishes | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orbitmq.access.gate import caller_name
 from orbitmq.broker.clients import HeartbeatSender
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.refusal import Refusal
@@ -94,6 +95,7 @@ class MembershipProcessor(Room):
             command.version,
             self._clock.now_ms(),
             self._clock.monotonic_ns(),
+            caller_name(peer),
         )
         changed = heartbeat.heartbeat_fingerprint == 0
         for consumer in heartbeat.consumer_data_set:

@@ -1,4 +1,4 @@
-"""Topics that are not where one looks first: that of a message which waits elsewhere, and that of a message which a send cancels.
+"""Topics that are not where one looks first: that of a message which waits elsewhere, or was popped from a retry topic, or is cancelled.
 
 Who asks for a message by its place in the log is judged by the topic that the message belongs to.
 
@@ -18,6 +18,7 @@ from typing import Final
 
 from orbitmq.broker.idempotence.identity import HELD_TOPICS
 from orbitmq.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
+from orbitmq.protocol.pop_receipts import RETRY_SOURCES, pop_retry_topic
 from orbitmq.protocol.properties import Property, decode_properties
 from orbitmq.protocol.records import Record, decode_record
 from orbitmq.protocol.remoting.codes import RequestCode
@@ -43,6 +44,17 @@ def topics_at(store: MessageStore, physical_offset: int) -> list[str]:
     """The topic of the message at a log position; nothing where there is none. Raises as `MessageStore.record_at`."""
     data = store.record_at(physical_offset) if physical_offset >= 0 else None
     return [] if data is None else [real_topic(decode_record(data, body=False))]
+
+
+def first_topic(command: Command) -> list[str]:
+    """The topic whose messages an acknowledgement of a pop is about. A message that came back is named by the retry topic of its group and
+    topic, which stands for both; what is in flight there is the group's own."""
+    topic, group = command.text("topic"), command.text("consumerGroup")
+    for source in RETRY_SOURCES:
+        beginning = pop_retry_topic(group, "", source)
+        if topic.startswith(beginning):
+            return [topic.removeprefix(beginning)]
+    return [topic]
 
 
 def topics_cancelled(command: Command) -> Sequence[str | None]:

@@ -20,7 +20,7 @@ from orbitmq.broker.idempotence.journal import (
 from orbitmq.broker.idempotence.memory import KeyBounds, KeyMemory, pack
 from orbitmq.broker.refusal import Refusal
 from orbitmq.protocol.remoting.commands import RequestCode, ResponseCode
-from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView, topic_mark
 from orbitmq.store.files import OsFiles
 
 HOUR_MS = 3_600_000
@@ -165,16 +165,17 @@ def test_an_end_that_was_lost_leaves_the_keys_in_the_log(rig):
     assert rig.idempotence.repeat_count == 1
 
 
-def test_a_job_can_be_run_again_when_its_topic_was_deleted(rig):
-    mine, others, batch = "job/0/T@b:1", "job/0/Else@b:1", "job/*/T@b:1"
+@pytest.mark.parametrize("mark", [topic_mark("T"), "T"])
+def test_a_job_can_be_run_again_when_its_topic_was_deleted(rig, mark):
+    mine, others, batch = f"job/0/{mark}@b:1", f"job/0/{topic_mark('Else')}@b:1", f"job/*/{mark}@b:1"
     for topic, scope in (("T", mine), ("Else", others)):
         rig.sent_ok(topic, b"x", once(scope))
         assert finish(rig, scope).code == ResponseCode.SUCCESS
     assert finish(rig, batch).code == ResponseCode.SUCCESS
     assert rig.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == ResponseCode.SUCCESS
     for _ in range(2):
-        assert find(rig, "job/0/T@").scopes == []
-        assert [scope.scope for scope in find(rig, "job/0/Else@").scopes] == [others]
+        assert find(rig, f"job/0/{mark}@").scopes == []
+        assert [scope.scope for scope in find(rig, f"job/0/{topic_mark('Else')}@").scopes] == [others]
         rig.reopen()
     assert "orbitmqRepeat" not in rig.sent_ok("T", b"x", once(mine)).fields
     assert finish(rig, batch).code == ResponseCode.SUCCESS
@@ -183,7 +184,7 @@ def test_a_job_can_be_run_again_when_its_topic_was_deleted(rig):
     rig.idempotence.begin_sync()
     rig.idempotence.datasync()
     rig.reopen()
-    assert [scope.scope for scope in find(rig, "job/0/T@").scopes] == [mine], "it was finished after the deletion"
+    assert [scope.scope for scope in find(rig, f"job/0/{mark}@").scopes] == [mine], "it was finished after the deletion"
 
 
 def test_a_shorter_journal_keeps_the_ends_that_still_say_something(tmp_path: Path):

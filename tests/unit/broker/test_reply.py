@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from orbitmq.access.gate import CALLER
+from orbitmq.access.users import User
 from orbitmq.protocol.properties import decode_properties, encode_properties
 from orbitmq.protocol.remoting.commands import SEND_V1_FIELDS, RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import request, response
@@ -160,3 +162,19 @@ def test_under_overload_a_reply_is_refused_like_any_send(rig, asker):
     assert rig.broker.handle_excess(command, rig.peer()).code == ResponseCode.SYSTEM_BUSY
     assert asker.questions == []
     assert rig.records(REPLY_TOPIC) == []
+
+
+def test_replies_to_a_client_go_to_no_other_users_connection_with_its_id(rig, asker):
+    """What another user's heartbeat says of a client id counts only when the connection that had it first is gone."""
+    other = rig.peer()
+    for peer, name in ((asker, "owner"), (other, "thief")):
+        peer.attachments[CALLER] = User(name, "a password")
+        rig.heartbeat(peer, "asker", producer="askers")
+    assert rig.broker.clients.requester("asker") is asker
+    again = rig.peer()
+    again.attachments[CALLER] = User("owner", "a password that was changed meanwhile")
+    rig.heartbeat(again, "asker", producer="askers")
+    assert rig.broker.clients.requester("asker") is again
+    rig.broker.peer_closed(again)
+    rig.heartbeat(other, "asker", producer="askers")
+    assert rig.broker.clients.requester("asker") is other

@@ -1,7 +1,7 @@
 """Epochs that their senders have finished: a name, a number and a mark each, and none of their keys.
 
-A batch job is divided into partitions, each with a scope of its own: `<job>/<partition>/<topic>@<brokers>`. When all of them have ended,
-one record stands for the batch: its partition is `*`.
+A batch job is divided into partitions, each with a scope of its own: `<job>/<partition>/<mark of the topic>@<brokers>`. When all of them
+have ended, one record stands for the batch: its partition is `*`.
 
 Rules of this file
 1. Pure: times come in.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from orbitmq.limits.broker import ONCE_FINISHED_MAX
+from orbitmq.protocol.remoting.idempotence_bodies import topic_mark
 
 EVERY_PART: Final = "*"
 
@@ -33,10 +34,12 @@ def batch_of(name: str) -> str | None:
     return f"{parts[0]}/{EVERY_PART}/{parts[2]}" if len(parts) == 3 and parts[1] != EVERY_PART else None
 
 
-def topic_of(name: str) -> str | None:
-    """The topic in the name of a job's or stream's scope, which ends in `/<topic>@<brokers>`; None where there is none."""
-    topic, at, _ = name.rpartition("/")[2].partition("@")
-    return topic if at and "/" in name else None
+def is_of_topic(name: str, topic: str) -> bool:
+    """Whether a scope, or all whose names begin so, sends to that topic alone: its name ends in `/<mark of the topic>@<brokers>`, or has
+    the topic itself there."""
+    _, slash, end = name.rpartition("/")
+    mark, at, _ = end.partition("@")
+    return bool(slash and at) and mark in (topic, topic_mark(topic))
 
 
 class FinishedEpochs:
@@ -83,7 +86,7 @@ class FinishedEpochs:
 
     def of_topic(self, topic: str) -> list[str]:
         """Names of scopes that send to that topic alone. Cost: a look at each name."""
-        return [name for name, _ in self if topic_of(name) == topic]
+        return [name for name, _ in self if is_of_topic(name, topic)]
 
     @property
     def first_ms(self) -> int:

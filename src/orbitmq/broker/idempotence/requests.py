@@ -3,13 +3,15 @@
 Rules of this file
 1. Nothing here is needed for a repeat to be recognised: one request helps a sender to find the broker it sent to, the other lets the
    broker forget what nobody will ask for again.
+2. Where callers are known, scopes of a topic are found and finished by who may publish to it; others by who may publish to all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orbitmq.broker.idempotence.finished import Finished
+from orbitmq.access.gate import LedTo
+from orbitmq.broker.idempotence.finished import Finished, is_of_topic
 from orbitmq.broker.idempotence.idempotence import Idempotence
 from orbitmq.broker.idempotence.identity import EPOCH_MAX, TRANSIENT_PREFIX
 from orbitmq.broker.refusal import Refusal
@@ -31,6 +33,12 @@ class IdempotenceRequests(Room):
     def handlers(self) -> Mapping[RequestCode, RequestHandler]:
         return {RequestCode.FIND_SCOPES: self.find, RequestCode.FINISH_EPOCH: self.finish}
 
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return {
+            RequestCode.FIND_SCOPES: lambda command: [_topic_of(command, _query(command).prefix)],
+            RequestCode.FINISH_EPOCH: lambda command: [_topic_of(command, _finish(command).scope)],
+        }
+
     def facts(self) -> Mapping[str, object]:
         sends = self._sends
         return {
@@ -43,10 +51,7 @@ class IdempotenceRequests(Room):
 
     def find(self, command: Command, peer: Peer) -> Command:
         """FIND_SCOPES."""
-        try:
-            prefix = ScopeQuery.decode(command.body).prefix
-        except ProtocolError as error:
-            raise _invalid(str(error)) from error
+        prefix = _query(command).prefix
         if not prefix:
             raise _invalid("the prefix is empty: ask for the scopes of one sender")
         found = self._sends.memory.scopes(prefix, ONCE_SCOPES_LISTED_MAX + 1)
@@ -65,10 +70,7 @@ class IdempotenceRequests(Room):
 
     def finish(self, command: Command, peer: Peer) -> Command:
         """FINISH_EPOCH."""
-        try:
-            body = FinishEpoch.decode(command.body)
-        except ProtocolError as error:
-            raise _invalid(str(error)) from error
+        body = _finish(command)
         scope = body.scope
         if (
             not scope
@@ -85,6 +87,26 @@ class IdempotenceRequests(Room):
                 f"epoch {body.epoch} of scope {scope!r} was finished before, and other things were sent in it",
             )
         return response(command, ResponseCode.SUCCESS)
+
+
+def _query(command: Command) -> ScopeQuery:
+    try:
+        return ScopeQuery.decode(command.body)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from error
+
+
+def _finish(command: Command) -> FinishEpoch:
+    try:
+        return FinishEpoch.decode(command.body)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from error
+
+
+def _topic_of(command: Command, name: str) -> str | None:
+    """The topic that the request names, if scopes of that name, or that begin so, are of that topic; else None: any may be meant."""
+    topic = command.text("topic")
+    return topic if topic and is_of_topic(name, topic) else None
 
 
 def _invalid(remark: str) -> Refusal:

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.access.gate import LedTo
 from orbitmq.broker.admission import Admission
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.pop.checkpoints import PopCheckpoints
@@ -33,6 +34,7 @@ from orbitmq.broker.pop.revive_topic import ReviveTopic
 from orbitmq.broker.pop.stored_again import StoredAgain
 from orbitmq.broker.pop.taking import ALL_QUEUES, REVIVE_QUEUE, Pop, PopTaken, PopTaker
 from orbitmq.broker.pop.waiting import PopWaiters
+from orbitmq.broker.real_topics import first_topic
 from orbitmq.broker.refusal import Refusal, group_missing, topic_missing
 from orbitmq.broker.room import RequestHandler, Room
 from orbitmq.broker.topics import READ
@@ -138,6 +140,9 @@ class PopRequests(Room):
             code.NOTIFICATION: self.notification,
             code.POLLING_INFO: self.polling_info,
         }
+
+    def led_to(self) -> Mapping[RequestCode, LedTo]:
+        return dict.fromkeys((RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME), first_topic)
 
     def arrived(self, entries: Sequence[Dispatched]) -> None:
         self._waiters.arrived(entries)

@@ -6,11 +6,19 @@ which of its scopes it knows.
 Rules of this file
 1. JSON members have the field's name in camel case.
 2. Both requests are asked before or after sends, never instead of one: what was sent stands in the messages themselves.
+3. Where callers are known, the header field `topic` says which topic the scopes are of, and their names say it by `topic_mark`.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from orbitmq.protocol.remoting.bodies.json_body import Int64, JsonBody
+
+
+def topic_mark(topic: str) -> str:
+    """What stands for the topic in the name of a scope that sends to it alone: `<who>/<mark>@<brokers>`."""
+    return blake2b(topic.encode(), digest_size=6).hexdigest()
 
 
 class ScopeQuery(JsonBody):

@@ -245,14 +245,14 @@ ROWS: Final = (
     Row(
         _Code.ACK_MESSAGE,
         "broker",
-        needs="Topic=topic:Sub Group=consumerGroup:Sub",
+        needs="Topic=@record:Sub Group=consumerGroup:Sub",
         request="consumerGroup! topic! queueId:int! extraInfo! offset:long!",
     ),
     Row(_Code.BATCH_ACK_MESSAGE, "broker", needs="Topic=@body:Sub Group=@body:Sub"),
     Row(
         _Code.CHANGE_MESSAGE_INVISIBLETIME,
         "broker",
-        needs="Topic=topic:Sub Group=consumerGroup:Sub",
+        needs="Topic=@record:Sub Group=consumerGroup:Sub",
         request="consumerGroup! topic! queueId:int! extraInfo! offset:long! invisibleTime:long! suspend:bool=false",
         response="popTime:long! invisibleTime:long! reviveQid:int!",
     ),
@@ -382,8 +382,8 @@ ROWS: Final = (
     Row(_Code.DELETE_RECURRING, "broker", needs="Topic=@record:Pub"),
     Row(_Code.FAR_LOAD, "broker", needs="Topic=*:Pub"),
     Row(_Code.FAR_TIER, "broker", needs="Cluster:Get"),
-    Row(_Code.FIND_SCOPES, "broker", needs="signed"),
-    Row(_Code.FINISH_EPOCH, "broker", needs="signed"),
+    Row(_Code.FIND_SCOPES, "broker", needs="Topic=@record:Pub", request="topic"),
+    Row(_Code.FINISH_EPOCH, "broker", needs="Topic=@record:Pub", request="topic"),
     # users and permissions
     Row(
         _Code.UPDATE_AND_CREATE_ACL_CONFIG,

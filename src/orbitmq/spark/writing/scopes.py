@@ -14,14 +14,13 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from orbitmq.errors import StaleEpochError
 from orbitmq.limits.spark import SPARK_BROKER_SET_BYTES_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
-from orbitmq.protocol.remoting.idempotence_bodies import ScopeView
+from orbitmq.protocol.remoting.idempotence_bodies import ScopeView, topic_mark
 
 
 class BrokerSet(NamedTuple):
@@ -64,7 +63,7 @@ class Writer(NamedTuple):
 
     def prefix(self, topic: str) -> str:
         """What all scopes for a topic begin with. The digest keeps sets of brokers of two topics apart."""
-        return f"{self.who}/{blake2b(topic.encode(), digest_size=6).hexdigest()}@"
+        return f"{self.who}/{topic_mark(topic)}@"
 
     def scope(self, topic: str, brokers: BrokerSet) -> str:
         return self.prefix(topic) + brokers.text

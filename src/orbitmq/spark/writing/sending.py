@@ -282,7 +282,7 @@ class TaskSending:
             answer = await client.network.invoke(
                 address,
                 RequestCode.FIND_SCOPES,
-                {},
+                {"topic": topic},
                 ScopeQuery(prefix=prefix).encode(),
                 timeout_ms=self._options.send_timeout_ms,
             )
@@ -297,7 +297,7 @@ class TaskSending:
         await self._client.network.request(
             self._address(topic, broker),
             RequestCode.FINISH_EPOCH,
-            {},
+            {"topic": topic},
             end.encode(),
             timeout_ms=self._options.send_timeout_ms,
             doing=f"finishing epoch {end.epoch} of scope {end.scope!r}",
