@@ -4,8 +4,8 @@
 protocol it is a transport like any other.
 
 Rules of this file
-1. Bytes are encrypted as they are written and wait in the buffer of the socket's transport, the only one: its marks, its pauses and the
-   bounds of whoever writes mean encrypted bytes.
+1. What is written waits as it was given and is encrypted `AHEAD_BYTES` ahead of what the socket takes. Large answers are views of
+   mapped files, which cost no memory; encrypted at once, they would, for every client that does not read.
 2. Everything that one read brought is decrypted and given in one piece; nothing that is decrypted waits here. Whoever pauses reading
    pauses the socket.
 3. What came whole before a record that cannot be decrypted still counts: it is given first, then the connection ends.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -32,6 +33,12 @@ REFUSAL: Final = b"\x15\x03\x03\x00\x02\x02\x28"
 
 _RECORD_BYTES: Final = 16_384
 """Plain bytes of the largest record."""
+
+AHEAD_BYTES: Final = 65_536
+"""Encrypted bytes in the buffer of the socket's transport above which nothing more is encrypted."""
+
+_HIGH_WATER_BYTES: Final = 65_536
+"""High mark of asyncio's transports, unless their protocol sets one."""
 
 
 class TlsSession:
@@ -117,6 +124,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._below = below
         self._session = session
         self._protocol = protocol
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._is_closing = False
+        self._is_paused = False
+        self.set_write_buffer_limits()
 
     # --- as a transport ---------------------------------------------------------------------------------------------
 
@@ -127,23 +139,26 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        if self._below.is_closing() or self._session.failure is not None:
+        if self.is_closing() or self._session.failure is not None:
             return
         for part in list_of_data:
-            self._session.encrypt(part)
-        self._below.write(self._session.outgoing())
+            self._waiting.append(memoryview(part))
+            self._waiting_bytes += len(part)
+        self._go_on()
 
     def close(self) -> None:
-        if not self._below.is_closing():
-            self._session.end()
-            self._below.write(self._session.outgoing())
-            self._below.close()
+        """What was written leaves first."""
+        if not self.is_closing():
+            self._is_closing = True
+            if self._below.is_reading():
+                self._below.pause_reading()
+            self._go_on()
 
     def abort(self) -> None:
         self._below.abort()
 
     def is_closing(self) -> bool:
-        return self._below.is_closing()
+        return self._is_closing or self._below.is_closing()
 
     def is_reading(self) -> bool:
         return self._below.is_reading()
@@ -155,15 +170,55 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._below.resume_reading()
 
     def get_write_buffer_size(self) -> int:
-        return self._below.get_write_buffer_size()
+        return self._waiting_bytes + self._below.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._below.set_write_buffer_limits(high, low)
+        if high is None:
+            high = _HIGH_WATER_BYTES if low is None else 4 * low
+        self._high_bytes, self._low_bytes = high, high // 4 if low is None else low
+        # Not above the low mark: as long as the protocol is paused, the socket's transport is as well, and says when it goes on.
+        self._below.set_write_buffer_limits(min(self._low_bytes, AHEAD_BYTES // 2))
+        self._say_how_much_waits()
+
+    # --- between them -----------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Encrypt as far ahead as is allowed; take leave when the last byte of a connection that is closed is encrypted."""
+        below, session = self._below, self._session
+        while self._waiting and not below.is_closing() and below.get_write_buffer_size() < AHEAD_BYTES:
+            self._encrypt_some()
+            below.write(session.outgoing())
+        if self._is_closing and not self._waiting and not below.is_closing():
+            session.end()
+            below.write(session.outgoing())
+            below.close()
+        self._say_how_much_waits()
+
+    def _encrypt_some(self) -> None:
+        room_bytes = AHEAD_BYTES
+        while self._waiting and room_bytes > 0:
+            part = self._waiting.popleft()
+            if len(part) > room_bytes:
+                self._waiting.appendleft(part[room_bytes:])
+                part = part[:room_bytes]
+            self._session.encrypt(part)
+            self._waiting_bytes -= len(part)
+            room_bytes -= len(part)
+
+    def _say_how_much_waits(self) -> None:
+        unsent_bytes = self.get_write_buffer_size()
+        if not self._is_paused and unsent_bytes > self._high_bytes:
+            self._is_paused = True
+            self._protocol.pause_writing()
+        elif self._is_paused and unsent_bytes <= self._low_bytes:
+            self._is_paused = False
+            self._protocol.resume_writing()
 
     # --- as the protocol of the socket ------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self.give(self._session.receive(data))
+        if not self._is_closing:
+            self.give(self._session.receive(data))
 
     def give(self, plain: bytes) -> None:
         """Hand what the session has decrypted to the protocol, and write what it has to say itself."""
@@ -174,23 +229,26 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if answer and not self._below.is_closing():
             self._below.write(answer)
         if session.failure is not None:
+            self._forget()
             self._below.close()
         elif session.is_ended:
             self.eof_received()
 
     def eof_received(self) -> bool:
-        if self._below.is_closing():
-            return False
+        if self.is_closing():
+            return not self._below.is_closing()
         stays_open = bool(self._protocol.eof_received())
         if not stays_open:
             self.close()
-        return stays_open
-
-    def pause_writing(self) -> None:
-        self._protocol.pause_writing()
+        return not self._below.is_closing()
 
     def resume_writing(self) -> None:
-        self._protocol.resume_writing()
+        self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
         self._protocol.connection_lost(exc)
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._waiting_bytes = 0

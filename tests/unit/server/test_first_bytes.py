@@ -73,6 +73,11 @@ class Wire(asyncio.Transport):
     def is_closing(self) -> bool:
         return bool(self.end)
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
 
 class Port:
     """The protocol of a port."""

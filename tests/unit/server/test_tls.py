@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from tests.worlds.certificates import Authority
 
 from orbitmq.server import tls
 from orbitmq.server.certificates import server_context
-from orbitmq.server.tls import TlsSession, TlsTransport
+from orbitmq.server.tls import AHEAD_BYTES, TlsSession, TlsTransport
 from orbitmq.server.tls_settings import TlsSettings
 
 
@@ -174,16 +176,37 @@ def test_nothing_older_than_tls_1_2_is_spoken(contexts: tuple[ssl.SSLContext, ss
 
 
 class Below(asyncio.Transport):
-    """The transport of a socket that is none."""
+    """The transport of a socket that is none; it holds what is written until `take`, and obeys its marks as asyncio's do."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
+        self.above: Any = None
         self.written = bytearray()
+        self.held_bytes = 0
+        self.high_bytes = self.low_bytes = 1 << 16
+        self.is_paused = False
         self.calls: list[str] = []
         self.closing = False
 
     def write(self, data: Any) -> None:
         self.written += data
+        self.held_bytes += len(data)
+        if self.held_bytes > self.high_bytes:
+            self.is_paused = True
+
+    def take(self, count_bytes: int) -> None:
+        self.held_bytes -= min(count_bytes, self.held_bytes)
+        if self.is_paused and self.held_bytes <= self.low_bytes:
+            self.is_paused = False
+            self.above.resume_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self.held_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        self.high_bytes, self.low_bytes = high, high // 4 if low is None else low
+        self.is_paused = self.is_paused or self.held_bytes > high
 
     def close(self) -> None:
         self.calls.append("close")
@@ -191,6 +214,9 @@ class Below(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closing
+
+    def is_reading(self) -> bool:
+        return "pause_reading" not in self.calls
 
     def pause_reading(self) -> None:
         self.calls.append("pause_reading")
@@ -201,6 +227,7 @@ class Protocol(asyncio.Protocol):
         self.received = bytearray()
         self.events: list[str] = []
         self.stays = stays
+        self.is_paused = False
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -210,7 +237,12 @@ class Protocol(asyncio.Protocol):
         return self.stays
 
     def pause_writing(self) -> None:
-        self.events.append("paused")
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        assert self.is_paused
+        self.is_paused = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.events.append("lost")
@@ -222,7 +254,8 @@ def transport_over(
     session, client = connected(contexts)
     client.incoming.write(session.outgoing())
     below, protocol = Below(), Protocol(stays=stays)
-    return TlsTransport(below, session, protocol), below, protocol, client
+    below.above = TlsTransport(below, session, protocol)
+    return below.above, below, protocol, client
 
 
 def test_the_protocol_sees_plain_bytes_and_the_socket_encrypted_ones(
@@ -240,13 +273,78 @@ def test_the_protocol_sees_plain_bytes_and_the_socket_encrypted_ones(
     assert transport.get_extra_info("cipher") is not None
 
 
-def test_pauses_go_through(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+def slow_reader(contexts: tuple[ssl.SSLContext, ssl.SSLContext], seed: int) -> str:
+    """A protocol writes until it is told to pause, its peer reads now and then: what goes wrong, or nothing."""
+    chance = random.Random(seed)
+    transport, below, protocol, client = transport_over(contexts)
+    said, heard = bytearray(), bytearray()
+    for step in range(60):
+        if chance.random() < 0.2:
+            transport.set_write_buffer_limits(chance.choice([0, 1_000, 1 << 16, 1 << 18]))
+        if not protocol.is_paused and step < 50:
+            parts = [
+                chance.randbytes(chance.choice([0, 1, 20_000, 60_000, 300_000])) for _ in range(chance.choice([1, 3]))
+            ]
+            transport.writelines([memoryview(part) for part in parts])
+            said += b"".join(parts)
+        if below.held_bytes > 3 * AHEAD_BYTES:
+            return "more is encrypted than the socket takes"
+        below.take(chance.choice([10, 5_000, 30_000, 100_000, 1 << 20]))
+        client.incoming.write(below.written)
+        below.written.clear()
+        heard += client.read()
+    transport.close()
+    for _ in range(1_000):
+        below.take(1 << 16)
+    client.incoming.write(below.written)
+    heard += client.read()
+    if protocol.is_paused:
+        return "nobody tells the protocol to go on"
+    return "" if heard == said and below.closing else "what was written did not arrive"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_slow_reader_gets_everything_and_costs_little(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], seed: int
+) -> None:
+    assert not slow_reader(contexts, seed)
+
+
+def encrypt_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "AHEAD_BYTES", 1 << 30)
+
+
+def forget_low_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit(transport: TlsTransport, high: int = 1 << 16) -> None:
+        transport._high_bytes, transport._low_bytes = high, high // 4
+        transport._below.set_write_buffer_limits(min(high, AHEAD_BYTES // 2))
+        transport._say_how_much_waits()
+
+    monkeypatch.setattr(TlsTransport, "set_write_buffer_limits", limit)
+
+
+def close_before_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TlsTransport, "close", lambda transport: transport._below.close())
+
+
+@pytest.mark.parametrize("planted", [encrypt_at_once, forget_low_mark, close_before_the_rest])
+def test_planted_faults_with_slow_readers_are_found(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+    monkeypatch: pytest.MonkeyPatch,
+    planted: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    planted(monkeypatch)
+    assert any(slow_reader(contexts, seed) for seed in range(30))
+
+
+def test_a_lost_connection_is_told(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     transport, below, protocol, _ = transport_over(contexts)
     transport.pause_reading()
-    transport.pause_writing()
+    transport.writelines([bytes(1 << 20)])
     transport.connection_lost(None)
     assert below.calls == ["pause_reading"]
-    assert protocol.events == ["paused", "lost"]
+    assert protocol.events == ["lost"]
+    assert transport.get_write_buffer_size() == below.held_bytes, "what waited is forgotten"
 
 
 def test_a_close_says_goodbye_once(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
@@ -254,7 +352,7 @@ def test_a_close_says_goodbye_once(contexts: tuple[ssl.SSLContext, ssl.SSLContex
     transport.close()
     transport.close()
     transport.write(b"too late")
-    assert below.calls == ["close"]
+    assert below.calls == ["pause_reading", "close"]
     client.incoming.write(below.written)
     assert client.tls.read(1) == b"", "an end that was announced; one that was not raises"
 
