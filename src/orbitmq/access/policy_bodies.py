@@ -97,3 +97,9 @@ def entry_info(entry: Entry) -> PolicyEntryInfo:
     return PolicyEntryInfo(
         entry.resource.text, action_words(entry.actions), list(entry.sources) or None, entry.decision.value
     )
+
+
+def entry_text(entry: Entry) -> str:
+    """An entry for people, such as `Allow Pub,Sub on Topic:orders from 10.0.0.0/8`."""
+    sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
+    return f"{entry.decision.value} {','.join(action_words(entry.actions))} on {entry.resource.text}{sources}"

@@ -51,6 +51,15 @@ def complete_clusters(ctx: click.Context, args: list[str], incomplete: str) -> l
     return _matching(_ask(ctx, names), incomplete)
 
 
+def complete_users(ctx: click.Context, args: list[str], incomplete: str) -> list[str]:
+    """Names of users."""
+
+    async def names(client: Client) -> set[str]:
+        return {user.username or "" for users in (await client.admin.users()).values() for user in users}
+
+    return _matching(_ask(ctx, names), incomplete)
+
+
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from orbitmq.cli.completing import complete_contexts
 from orbitmq.cli.output import show_done, show_record, show_rows
+from orbitmq.cli.secret_input import asked_secret
 from orbitmq.cli.shared_options import OutputCommand, TlsCommand, chosen_tls
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ def add(
         timeout_ms=timeout_ms,
         description=description,
         access_key=access_key,
-        secret_key=_asked_secret() if asks else None,
+        secret_key=asked_secret("secret key") if asks else None,
         secret_file=None if secret_file is None else str(Path(secret_file).absolute()),
         secret_command=secret_command,
         **chosen_tls(),
@@ -78,13 +78,6 @@ def add(
         f"context {name} is {name_servers}" + (", and in use" if in_use else ""),
         {"context": name, "name_servers": name_servers, "in_use": in_use},
     )
-
-
-def _asked_secret() -> str:
-    """Never an argument: those stand in the history of the shell and in the list of processes."""
-    if sys.stdin.isatty():
-        return str(typer.prompt("secret key", hide_input=True, err=True))
-    return sys.stdin.readline().strip()
 
 
 @app.command("list", cls=OutputCommand)

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "transaction": CommandEntry(
         "orbitmq.cli.transactions", "Transactions: list what is undecided, show one, resume its checks."
     ),
+    "access": CommandEntry("orbitmq.cli.access", "Users and policies: who may do what, and why."),
     "send": CommandEntry("orbitmq.cli.sending", "Send one message, or one for every line of standard input."),
     "tail": CommandEntry("orbitmq.cli.tailing", "Print the messages of a topic as they arrive."),
     "bench": CommandEntry("orbitmq.cli.benches", "Measure a cluster: sending, consuming, delays."),

@@ -85,6 +85,47 @@ def _instant(text: str) -> str:
     return f"{day}T{clock}.{milliseconds:0>3}"
 
 
+def _user_flags(values: dict[str, str]) -> list[str]:
+    """`-t Super`, and `-s disable` of a user that exists."""
+    flags = []
+    if "t" in values:
+        flags += ["--super"] if values["t"].lower() == "super" else []
+    if "s" in values:
+        flags += ["--disable" if values["s"].lower() == "disable" else "--enable"]
+    return flags
+
+
+def _changed_user(values: dict[str, str]) -> list[str]:
+    return [*_user_flags(values), *(["--normal"] if values.get("t", "").lower() == "normal" else [])]
+
+
+def _entries(values: dict[str, str]) -> list[str]:
+    """`-s User:NAME -r RESOURCE,RESOURCE -d Allow` as options and arguments."""
+    return ["--deny" if values.get("d", "").lower() == "deny" else "--allow", *_subject(values)]
+
+
+def _subject(values: dict[str, str]) -> list[str]:
+    """`-s User:NAME`, and `-r RESOURCE` where it is given, as arguments; without it a deletion is of everything."""
+    return [values.get("s", "").removeprefix("User:"), *(values["r"].split(",") if "r" in values else [])]
+
+
+_WHERE: Final = {"c,clusterName": "--cluster", "b,brokerAddr": "--broker"}
+_SETS_ENTRIES: Final = Alias(
+    ("access", "policy", "set"),
+    {
+        **_WHERE,
+        "s,subject": REWRITTEN,
+        "r,resources": REWRITTEN,
+        "d,decision": REWRITTEN,
+        "a,actions": "--actions",
+        "i,sourceIp": "--from",
+    },
+    rewrite=_entries,
+)
+_NO_PASSWORD: Final = (
+    "-p is refused: a password among the arguments stands in the history of the shell; it is asked for"
+)
+
 ALIASES: Final[dict[str, Alias]] = {
     "clusterList": Alias(
         ("cluster", "show"),
@@ -254,6 +295,30 @@ ALIASES: Final[dict[str, Alias]] = {
     ),
     "deleteKvConfig": Alias(("nameserver", "kv", "delete"), {"s,namespace": ARGUMENT, "k,key": ARGUMENT}),
     "getNamesrvConfig": Alias(("nameserver", "config", "get"), {}),
+    "createUser": Alias(
+        ("access", "user", "create"),
+        {**_WHERE, "u,username": ARGUMENT, "p,password": REFUSED, "t,userType": REWRITTEN},
+        note=_NO_PASSWORD,
+        rewrite=_user_flags,
+    ),
+    "updateUser": Alias(
+        ("access", "user", "update"),
+        {**_WHERE, "u,username": ARGUMENT, "p,password": REFUSED, "t,userType": REWRITTEN, "s,userStatus": REWRITTEN},
+        note=_NO_PASSWORD,
+        rewrite=_changed_user,
+    ),
+    "deleteUser": Alias(("access", "user", "delete", "--yes"), {**_WHERE, "u,username": ARGUMENT}),
+    "getUser": Alias(("access", "user", "show"), {**_WHERE, "u,username": ARGUMENT}),
+    "listUser": Alias(("access", "user", "list"), {**_WHERE, "f,filter": "--filter"}),
+    "createAcl": _SETS_ENTRIES,
+    "updateAcl": _SETS_ENTRIES,
+    "deleteAcl": Alias(
+        ("access", "policy", "delete", "--yes"),
+        {**_WHERE, "s,subject": REWRITTEN, "r,resources": REWRITTEN},
+        rewrite=_subject,
+    ),
+    "getAcl": Alias(("access", "policy", "show"), {**_WHERE, "s,subject": REWRITTEN}, rewrite=_subject),
+    "listAcl": Alias(("access", "policy", "list"), {**_WHERE, "s,subject": "--user", "r,resource": "--resource"}),
     "updateNamesrvConfig": Alias(
         ("nameserver", "config", "set"), {"k,key": REWRITTEN, "v,value": REWRITTEN}, rewrite=_pairs
     ),

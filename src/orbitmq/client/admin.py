@@ -3,5 +3,19 @@
 from orbitmq.client._async.administration.admin import Admin, Broker, Peeked
 from orbitmq.client.offset_reset import OffsetMove, ResetTo
 from orbitmq.client.redrive import DeadLetters, RedriveResult, Refusal
+from orbitmq.protocol.remoting.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
-__all__ = ["Admin", "Broker", "DeadLetters", "OffsetMove", "Peeked", "RedriveResult", "Refusal", "ResetTo"]
+__all__ = [
+    "AclInfo",
+    "Admin",
+    "Broker",
+    "DeadLetters",
+    "OffsetMove",
+    "Peeked",
+    "PolicyEntryInfo",
+    "PolicyInfo",
+    "RedriveResult",
+    "Refusal",
+    "ResetTo",
+    "UserInfo",
+]

@@ -86,7 +86,7 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             return None
         from orbitmq.protocol.signing import Credentials
 
-        return Credentials(self.access_key, _secret("secret", self.secret_file, self.secret_command))
+        return Credentials(self.access_key, read_secret("secret", self.secret_file, self.secret_command))
 
     def tls_context(self) -> ssl.SSLContext | None:
         """What connections speak by; None for plain ones. Reads files, and runs a command for an encrypted key. `ConfigurationError`."""
@@ -115,7 +115,7 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def _password(self) -> str:
         if self.tls_password_file is None and self.tls_password_command is None:
             return ""  # OpenSSL would ask on the terminal
-        return _secret("tls_password", self.tls_password_file, self.tls_password_command)
+        return read_secret("tls_password", self.tls_password_file, self.tls_password_command)
 
 
 class SettingMeaning(NamedTuple):
@@ -172,7 +172,7 @@ def environment_credentials(environment: Mapping[str, str]) -> Credentials | Non
     return None
 
 
-def _secret(what: str, file: str | None, command: str | None) -> str:
+def read_secret(what: str, file: str | None, command: str | None) -> str:
     """The first line of a file, or of what a command prints. Neither is shown in an error, only where it should have come from."""
     import subprocess  # a command that needs no secret starts without it
 

@@ -11,6 +11,10 @@ CLI_CONTEXTS_MAX: Final = 256
 CLI_CONTEXT_FILE_BYTES_MAX: Final = 262_144
 """Largest file of contexts that is read: so many contexts with a kilobyte each."""
 
+# --- users and policies ---------------------------------------------------------------------------------------------
+ACCESS_FILE_BYTES_MAX: Final = 67_108_864
+"""Largest file of users and policies that is imported: twice what all that a server keeps takes as JSON."""
+
 # --- benchmarks ----------------------------------------------------------------------------------------------------
 BENCH_SAMPLES_MAX: Final = 5_000_000
 """Times that one run of a benchmark keeps, each a float: two minutes at full speed."""

@@ -74,6 +74,20 @@ def test_every_alias_shows_our_help(orbitmq: Run, name: str) -> None:
         ("updateTopic -c C -t T -r 4 -w 2 -p 6 -o true", "topic create --cluster C --queues 4 --write-queues 2 --perm 6 --ordered -- T"),
         ("updateTopic -b h:2 -t T -o false", "topic create --broker h:2 -- T"),
         ("updateSubGroup -c C -g G -s false -d true -r 3", "group create --cluster C --no-consume --broadcast --retry-max-times 3 -- G"),
+        ("createUser -c C -u alice -t Super", "access user create --cluster C --super -- alice"),
+        ("createUser -b h:2 -u alice -t Normal", "access user create --broker h:2 -- alice"),
+        ("updateUser -b h:2 -u alice -t Normal -s disable", "access user update --broker h:2 --disable --normal -- alice"),
+        ("deleteUser -c C -u alice", "access user delete --yes --cluster C -- alice"),
+        ("listUser -c C -f al", "access user list --cluster C --filter al"),
+        (
+            "createAcl -c C -s User:alice -r Topic:a,Group:* -a Pub,Sub -i 10.0.0.0/8 -d Allow",
+            "access policy set --cluster C --actions Pub,Sub --from 10.0.0.0/8 --allow alice Topic:a Group:*",
+        ),
+        ("updateAcl -c C -s User:alice -r * -a All -d Deny", "access policy set --cluster C --actions All --deny alice *"),
+        ("deleteAcl -c C -s User:alice", "access policy delete --yes --cluster C -- alice"),
+        ("deleteAcl -c C -s User:alice -r Topic:a", "access policy delete --yes --cluster C -- alice Topic:a"),
+        ("getAcl -c C -s User:alice", "access policy show --cluster C -- alice"),
+        ("listAcl -c C -s alice -r Topic", "access policy list --cluster C --user alice --resource Topic"),
         ("consumerProgress", "group lag"),
         ("consumerProgress -g G -t T", "group lag --topic T -- G"),
         ("resetOffsetByTime -g G -t T -s now", "group reset --topic T --latest --yes -- G"),
@@ -125,3 +139,10 @@ def test_they_may_be_called_by_their_programs_name(orbitmq: Run) -> None:
     named = orbitmq("mqadmin", "topicRoute", "-h")
     assert (named.code, named.out) == (0, orbitmq("topicRoute", "-h").out)
     assert orbitmq("mqadmin", "noSuchCommand").code == 2
+
+
+def test_a_password_among_the_arguments_is_refused_and_not_repeated(orbitmq: Run) -> None:
+    for command in ("createUser", "updateUser"):
+        ran = orbitmq(command, "-c", "C", "-u", "alice", "-p", "s3cr3t", "-n", "127.0.0.1:1")
+        assert ran.code == 2
+        assert "s3cr3t" not in ran.out + ran.err

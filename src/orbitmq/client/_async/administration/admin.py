@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbitmq.client._async.administration.access_admin import AccessAdmin
 from orbitmq.client._async.administration.admin_calls import Broker
 from orbitmq.client._async.administration.group_admin import GroupAdmin
 from orbitmq.client._async.administration.group_views import GroupViews
@@ -12,7 +13,7 @@ from orbitmq.client.redrive import DeadLetters, RedriveOrder, RedriveResult
 __all__ = ["Admin", "Broker", "Peeked", "ReadRecords"]
 
 
-class Admin(GroupAdmin, GroupViews):
+class Admin(GroupAdmin, GroupViews, AccessAdmin):
     """Administrative calls of a client; see `Client.admin`."""
 
     async def redrive(

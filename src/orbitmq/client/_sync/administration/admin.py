@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from orbitmq.client._async.administration import admin as source
 from orbitmq.client._async.administration.redrive import OnProgress
+from orbitmq.client._sync.administration.access_admin import AccessAdmin
 from orbitmq.client._sync.administration.group_admin import GroupAdmin
 from orbitmq.client._sync.administration.group_views import GroupViews
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.redrive import DeadLetters, RedriveResult
 
 
-class Admin(GroupAdmin, GroupViews):
+class Admin(GroupAdmin, GroupViews, AccessAdmin):
     """Administrative calls of a client; see `Client.admin`."""
 
     def __init__(self, twin: source.Admin, loop_thread: LoopThread) -> None:
