@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
+from orbitmq.limits.access import ACTIONS_READ_MAX, ADDRESSES_READ_MAX
 from orbitmq.protocol.remoting.requests import Action, ResourceType
 
 
@@ -82,11 +84,10 @@ def read_resource(text: str) -> ResourcePattern:
     if text == "*":
         return ResourcePattern(None, Match.ALL)
     type_name, colon, name = text.partition(":")
-    try:
-        resource = next(type_ for type_ in ResourceType if type_.value.lower() == type_name.lower())
-    except StopIteration:
+    resource = _members(ResourceType).get(type_name.lower())
+    if resource is None:
         known = ", ".join(f"{type_.value}:name" for type_ in ResourceType)
-        raise ValueError(f"resource {text!r} is none of *, {known}; a name may end in *") from None
+        raise ValueError(f"resource {text!r} is none of *, {known}; a name may end in *")
     if not colon or not name:
         raise ValueError(f"resource {text!r} names nothing: {resource.value}:* stands for all")
     if "*" in name[:-1]:
@@ -101,6 +102,7 @@ def read_resource(text: str) -> ResourcePattern:
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+@lru_cache(ADDRESSES_READ_MAX)
 def read_source(text: str) -> Network:
     """An address, or a network in CIDR notation, whose host bits do not matter. IPv4 in the form of IPv6 is IPv4. ValueError."""
     try:
@@ -118,15 +120,26 @@ _Enum = TypeVar("_Enum", bound=enum.Enum)
 
 def read_word(kind: type[_Enum], what: str, text: str | None) -> _Enum:
     """The member of `kind` that `text` means, in capitals or not; `what` names it in the ValueError."""
-    for member in kind:
-        if text is not None and member.value.lower() == text.strip().lower():
-            return member
+    member: _Enum | None = None if text is None else _members(kind).get(text.strip().lower())
+    if member is not None:
+        return member
     known = ", ".join(member.value for member in kind)
     raise ValueError(f"{what} is missing: one of {known}" if not text else f"{what} {text!r} is none of {known}")
 
 
+@cache
+def _members(kind: type[_Enum]) -> Mapping[str, _Enum]:
+    return {member.value.lower(): member for member in kind}
+
+
 def read_actions(words: Iterable[str]) -> frozenset[Action]:
     """Actions as requests write them. `All` is every one of them. ValueError when there are none."""
+    return _actions(tuple(words))
+
+
+@lru_cache(ACTIONS_READ_MAX)
+def _actions(words: tuple[str, ...]) -> frozenset[Action]:
+    """The same set for all entries with the same words: a large table has many."""
     actions: frozenset[Action] = frozenset()
     for word in words:
         actions |= ALL_ACTIONS if word.strip().lower() == "all" else {read_word(Action, "action", word)}
@@ -137,7 +150,12 @@ def read_actions(words: Iterable[str]) -> frozenset[Action]:
 
 def action_words(actions: frozenset[Action]) -> list[str]:
     """Actions as requests write them, in one order."""
-    return ["All"] if actions == ALL_ACTIONS else [action.value for action in Action if action in actions]
+    return list(_action_words(actions))
+
+
+@lru_cache(ACTIONS_READ_MAX)
+def _action_words(actions: frozenset[Action]) -> tuple[str, ...]:
+    return ("All",) if actions == ALL_ACTIONS else tuple(action.value for action in Action if action in actions)
 
 
 def read_entry(resource: str, actions: Iterable[str], sources: Iterable[str], decision: str | None) -> Entry:

@@ -32,7 +32,10 @@ ENTRY_SOURCES_MAX: Final = 64
 """Addresses and networks of one entry: a request from elsewhere is compared with each of them."""
 
 ADDRESSES_READ_MAX: Final = 4_096
-"""Addresses of callers kept as numbers, for entries with sources; reading one takes a microsecond, which one more only costs again."""
+"""Addresses of callers kept as numbers, and sources of entries as networks; reading one more only costs some microseconds again."""
+
+ACTIONS_READ_MAX: Final = 256
+"""Sets of actions kept as words and as members: there are 128, and those of a large table are a few."""
 
 FIELD_ORDERS_KEPT_MAX: Final = 256
 """Kinds of requests, by the names of their fields, whose order of signing is kept; a few dozen occur. One that is not kept is sorted."""
