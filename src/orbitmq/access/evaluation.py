@@ -8,7 +8,8 @@
 Rules of this file
 1. An entry applies where its resource, at least one of its actions and, if it has any, one of its sources fit. The most specific one
    decides; where none applies, nothing is allowed.
-2. A need for all resources of a type (`Needed.name` is None) is met by `Topic:*` and `*` only.
+2. A need for all resources of a type (`Needed.name` is None) is met by `Topic:*` and `*` only, and not where a Deny about some of them
+   applies.
 3. An address that is none fits every Deny with sources and no Allow with sources.
 
 (RocketMQ broker, auth in 5.x: authorization. Its releases up to 5.3.3 let Allow win between entries about the same resource.)
@@ -49,7 +50,10 @@ class _TypeRules:
 
     def __init__(self, rules: Iterable[_Rule]) -> None:
         by_match: dict[Match, dict[str, list[_Rule]]] = {match: defaultdict(list) for match in Match}
+        self._narrow_denials: list[_Rule] = []
         for rule in sorted(rules, key=_order):
+            if rule.entry.resource.match is not Match.ALL and rule.entry.decision is Decision.DENY:
+                self._narrow_denials.append(rule)
             by_match[rule.entry.resource.match][rule.entry.resource.name].append(rule)
         self._exact = dict(by_match[Match.EXACT])
         self._prefixed = dict(by_match[Match.PREFIX])
@@ -59,7 +63,9 @@ class _TypeRules:
 
     def about(self, name: str | None) -> Iterator[list[_Rule]]:
         """Rules whose resource fits, the most specific first."""
-        if name is not None:
+        if name is None:
+            yield self._narrow_denials
+        else:
             if name in self._exact:
                 yield self._exact[name]
             before = bisect.bisect_right(self._sorted, name)

@@ -78,6 +78,17 @@ def test_all_of_a_type_is_needed() -> None:
     assert not allowed(["Allow Topic:a* List", "Allow Topic:a List"], "Topic:* List")
 
 
+@pytest.mark.parametrize("some", ["Topic:payroll", "Topic:pay*"])
+def test_who_may_not_have_some_of_them_has_not_all(some: str) -> None:
+    assert not allowed(["Allow Topic:* List|Pub", f"Deny {some} All"], "Topic:* List")
+    assert not allowed(["Allow * All", f"Deny {some} Get|List"], "Topic:* List")
+    assert not allowed([f"Deny {some} All"], "Topic:* List", default=["Allow * All"])
+    assert allowed(["Allow Topic:* List|Pub", f"Deny {some} Pub"], "Topic:* List")
+    assert allowed(["Allow * All", f"Deny {some} All 10.0.0.0/8"], "Topic:* List")
+    assert allowed(["Allow * All", "Deny Group:payroll All"], "Topic:* List")
+    assert allowed(["Allow * All"], "Topic:* List", default=[f"Deny {some} All"])
+
+
 @pytest.mark.parametrize(
     ("source", "address", "fits"),
     [
