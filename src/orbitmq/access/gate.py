@@ -33,3 +33,8 @@ class Gate(Protocol):
         """Let a request through or raise `Denied`. `led_to`: for requests whose row names a resource by a record; may raise what
         reading a record raises."""
         ...
+
+    def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
+        """Whether a user on that connection may publish to a topic: who may not is shown no message of it that waits for a producer's
+        decision. `user` is empty where the gate did not ask who called."""
+        ...

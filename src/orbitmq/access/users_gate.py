@@ -22,13 +22,13 @@ from orbitmq.access.evaluation import Permissions
 from orbitmq.access.failures import FailedAttempts
 from orbitmq.access.gate import CALLER, LedTo
 from orbitmq.access.needed import Needed, needs_of
-from orbitmq.access.users import User, UserType
+from orbitmq.access.users import User, UserStatus, UserType
 from orbitmq.clock import Clock
 from orbitmq.limits.access import FAILURES_UNSLOWED_MAX
 from orbitmq.protocol.remoting.codes import ResponseCode
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.protocol.remoting.peer import Peer
-from orbitmq.protocol.remoting.requests import REQUESTS, RequestRow
+from orbitmq.protocol.remoting.requests import REQUESTS, Action, RequestRow, ResourceType
 from orbitmq.protocol.signing import ACCESS_KEY_FIELD
 from orbitmq.units import NS_PER_MS
 
@@ -72,6 +72,7 @@ class UsersGate:
     def __init__(self, users: UserSource, rules: GateRules, clock: Clock) -> None:
         self._users = users
         self._cluster = rules.cluster
+        self._authorizes = rules.authorizes
         self._clock = clock
         self._rules = {int(row.code): _code_rule(row, rules) for row in REQUESTS.values() if row.signed}
         self._authentication = Authentication(users.user)
@@ -103,6 +104,18 @@ class UsersGate:
             raise
         if needs:
             self._judge(user, needs, peer.address[0])
+
+    def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
+        if not self._authorizes:
+            return True
+        known = self._users.user(user)
+        if known is None or known.status is UserStatus.DISABLED:
+            return False
+        if known.type is UserType.SUPER:
+            return True
+        permissions = self._users.permissions(user)
+        needed = Needed(ResourceType.TOPIC, topic, frozenset({Action.PUB}))
+        return permissions is not None and permissions.judge(needed, peer.address[0]).is_allowed
 
     def _judge(self, user: User, needs: Iterable[Needed], address: str) -> None:
         permissions = self._users.permissions(user.name)

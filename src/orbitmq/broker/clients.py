@@ -50,6 +50,8 @@ class GroupMember(msgspec.Struct, eq=False):
     version: int
     seen_ms: int
     seen_ns: int
+    user: str
+    """Who sent the last heartbeat; empty while nobody is asked who they are."""
     wishes: Wishes | None = None
     """What it subscribes to, for comparison; None for producers, and until a heartbeat tells it."""
 
@@ -88,10 +90,9 @@ class HeartbeatSender(msgspec.Struct, frozen=True, eq=False):
     now_ms: int
     now_ns: int
     user: str = ""
-    """Empty while nobody is asked who they are."""
 
     def member(self) -> GroupMember:
-        return GroupMember(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns)
+        return GroupMember(self.peer, self.client_id, self.language, self.version, self.now_ms, self.now_ns, self.user)
 
 
 class ClientRegistry:
@@ -349,6 +350,7 @@ def _touch(members: dict[Peer, GroupMember], who: HeartbeatSender) -> bool:
     if member is None or member.client_id != who.client_id:
         members[who.peer] = who.member()
         return True
+    member.user = who.user
     member.seen_ms = who.now_ms
     member.seen_ns = who.now_ns
     return False

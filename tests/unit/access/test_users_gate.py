@@ -86,6 +86,20 @@ def everything() -> list[Grant]:
     return [Grant("*", frozenset(Action))]
 
 
+def test_who_may_publish_is_asked_of_users_who_do_not_call(door: Door) -> None:
+    door.users.grant(ANN, Grant(f"Topic:{TOPIC}", frozenset({Action.PUB})))
+    door.users.grant(OFF, *everything())
+    peer = CallingPeer()
+    may = {
+        (user, topic)
+        for user in ("root", "ann", "off", "nobody", "")
+        for topic in (TOPIC, "else")
+        if door.gate.may_publish(user, peer, topic)
+    }
+    assert may == {("root", TOPIC), ("root", "else"), ("ann", TOPIC)}
+    assert Door(GateRules(CLUSTER, authorizes=False)).gate.may_publish("", peer, TOPIC)
+
+
 # --- who calls --------------------------------------------------------------------------------------------------------
 
 

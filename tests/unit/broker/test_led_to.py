@@ -14,7 +14,8 @@ from tests.unit.broker.timers.conftest import TimerRig
 from tests.unit.broker.transactions.conftest import COMMIT, GROUP, ROLLBACK, TransactionRig
 
 from orbitmq.access.denied import Denied
-from orbitmq.access.gate import LedTo
+from orbitmq.access.gate import CALLER, LedTo
+from orbitmq.access.users import User
 from orbitmq.broker import real_topics
 from orbitmq.broker.settings import BrokerSettings
 from orbitmq.errors import OrbitError
@@ -49,6 +50,9 @@ class RecordGate:
                 for topic in led_to(command):
                     if topic is None or not need.actions & self.allowed.get(topic, frozenset()):
                         raise Denied(DENIED, f"nobody may do that with {topic}")
+
+    def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
+        return user == "owner"
 
 
 class LedRig(TransactionRig):
@@ -292,6 +296,18 @@ def test_a_list_of_transactions_is_of_one_topic_or_needs_all(rig: LedRig) -> Non
     for topic, expected in (("mine", ResponseCode.SUCCESS), ("theirs", DENIED), (None, DENIED)):
         body = TransactionQuery(topic=topic, group=GROUP).encode()
         assert rig.code(RequestCode.LIST_TRANSACTIONS, None, body) == expected
+
+
+def test_a_half_message_is_shown_to_no_producer_who_may_not_publish_to_its_topic(rig: LedRig) -> None:
+    """Whoever says so in a heartbeat is a producer of the group."""
+    thief, owner = rig.peer(), rig.peer()
+    for peer, name in ((thief, "thief"), (owner, "owner")):
+        peer.attachments[CALLER] = User(name, "a password")
+        rig.heartbeat(peer, name, producer=GROUP)
+    for _ in range(4):
+        rig.half("theirs")
+    rig.advance(7_000)
+    assert (len(rig.questions(thief)), len(rig.questions(owner))) == (0, 4)
 
 
 # --- recurring messages -----------------------------------------------------------------------------------------------

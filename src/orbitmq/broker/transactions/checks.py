@@ -5,7 +5,7 @@ with the place of the copy. Whether one is there or not: the check counts.
 
 Rules of this file
 1. It sleeps until the next check is due. Nothing polls.
-2. Nobody is asked about what is decided, or is being decided.
+2. Nobody is asked about what is decided, or is being decided, and nobody who may not publish to the topic: the question shows the message.
 3. What is given up goes to RocketMQ's topic for that. What cannot be read goes to quarantine. Neither goes silently.
 4. Work per turn is bounded.
 """
@@ -16,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from orbitmq.broker.clients import GroupMember
 from orbitmq.broker.core import BrokerCore
 from orbitmq.broker.transactions.records import Ending, copy_message, given_up_message
 from orbitmq.broker.transactions.transactions import Transactions
@@ -44,6 +45,7 @@ class TransactionChecks:
         self._store = core.store
         self._clock = core.clock
         self._clients = core.clients
+        self._gate = core.facilities.gate
         self._topics = core.topics
         self._broker_name = core.settings.broker_name
         self._deadlines = core.deadlines
@@ -146,7 +148,7 @@ class TransactionChecks:
             self._ask(copy, known)
 
     def _ask(self, copy: NewMessage, known: Transaction) -> None:
-        members = self._clients.producer(known.group)
+        members = [member for member in self._clients.producer(known.group) if self._may_see(member, known.topic)]
         if not members:
             return
         self._turns += 1
@@ -166,6 +168,9 @@ class TransactionChecks:
         self.asked_count += 1
         peer = members[self._turns % len(members)].peer
         peer.send(request(RequestCode.CHECK_TRANSACTION_STATE, fields, body, oneway=True))
+
+    def _may_see(self, member: GroupMember, topic: str) -> bool:
+        return self._gate is None or self._gate.may_publish(member.user, member.peer, topic)
 
 
 def _as_sent(copy: NewMessage, known: Transaction, values: dict[str, str]) -> bytes:
