@@ -76,9 +76,13 @@ LISTEN_BACKLOG: Final = 1_024
 HANDSHAKE_MS: Final = 10_000
 """Time from the first byte of a TLS handshake or of a PROXY preamble to its last; Netty's value. Then the connection is cut."""
 
+HANDSHAKE_YIELDS_MS: Final = 1_000
+"""From so long on a handshake makes room where `HANDSHAKES_MAX` are under way. Honest ones take a few round trips: to keep them out
+somebody has to begin a thousand connections a second, and not a hundred."""
+
 HANDSHAKES_MAX: Final = 1_024
-"""TLS handshakes and PROXY preambles under way at a time, at all ports; further ones are closed. Each holds some 50 KB, and a thousand
-take a core for a second with an RSA key: clients that are told to come back all at once still get in."""
+"""TLS handshakes and PROXY preambles under way at a time, at all ports; further ones are closed, if none makes room. Each holds some 50 KB,
+200 KB at most, and a thousand take a core for a second with an RSA key: clients that are told to come back all at once still get in."""
 
 PROXY_LINE_BYTES_MAX: Final = 107
 """Longest first line of the PROXY protocol's version 1, with its end; a longer one is refused. The protocol's own bound."""

@@ -4,7 +4,8 @@ Rules of this file
 1. A plain connection passes its first bytes on, and from then on its socket and its protocol know nothing of this file.
 2. The protocol of the port has the connection from its first moment: it counts it, finds it idle and closes it. What it is given before
    the handshake is done is nothing.
-3. A preamble has `HANDSHAKE_MS` from its first byte on, a handshake as well, and at most `HANDSHAKES_MAX` are under way.
+3. A preamble has `HANDSHAKE_MS` from its first byte on, a handshake as well, and at most `HANDSHAKES_MAX` are under way. Where so many
+   are, one that takes longer than `HANDSHAKE_YIELDS_MS` makes room: who only begins handshakes keeps nobody out for long.
 4. A preamble is looked for only on connections from `proxies`; anybody else's would be believed about other people's addresses.
 """
 
@@ -19,7 +20,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from orbitmq.errors import ProtocolError
-from orbitmq.limits.server import HANDSHAKE_MS, HANDSHAKES_MAX
+from orbitmq.limits.server import HANDSHAKE_MS, HANDSHAKE_YIELDS_MS, HANDSHAKES_MAX
 from orbitmq.server.certificates import CertificateFiles
 from orbitmq.server.proxy_protocol import read_preamble
 from orbitmq.server.tls import HELLO, REFUSAL, TlsSession, TlsTransport
@@ -77,6 +78,8 @@ class PortRules:
         self.mode = mode
         self.certificate = certificate if mode is not TlsMode.DISABLED else None
         self.traffic = OpeningTraffic()
+        self.slow: dict[_FirstBytes, None] = {}
+        """Handshakes and preambles that make room for others, the oldest first."""
         self._proxies = proxies
 
     def opening(self, name: str, protocol: PortProtocol) -> asyncio.Protocol:
@@ -202,22 +205,37 @@ class _FirstBytes(asyncio.Protocol):
         traffic = self._rules.traffic
         if self._timer is not None:
             return
+        if traffic.under_way >= HANDSHAKES_MAX and self._rules.slow:
+            next(iter(self._rules.slow)).make_room()
         if traffic.under_way >= HANDSHAKES_MAX:
             self._refuse(transport, f"{HANDSHAKES_MAX} handshakes are under way, further ones are closed")
             return
         traffic.under_way += 1
-        self._timer = self._rules.wakeups.call_later(HANDSHAKE_MS / 1_000, WAKEUP, self._too_slow)
+        self._timer = self._rules.wakeups.call_later(HANDSHAKE_YIELDS_MS / 1_000, WAKEUP, self._is_slow)
+
+    def _is_slow(self) -> None:
+        self._rules.slow[self] = None
+        left_ms = HANDSHAKE_MS - HANDSHAKE_YIELDS_MS
+        self._timer = self._rules.wakeups.call_later(left_ms / 1_000, WAKEUP, self._too_slow)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._rules.slow.pop(self, None)
             self._rules.traffic.under_way -= 1
 
     def _too_slow(self) -> None:
+        self._cut(f"did not end its handshake within {HANDSHAKE_MS} ms")
+
+    def make_room(self) -> None:
+        """End this handshake for another one."""
+        self._cut(f"did not end its handshake within {HANDSHAKE_YIELDS_MS} ms while {HANDSHAKES_MAX} were under way")
+
+    def _cut(self, why: str) -> None:
         self._stop_waiting()
         self._rules.traffic.too_slow += 1
-        _log.info("%s: %s did not end its handshake within %d ms and is cut", self._name, self._peer(), HANDSHAKE_MS)
+        _log.info("%s: %s %s and is cut", self._name, self._peer(), why)
         if self._transport is not None:
             self._transport.abort()
 

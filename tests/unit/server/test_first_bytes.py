@@ -238,6 +238,22 @@ def test_handshakes_under_way_are_bounded(certificate: CertificateFiles, monkeyp
     assert HANDSHAKES_MAX >= 1_000
 
 
+def test_a_slow_handshake_makes_room_for_a_new_one(
+    certificate: CertificateFiles, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_bytes, "HANDSHAKES_MAX", 3)
+    rig = Rig(TlsMode.PERMISSIVE, certificate)
+    stalled = [rig.connect(b"\x16")[0] for _ in range(3)]
+    slow = [timer for timer in rig.timers.set[:2] if timer.call is not None and timer.call() is None]
+    assert len(slow) == 2, "the third has just begun"
+    assert speak_tls(rig, trusting, b"hello")[1].received == b"hello"
+    rig.connect(b"\x16")
+    rig.connect(b"\x16")
+    assert [wire.end for wire in stalled] == ["cut", "cut", ""]
+    assert rig.connect(b"\x16")[0].end == "closed", "none of these is slow"
+    assert (rig.rules.traffic.too_slow, rig.rules.traffic.under_way, rig.rules.slow) == (2, 3, {})
+
+
 def test_a_lost_connection_is_told_to_its_protocol(certificate: CertificateFiles) -> None:
     for data in ((), (b"\x16",)):
         wire, port = Rig(TlsMode.PERMISSIVE, certificate).connect(*data)
