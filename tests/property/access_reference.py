@@ -6,7 +6,8 @@ It works on words, as requests carry them, and shares nothing with `orbitmq.acce
 from __future__ import annotations
 
 import ipaddress
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Line(NamedTuple):
@@ -19,7 +20,19 @@ class Line(NamedTuple):
     decision: str
 
 
-def may(lines: list[Line], resource: str, actions: tuple[str, ...], address: str) -> bool:
+def rank(line: Line) -> tuple[bool, bool, int, bool]:
+    """The smallest decides: a type before *, exact names before prefixes, long before short, Deny before Allow."""
+    pattern = line.resource
+    return (pattern == "*", pattern.endswith("*"), -len(pattern), line.decision == "Allow")
+
+
+def may(
+    lines: list[Line],
+    resource: str,
+    actions: tuple[str, ...],
+    address: str,
+    rank: Callable[[Line], tuple[Any, ...]] = rank,
+) -> bool:
     """Whether one of `actions` on `resource`, such as `Topic:orders`, is allowed from `address`."""
     for policy in ("Custom", "Default"):
         applying = [
@@ -39,12 +52,6 @@ def is_about(pattern: str, resource: str) -> bool:
     if pattern.endswith("*"):
         return resource.startswith(pattern[:-1])
     return pattern == resource
-
-
-def rank(line: Line) -> tuple[bool, bool, int, bool]:
-    """The smallest decides: a type before *, exact names before prefixes, long before short, Deny before Allow."""
-    pattern = line.resource
-    return (pattern == "*", pattern.endswith("*"), -len(pattern), line.decision == "Allow")
 
 
 def lies_in(address: str, source: str) -> bool:

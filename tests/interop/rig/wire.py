@@ -109,10 +109,16 @@ class Wire:
     """One connection to a broker or a name server."""
 
     def __init__(
-        self, port: int, host: str = "127.0.0.1", timeout_s: float = 10, nameserver_port: int | None = None
+        self,
+        port: int,
+        host: str = "127.0.0.1",
+        timeout_s: float = 10,
+        nameserver_port: int | None = None,
+        source: str = "",
     ) -> None:
-        """nameserver_port: of the broker's name server, when clients are to find the topics that are created here."""
-        self._sock = socket.create_connection((host, port), timeout_s)
+        """nameserver_port: of the broker's name server, when clients are to find the topics that are created here. source: the address
+        that the connection comes from."""
+        self._sock = socket.create_connection((host, port), timeout_s, (source, 0) if source else None)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._opaque = 0
         self._nameserver_port = nameserver_port
