@@ -13,7 +13,15 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
 
 
 @pytest.mark.parametrize(
-    "fuzzer", ["fuzz_records.py", "fuzz_properties.py", "fuzz_filters.py", "fuzz_pops.py", "fuzz_extended.py"]
+    "fuzzer",
+    [
+        "fuzz_records.py",
+        "fuzz_properties.py",
+        "fuzz_filters.py",
+        "fuzz_pops.py",
+        "fuzz_extended.py",
+        "fuzz_policies.py",
+    ],
 )
 def test_fuzzer(fuzzer: str) -> None:
     command = [sys.executable, str(Path(__file__).with_name(fuzzer)), *INPUTS]
