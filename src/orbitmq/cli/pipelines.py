@@ -8,10 +8,12 @@ Rules of this file
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
+import msgspec
 import typer
 from typer.core import TyperGroup, TyperOption
 
@@ -24,12 +26,19 @@ from orbitmq.cli.shared_options import (
     chosen_output,
     cluster_options,
 )
+from orbitmq.client.connect_settings import MEANINGS
 from orbitmq.clock import SystemClock
 from orbitmq.instants import span
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
 from orbitmq.spark.pipelines.settings import Form, NamedSetting, TimeKind, from_texts, settings_of
 
+if TYPE_CHECKING:
+    from orbitmq.cli.contexts import Target
+
 NAME_SERVER: Final = "name-server"
+OF_THE_CONTEXT: Final = frozenset({NAME_SERVER, *(name.replace("_", "-") for name in MEANINGS)})
+"""Settings that the options of the cluster, variables and contexts give."""
+
 SPARK: Final = ("master", "remote", "conf")
 
 MASTER_HELP: Final = "Where Spark runs its tasks. Else SPARK_REMOTE, or local[*]."
@@ -118,7 +127,7 @@ def pipeline_command(name: str) -> click.Command:
         short_help=(inspect.getdoc(function) or "").partition("\n")[0],
         rich_markup_mode=None,
         params=[
-            *(option for setting in settings if setting.name != NAME_SERVER for option in _options(setting)),
+            *(option for setting in settings if setting.name not in OF_THE_CONTEXT for option in _options(setting)),
             *_spark_options(),
             *(cluster_options(with_timeout=False) if asks_cluster else ()),
         ],
@@ -177,8 +186,18 @@ def _given(settings: Sequence[NamedSetting], words: Mapping[str, Any]) -> dict[s
         if not spared or chosen("name_servers") is not None or chosen("context") is not None:
             from orbitmq.cli.cluster_access import target
 
-            given[NAME_SERVER] = [target().name_servers]
+            given.update(_cluster(target()))
     return given
+
+
+def _cluster(asked: Target) -> dict[str, list[str]]:
+    """The settings that lead to a cluster. A secret that is known here itself goes into the environment, which local tasks inherit."""
+    if asked.known is not None:
+        os.environ.update(ORBITMQ_ACCESS_KEY=asked.known.access_key, ORBITMQ_SECRET_KEY=asked.known.secret_key)
+    found = {NAME_SERVER: [asked.name_servers]}
+    for name, value in msgspec.to_builtins(asked.settings).items():
+        found[name.replace("_", "-")] = [str(value).lower() if isinstance(value, bool) else value]
+    return found
 
 
 def _conf(texts: Sequence[str]) -> dict[str, str]:

@@ -32,6 +32,9 @@ SPARK_ROUTE_MS: Final = 10_000
 SPARK_BACK_OFF_MS_MAX: Final = 2_000
 """Longest pause between two tries of a server that is away; the first is 50 ms, and each is twice the one before."""
 
+SPARK_CONNECT_PARTS_MAX: Final = 16
+"""Different ways to connect that one process keeps: clusters that a job reads and writes, each in few ways."""
+
 SPARK_LINES_MAX: Final = 64
 """Idle connections kept by one process; beyond it the one that comes back is closed."""
 

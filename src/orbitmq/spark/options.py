@@ -14,11 +14,13 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.consuming.subscription import subscribe
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_PULL_MESSAGES_MAX, SPARK_TOPICS_MAX
 from orbitmq.protocol.names import group_name_problem
 from orbitmq.protocol.remoting.bodies import MessageQueue
+from orbitmq.spark.connect_options import CONNECT_OPTIONS, connect_settings
 from orbitmq.spark.given_options import GivenOptions, Option, ReadKind
 
 READ_OPTIONS: Final = (
@@ -100,6 +102,7 @@ READ_OPTIONS: Final = (
         "How often the ends of the queues are asked for while nothing is new.",
         ReadKind.STREAM,
     ),
+    *CONNECT_OPTIONS,
 )  # fmt: skip
 """Every option of a read, in the order of the documentation."""
 
@@ -155,6 +158,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the options of a read say. Times are milliseconds; None is no limit."""
 
     name_servers: tuple[str, ...]
+    connect: ConnectSettings
     subscribed: Subscribed
     starting: Bound
     ending: Bound
@@ -184,6 +188,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     subscribe(subscribed.topics[0] if subscribed.topics else "any", expression, 0)
     return ReadOptions(
         name_servers=given.name_servers(),
+        connect=connect_settings(given),
         subscribed=subscribed,
         starting=_starting(given, streaming),
         ending=_ending(given),

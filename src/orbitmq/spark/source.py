@@ -85,6 +85,7 @@ class OrbitmqSource(DataSource):
         names, form = check_columns(schema, options.properties)
         fetch = Fetch(
             name_servers=options.name_servers,
+            connect=options.connect,
             group=options.group,
             names=names,
             properties=form.value,

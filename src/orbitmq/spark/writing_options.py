@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import (
     SPARK_BATCH_BYTES,
@@ -20,6 +21,7 @@ from orbitmq.limits.spark import (
 )
 from orbitmq.limits.wire import BODY_BYTES_MAX, FRAME_BYTES_MAX, RECORD_OVERHEAD_BYTES_MAX
 from orbitmq.protocol.names import group_name_problem, topic_name_problem
+from orbitmq.spark.connect_options import CONNECT_OPTIONS, connect_settings
 from orbitmq.spark.given_options import GivenOptions, Option
 
 WRITE_OPTIONS: Final = (
@@ -63,6 +65,7 @@ WRITE_OPTIONS: Final = (
         "60000",
         "How long a request is repeated while a broker is away or busy, before the task fails.",
     ),
+    *CONNECT_OPTIONS,
 )
 """Every option of a write, in the order of the documentation."""
 
@@ -74,6 +77,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the options of a write say. Lengths are bytes, times milliseconds; None is no limit."""
 
     name_servers: tuple[str, ...]
+    connect: ConnectSettings
     topic: str | None
     producer_group: str
     dedup: bool
@@ -119,6 +123,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
     max_bytes = given.number("maxMessageBytes", BODY_BYTES_MAX, 1, FRAME_BYTES_MAX - RECORD_OVERHEAD_BYTES_MAX)
     return WriteOptions(
         name_servers=given.name_servers(),
+        connect=connect_settings(given),
         topic=topic,
         producer_group=group,
         dedup=dedup,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from tests.unit.spark.test_connect_options import CONNECTING
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.bodies import MessageQueue
@@ -135,10 +136,14 @@ def test_every_option_of_the_table_is_understood() -> None:
     values = {
         "startingOffsets": "earliest", "endingOffsets": "latest", "startingOffsetsByTimestampStrategy": "latest",
         "maxTriggerDelay": "1m", "failOnDataLoss": "false", "subExpression": "a || b", "group": "g",
-        "includeProperties": "none", "pushdown": "true", "nameServer": "a:1", "topic": "orders",
+        "includeProperties": "none", "pushdown": "true", "nameServer": "a:1", "topic": "orders", **CONNECTING,
     }  # fmt: skip
     for option in READ_OPTIONS:
         if option.name in ("subscribe", "subscribePattern", "assign") or "imestamp" in option.name:
             continue
-        given = {**NEEDED, option.name.lower(): values.get(option.name, "7")}
+        given = {
+            **NEEDED,
+            **(CONNECTING if option.name in CONNECTING else {}),
+            option.name.lower(): values.get(option.name, "7"),
+        }
         read_options(given, streaming=option.reads is ReadKind.STREAM)

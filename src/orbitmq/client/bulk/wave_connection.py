@@ -7,12 +7,14 @@ Rules of this file
 2. A connection belongs to one thread. It has no timer and no task; nothing happens while nobody asks.
 3. After a failure the connection is closed: what was asked and not answered is unknown, and the caller dials anew.
 4. Requests of the server, and answers that nobody waits for, are dropped.
+5. What is given as a command is signed here, with credentials; whoever makes frames signs them.
 """
 
 from __future__ import annotations
 
 import selectors
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -20,6 +22,7 @@ from orbitmq.client.addresses import no_connection, split_address
 from orbitmq.client.bulk.answer_buffer import AnswerBuffer, AnswerHead
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.frame import Buffer, Command, encode, encode_head
+from orbitmq.protocol.signing import Credentials
 
 _OPAQUE_MAX: Final = 2**31 - 1
 
@@ -43,20 +46,29 @@ def framed(command: Command) -> Encoder:
 class WaveConnection:
     """A connection to `address` (`host:port`). Waits at most `timeout_ms` for anything to arrive."""
 
-    def __init__(self, address: str, timeout_ms: int) -> None:
-        """Connects. `ConnectionLostError` when nobody listens there, or not in time."""
+    def __init__(
+        self,
+        address: str,
+        timeout_ms: int,
+        tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """Connects, with `tls` over TLS. `ConnectionLostError` when nobody listens there, not in time, or TLS is not agreed on."""
         host, port = split_address(address)
         self.address = address
         self.timeout_ms = timeout_ms
         self.buffer = AnswerBuffer()
+        self._credentials = credentials
         self._opaque = 0
         self._closed = False
         self._arrivals: selectors.BaseSelector | None = None
         try:
             self._socket = socket.create_connection((host, port), timeout_ms / 1000)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)  # closes it if that fails
         except OSError as error:
             raise no_connection(address, timeout_ms, error) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
     def closed(self) -> bool:
@@ -84,6 +96,7 @@ class WaveConnection:
         It may be larger than what the buffers of the kernel take, so answers of requests before it have to fit those of the kernel:
         that of a send is half a kilobyte.
         """
+        self._sign(command)
         self._opaque = command.opaque = self._opaque + 1 if self._opaque < _OPAQUE_MAX else 1
         head, body = encode_head(command, len(command.body)), command.body
         if self._closed:
@@ -99,7 +112,9 @@ class WaveConnection:
         return command.opaque
 
     def has_arrived(self) -> bool:
-        """Whether `receive` would return, or raise, without waiting."""
+        """Whether something is there for `receive`, which may have to wait for the rest of it over TLS."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
         if self._arrivals is None:
             self._arrivals = selectors.DefaultSelector()
             self._arrivals.register(self._socket, selectors.EVENT_READ)
@@ -128,6 +143,9 @@ class WaveConnection:
 
     def exchange(self, commands: Iterable[Command]) -> list[Command]:
         """The answers to these requests, whatever their codes, in the order of the requests, each with a copy of its body."""
+        commands = list(commands)
+        for command in commands:
+            self._sign(command)
         opaques = self.send([framed(command) for command in commands])
         missing = set(opaques)
         answers: dict[int, Command] = {}
@@ -148,6 +166,10 @@ class WaveConnection:
             if self._arrivals is not None:
                 self._arrivals.close()
             self._socket.close()
+
+    def _sign(self, command: Command) -> None:
+        if self._credentials is not None:
+            command.fields = self._credentials.signed(command.fields, command.body)
 
     def _lost(self, error: OSError) -> ConnectionLostError:
         self.close()

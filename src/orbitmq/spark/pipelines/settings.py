@@ -32,6 +32,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
+from orbitmq.client.connect_settings import MEANINGS, ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.instants import moment_ms, parse_due_ms, parse_instant_ms, parse_span_ms
 from orbitmq.spark.pipelines.run import Summary
@@ -110,6 +111,42 @@ NameServerSetting = Annotated[
 """The cluster that a pipeline reads from or writes to. The command fills it in from its context."""
 
 
+def _meant(name: str) -> Setting:
+    value, meaning = MEANINGS[name]
+    return Setting(meaning, metavar=value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSettings:
+    """How a pipeline connects to its clusters: the settings of `ConnectSettings`. Files and commands are those of every machine that
+    takes part; the command fills them in from its context."""
+
+    access_key: Annotated[str | None, _meant("access_key")] = None
+    secret_file: Annotated[str | None, _meant("secret_file")] = None
+    secret_command: Annotated[str | None, _meant("secret_command")] = None
+    tls: Annotated[bool, _meant("tls")] = False
+    tls_trusted: Annotated[str | None, _meant("tls_trusted")] = None
+    tls_certificate: Annotated[str | None, _meant("tls_certificate")] = None
+    tls_key: Annotated[str | None, _meant("tls_key")] = None
+    tls_password_file: Annotated[str | None, _meant("tls_password_file")] = None
+    tls_password_command: Annotated[str | None, _meant("tls_password_command")] = None
+    tls_verify: Annotated[bool, _meant("tls_verify")] = True
+
+    @property
+    def connect(self) -> ConnectSettings:
+        """These settings. ConfigurationError for what does not go together."""
+        settings = ConnectSettings(**{name: getattr(self, name) for name in MEANINGS})
+        settings.check()
+        return settings
+
+    @property
+    def connect_options(self) -> dict[str, str]:
+        """These settings as options of the data source."""
+        from orbitmq.spark.connect_options import options_of
+
+        return options_of(self.connect)
+
+
 class Pipeline(Protocol):
     """A pipeline as its callers see it: what it works on, then its settings and `run` as keywords."""
 
@@ -124,7 +161,8 @@ def settings_of(settings_type: type) -> tuple[NamedSetting, ...]:
     """The settings that a struct declares, in its order. TypeError for one that breaks the rules of this file."""
     hints = get_type_hints(settings_type, include_extras=True)
     found = []
-    for field in fields(settings_type):
+    shared = {field.name for field in fields(ClusterSettings)}
+    for field in sorted(fields(settings_type), key=lambda field: field.name in shared):  # its own settings first
         hint, place = hints[field.name], f"{settings_type.__name__}: {field.name}"
         if get_origin(hint) is not Annotated or not isinstance(hint.__metadata__[0], Setting):
             raise TypeError(f"{place} is not Annotated[..., Setting(...)]")

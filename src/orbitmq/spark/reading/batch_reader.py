@@ -62,7 +62,7 @@ class BatchReader(DataSourceReader):
         kept = [narrow for piece in found if (narrow := limits.apply(piece)) is not None]
         if limits.stored_from_ms is None or not kept:
             return kept
-        cluster = cluster_of(self.options.name_servers, self.options.pull_timeout_ms)
+        cluster = cluster_of(self.options.name_servers, self.options.pull_timeout_ms, self.options.connect)
         times_ms: dict[MessageQueue, int] = dict.fromkeys((piece.queue for piece in kept), limits.stored_from_ms)
         first = cluster.offsets_at(times_ms)
         return [QueueRange(piece.queue, max(piece.begin, first[piece.queue]), piece.end) for piece in kept]

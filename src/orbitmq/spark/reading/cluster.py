@@ -17,6 +17,7 @@ from typing import Final
 from orbitmq.client.addresses import NameServerChoice
 from orbitmq.client.answers import remote_error
 from orbitmq.client.bulk.wave_connection import WaveConnection
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.pulling.pull_request import queue_fields, queue_name
 from orbitmq.client.route import Route, build_route
 from orbitmq.errors import ClientError, ConnectionLostError, RequestTimeoutError, RouteNotFoundError
@@ -25,6 +26,7 @@ from orbitmq.protocol.names import is_system_topic, reply_topic
 from orbitmq.protocol.remoting.bodies import ClusterInfo, MessageQueue, TopicList, TopicRouteData, TopicStatsTable
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
+from orbitmq.spark.connect_options import connect_parts
 from orbitmq.spark.reading.offsets import Extent
 from orbitmq.spark.reading.range_pull import Pace
 from orbitmq.spark.reading.retrying import RetryClock
@@ -32,22 +34,31 @@ from orbitmq.spark.reading.retrying import RetryClock
 GROUP_TOPIC_MARK: Final = "%"
 """Stands in the names of retry and dead-letter topics, and in no other."""
 
-_CLUSTERS: Final[dict[tuple[int, tuple[str, ...], int], Cluster]] = {}
+_CLUSTERS: Final[dict[tuple[int, tuple[str, ...], int, ConnectSettings], Cluster]] = {}
+
+_PLAIN: Final = ConnectSettings()
 
 
-def cluster_of(name_servers: tuple[str, ...], timeout_ms: int) -> Cluster:
+def cluster_of(name_servers: tuple[str, ...], timeout_ms: int, connect: ConnectSettings = _PLAIN) -> Cluster:
     """The cluster behind these name servers, the same one whenever this process asks."""
-    key = (os.getpid(), name_servers, timeout_ms)  # a forked process must not write into its parent's sockets
+    key = (os.getpid(), name_servers, timeout_ms, connect)  # a forked process must not write into its parent's sockets
     found = _CLUSTERS.get(key)
     if found is None:
-        found = _CLUSTERS[key] = Cluster(name_servers, timeout_ms)
+        found = _CLUSTERS[key] = Cluster(name_servers, timeout_ms, connect)
     return found
 
 
 class Cluster:
     """Questions to the servers of one cluster, each waiting at most `timeout_ms` for an answer."""
 
-    def __init__(self, name_servers: Iterable[str], timeout_ms: int, clock: RetryClock | None = None) -> None:
+    def __init__(
+        self,
+        name_servers: Iterable[str],
+        timeout_ms: int,
+        connect: ConnectSettings = _PLAIN,
+        clock: RetryClock | None = None,
+    ) -> None:
+        self._tls, self.credentials = connect_parts(connect)
         self.paces: dict[MessageQueue, Pace] = {}
         """What pulls of a queue brought lately, for the next batch that this process reads of it."""
         self._choice = NameServerChoice(name_servers)
@@ -66,7 +77,10 @@ class Cluster:
             line = kept.pop()
             if not line.closed:
                 return line
-        return WaveConnection(address, self._timeout_ms)
+        return self._dial(address)
+
+    def _dial(self, address: str) -> WaveConnection:
+        return WaveConnection(address, self._timeout_ms, self._tls, self.credentials)
 
     def give_back(self, line: WaveConnection) -> None:
         """A connection on which nothing is unanswered."""
@@ -84,7 +98,7 @@ class Cluster:
         except ConnectionLostError:
             if not kept:
                 raise
-            line = WaveConnection(address, self._timeout_ms)  # it may have been dead for long
+            line = self._dial(address)  # it may have been dead for long
             answers = line.exchange(commands)
         self.give_back(line)
         return answers

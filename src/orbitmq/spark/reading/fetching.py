@@ -21,6 +21,7 @@ import msgspec
 
 from orbitmq.client.answers import remote_error
 from orbitmq.client.bulk.pull_template import PullTemplate
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.consuming.pull_plan import PullStatus
 from orbitmq.client.pulling.pull_request import PullRequest, queue_name
 from orbitmq.errors import (
@@ -64,6 +65,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """How to read, whatever the range; travels to the workers. Columns in the order of `names`."""
 
     name_servers: tuple[str, ...]
+    connect: ConnectSettings
     group: str
     names: tuple[str, ...]
     properties: str
@@ -120,7 +122,7 @@ def fetch_ranges(
 
     A damaged message ends the read, unless there is somebody to `tell`; then the others follow.
     """
-    cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms)
+    cluster = cluster_of(fetch.name_servers, fetch.pull_timeout_ms, fetch.connect)
     for found in ranges:
         # the topic was there when the batch was planned: a name server that does not know it has just been started
         retrying = Retrying(fetch.retry_timeout_ms, clock, also=(RouteNotFoundError,))
@@ -150,7 +152,8 @@ class _QueueRangeReader:
                 count=1,
                 bytes_count=BULK_BUFFER_BYTES,
                 expression=self._filter.expression,
-            )
+            ),
+            cluster.credentials,
         )
         self._pull = RangePull(
             found.begin,

@@ -15,7 +15,7 @@ from orbitmq.spark.reading.starting import check_queues, extents_of, resolve, to
 def ranges_of(options: ReadOptions) -> list[QueueRange]:
     """One for each queue, also for one in which there is nothing to read."""
     fail = options.fail_on_data_loss
-    cluster = cluster_of(options.name_servers, options.pull_timeout_ms)
+    cluster = cluster_of(options.name_servers, options.pull_timeout_ms, options.connect)
     extents = extents_of(cluster, options.subscribed, topics_of(cluster, options.subscribed))
     check_queues(extents, options.subscribed, options.starting, options.ending)
     start = resolve(cluster, options.starting, extents, late_is_error=options.late_start_is_error, fail=fail)

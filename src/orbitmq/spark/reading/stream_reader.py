@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _cluster(self) -> Cluster:
-        return cluster_of(self.options.name_servers, self.options.pull_timeout_ms)
+        return cluster_of(self.options.name_servers, self.options.pull_timeout_ms, self.options.connect)
 
     def _patiently(self, doing: str, action: Callable[[], T]) -> T:
         options = self.options

@@ -26,6 +26,7 @@ from orbitmq.client._async.runtime import monotonic_ms, sleep_ms
 from orbitmq.client._sync.loop_thread import LoopThread
 from orbitmq.client.answers import remote_error
 from orbitmq.client.bulk.wave_connection import WaveConnection
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.sending.outgoing import STORED_CODES, WAITING, Outgoing, request_fields
 from orbitmq.client.sending.send_attempts import may_have_stored, may_help_elsewhere
 from orbitmq.errors import (
@@ -47,6 +48,7 @@ from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.codes import RequestCode, ResponseCode
 from orbitmq.protocol.remoting.frame import Command, request
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeList, ScopeQuery, ScopeView
+from orbitmq.spark.connect_options import connect_parts
 from orbitmq.spark.writing.first_attempts import FirstAttempts
 from orbitmq.spark.writing_options import WriteOptions
 
@@ -116,9 +118,9 @@ def _may_pass(error: ClientError) -> bool:
 class WriterClient:
     """A client and the thread it lives on."""
 
-    def __init__(self, name_servers: tuple[str, ...]) -> None:
+    def __init__(self, name_servers: tuple[str, ...], connect: ConnectSettings) -> None:
         self._thread = LoopThread("spark writer", _loop_maker())
-        self._client = Client(name_servers)
+        self._client = Client(name_servers, options=connect_parts(connect).client_options)
         self._thread.open(self._client.start())
 
     def unique_ids(self, count: int) -> tuple[str, int]:
@@ -136,15 +138,15 @@ class WriterClient:
         self._thread.close(self._client.close())
 
 
-_clusters: dict[tuple[int, tuple[str, ...]], WriterClient] = {}
+_clusters: dict[tuple[int, tuple[str, ...], ConnectSettings], WriterClient] = {}
 
 
-def cluster(name_servers: tuple[str, ...]) -> WriterClient:
+def cluster(name_servers: tuple[str, ...], connect: ConnectSettings) -> WriterClient:
     """The process's connection to a cluster; made at the first call. A forked child makes its own."""
-    key = os.getpid(), name_servers
+    key = os.getpid(), name_servers, connect
     found = _clusters.get(key)
     if found is None:
-        found = _clusters[key] = WriterClient(name_servers)
+        found = _clusters[key] = WriterClient(name_servers, connect)
     return found
 
 
@@ -165,8 +167,10 @@ class TaskSending:
         self._last_in_queue: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._over: set[tuple[str, str]] = set()
         self._error: BaseException | None = None
+        parts = connect_parts(options.connect)
         self._first: FirstAttempts[Frame] = FirstAttempts(
-            lambda address: WaveConnection(address, options.send_timeout_ms), self._is_stored
+            lambda address: WaveConnection(address, options.send_timeout_ms, *parts),
+            self._is_stored,
         )
         self._addresses: dict[tuple[str, str], str] = {}
         self._timed_addresses: set[str] = set()

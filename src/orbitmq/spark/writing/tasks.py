@@ -34,7 +34,7 @@ def run_task(
     batches: Iterable[pa.RecordBatch],
 ) -> tuple[int, Marks]:
     """Write the rows of one attempt of one task; every one is stored on return."""
-    client = cluster(options.name_servers)
+    client = cluster(options.name_servers, options.connect)
     ends = writer is not None and writer.ends
     sending = client.sending(options, f"partition {part}", may_be_over=ends)
     if options.task_rows_per_second is not None:
@@ -69,7 +69,7 @@ def end_job(options: WriteOptions, writer: Writer, sent: Sequence[Sent]) -> None
             marks[key] = marks.get(key, RowMark(0, 0)).plus(mark)
     if not marks:
         return
-    sending = cluster(options.name_servers).sending(options, "the job", may_be_over=True)
+    sending = cluster(options.name_servers, options.connect).sending(options, "the job", may_be_over=True)
     for topic in {topic for topic, _, _ in marks}:
         sending.known(topic, "")  # the addresses of its brokers
     end_epochs(sending, writer, marks, frozenset())

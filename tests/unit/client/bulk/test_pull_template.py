@@ -8,6 +8,9 @@ from orbitmq.client.bulk.pull_template import PullTemplate
 from orbitmq.client.pulling.pull_request import PullRequest
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import encode, request
+from orbitmq.protocol.signing import Credentials
+
+SIGNER = Credentials("ops", "hush")
 
 
 @pytest.mark.parametrize("expression", ["*", "paid || new", 'od"d %d {"queueOffset":"0"}'])
@@ -17,7 +20,9 @@ def test_frames_are_those_of_the_encoder(expression: str, offset: int, count: in
         queue = MessageQueue("orders", "broker-a", 3)
         return PullRequest(group="g", queue=queue, offset=offset, count=count, bytes_count=9, expression=expression)
 
-    template = PullTemplate(pull(0, 1))
-    wanted = encode(request(pull(offset, count).code, pull(offset, count).fields(), opaque=77))
-    assert template.pull(offset, count)(77) == wanted
-    assert len(wanted) <= template.frame_bytes_max
+    meant = pull(offset, count)
+    for credentials, fields in ((None, meant.fields()), (SIGNER, SIGNER.signed(meant.fields()))):
+        template = PullTemplate(pull(0, 1), credentials)
+        wanted = encode(request(meant.code, fields, opaque=77))
+        assert template.pull(offset, count)(77) == wanted
+        assert len(wanted) <= template.frame_bytes_max

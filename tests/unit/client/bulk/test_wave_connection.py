@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from tests.worlds.certificates import Authority
 
 from orbitmq.client.bulk.wave_connection import WaveConnection
 from orbitmq.errors import ConnectionLostError, FrameError, RequestTimeoutError
 from orbitmq.protocol.remoting.connection import Connection
 from orbitmq.protocol.remoting.frame import Command, encode, request, response
+from orbitmq.protocol.signing import Credentials
 
 Serve = Callable[[socket.socket, list[Command]], None]
 
@@ -125,3 +130,65 @@ def test_what_arrived_is_known_without_waiting(serving: Callable[[int, Serve], s
     looked.set()
     with pytest.raises(ConnectionLostError):
         line.receive()
+
+
+def test_commands_are_signed(serving: Callable[[int, Serve], str]) -> None:
+    seen: list[Command] = []
+
+    def answer(peer: socket.socket, commands: list[Command]) -> None:
+        seen.extend(commands)
+        for command in commands:
+            peer.sendall(encode(response(command, 0, None, {})))
+
+    signer = Credentials("ops", "hush")
+    line = WaveConnection(serving(3, answer), 5_000, credentials=signer)
+    line.send_one(request(10, {"a": "1"}, b"body"))
+    line.exchange([request(34, {"n": "1"}), request(34, {"n": "2"})])
+    bodies = [(command.fields, bytes(command.body)) for command in seen]
+    assert bodies == [
+        (signer.signed({"a": "1"}, b"body"), b"body"),
+        *((signer.signed({"n": n}), b"") for n in ("1", "2")),
+    ]
+
+
+def test_a_line_over_tls_carries_more_than_a_record(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as peer:
+            connection, commands = Connection(), list[Command]()
+            while len(commands) < 3:
+                commands += connection.receive_data(peer.recv(65_536))
+            for command in commands:
+                peer.sendall(encode(response(command, 0, None, {}, command.body * 2)))
+            peer.recv(1)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    line = WaveConnection(f"127.0.0.1:{listener.getsockname()[1]}", 30_000, trusting)
+    wanted = [bytes([65 + number]) * 50_000 for number in range(3)]
+    answers = line.exchange([request(34, {}, body) for body in wanted])
+    assert [bytes(answer.body) for answer in answers] == [body * 2 for body in wanted]
+    line.close()
+    thread.join(30)
+    listener.close()
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                context.wrap_socket(listener.accept()[0], server_side=True)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(ConnectionLostError, match="its certificate is refused"):
+            WaveConnection(f"127.0.0.1:{listener.getsockname()[1]}", 30_000, ssl.create_default_context())

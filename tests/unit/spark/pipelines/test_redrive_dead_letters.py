@@ -12,6 +12,7 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
 from orbitmq.client._async.administration.redrive import Redrive  # noqa: E402
+from orbitmq.client.connect_settings import ConnectSettings  # noqa: E402
 from orbitmq.client.options import ConsumerOptions  # noqa: E402
 from orbitmq.client.redrive import RedriveOrder, RedriveResult, Refusal, once_of  # noqa: E402
 from orbitmq.errors import ClientError  # noqa: E402
@@ -53,7 +54,7 @@ def broker() -> Any:
 
 
 def settle(broker: SyncEmbeddedBroker, group: str, *batches: Any, **options: Any) -> Account:
-    [found] = settle_batches((broker.address,), RedriveOrder(group=group, **options), batches)
+    [found] = settle_batches((broker.address,), ConnectSettings(), RedriveOrder(group=group, **options), batches)
     return msgspec.json.decode(found["account"][0].as_py(), type=Account)
 
 

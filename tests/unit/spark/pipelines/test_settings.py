@@ -13,7 +13,7 @@ from typing import Annotated
 
 import pytest
 
-from orbitmq.cli.pipelines import SPARK
+from orbitmq.cli.pipelines import OF_THE_CONTEXT, SPARK
 from orbitmq.cli.shared_options import cluster_options, output_options
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.pipelines.names import PIPELINES, pipeline_named
@@ -172,10 +172,11 @@ def test_a_field_without_a_word_is_refused() -> None:
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_no_setting_takes_the_name_of_another_option(name: str) -> None:
-    taken = {word for option in (*cluster_options(), *output_options()) for word in option.opts}
+    shared = (*cluster_options(), *output_options())
+    taken = {word for option in shared for word in (*option.opts, *option.secondary_opts)}
     taken |= {f"--{word}" for word in SPARK}
     settings = settings_of(pipeline_named(name).settings_type)
-    assert {f"--{setting.name}" for setting in settings} & taken <= {"--name-server"}
+    assert {f"--{setting.name}" for setting in settings} & taken <= {f"--{word}" for word in OF_THE_CONTEXT}
     assert len({setting.name for setting in settings}) == len(settings)
 
 

@@ -84,7 +84,7 @@ def test_another_name_server_is_asked(broker: SyncEmbeddedBroker, nobody: str) -
 
 def test_a_route_holds_for_a_while(broker: SyncEmbeddedBroker) -> None:
     clock = Shown()
-    cluster = Cluster((broker.address,), 3_000, clock)
+    cluster = Cluster((broker.address,), 3_000, clock=clock)
     with pytest.raises(RouteNotFoundError, match="know no topic 'orders'"):
         cluster.extents(["orders"])
     with broker.connect() as mq:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ClientError, DataLostError, RemoteError
 from orbitmq.protocol.remoting.bodies import MessageQueue
 from orbitmq.protocol.remoting.frame import Command, response
@@ -35,6 +36,7 @@ def read(
 ) -> list[int]:
     """Offsets of the rows, each checked against its body."""
     fetch = Fetch(
+        connect=ConnectSettings(),
         name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties="none", expression=tags,
         pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=fail,
     )  # fmt: skip
@@ -182,6 +184,7 @@ def test_damaged_records_are_told_and_the_others_follow(how: str, backwards: boo
     with ScriptedBroker(96, told={1: answer}) as broker:
         broker.backwards = backwards
         fetch = Fetch(
+            connect=ConnectSettings(),
             name_servers=(broker.address,), group="g", names=("queueOffset", "body"), properties="none", expression="*",
             pull_count=1_000, pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
         )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra 'spark' is not installed")
 
+from orbitmq.client.connect_settings import ConnectSettings  # noqa: E402
 from orbitmq.protocol.batches import decode_batch  # noqa: E402
 from orbitmq.protocol.properties import decode_properties  # noqa: E402
 from orbitmq.protocol.remoting.idempotence_bodies import FinishEpoch, ScopeView  # noqa: E402
@@ -103,7 +104,7 @@ class Rig:
         self.broker = broker
         self.topic = topic
         self.options = options_of(broker.address, topic, retryTimeoutMs=5_000, sendTimeoutMs=2_000)
-        self.cluster = WriterClient((broker.address,))
+        self.cluster = WriterClient((broker.address,), ConnectSettings())
 
     def write(self, *batches: Any, writer: Writer | None, part: int = 0, **options: object) -> tuple[int, Marks]:
         """One attempt of a task."""

@@ -151,7 +151,7 @@ def test_the_parts_of_a_work_are_other_rows(rig):
 
 
 def test_a_whole_job_leaves_one_record_and_runs_again_without_a_row_twice(rig, monkeypatch):
-    monkeypatch.setattr(tasks, "cluster", lambda name_servers: rig.cluster)
+    monkeypatch.setattr(tasks, "cluster", lambda name_servers, connect: rig.cluster)
 
     def run(*parts):
         sent = []

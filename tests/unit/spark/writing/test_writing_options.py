@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.spark.test_connect_options import CONNECTING
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.spark.writing.row_columns import ROW_KEY, row_columns
@@ -22,6 +23,7 @@ def test_every_option_in_any_letter_case():
         "NAMESERVER": "a:1;b:2", "Topic": "t", "producerGroup": "g", "DEDUP": "ON", "rowKey": "id", "idempotencyKey": "night 1",
         "idempotencyStep": "12", "taskRowsPerSecond": "2.5",
         "batchBytes": "1000", "compression": "zstd", "maxMessageBytes": "2000", "sendTimeoutMs": "5", "retryTimeoutMs": "0",
+        **CONNECTING,
     }  # fmt: skip
     assert {name.lower() for name in values} == {option.name.lower() for option in WRITE_OPTIONS}
     options = write_options(values, streaming=False)

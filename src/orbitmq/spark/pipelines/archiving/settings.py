@@ -9,7 +9,7 @@ from typing import Annotated
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import ARCHIVE_BATCH_TASKS, ARCHIVE_FILE_ROWS
-from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
 
 
 class ArchiveCompression(StrEnum):
@@ -31,7 +31,7 @@ class ArchivedProperties(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveSettings:
+class ArchiveSettings(ClusterSettings):
     """What `archive` is told."""
 
     to: Annotated[str, Setting("Directory or URL of the archive, which the workers reach as well.", metavar="URL")]

@@ -32,6 +32,7 @@ class Topics:
     def __init__(self, settings: ArchiveSettings, columns: tuple[str, ...]) -> None:
         """columns: of the files. Raises ConfigurationError."""
         given = {
+            **settings.connect_options,
             "nameserver": settings.name_server or "",
             "retrytimeoutms": str(settings.retry_timeout_ms),
             "failondataloss": str(settings.fail_on_data_loss).lower(),
@@ -47,6 +48,7 @@ class Topics:
         self._rows = settings.rows_per_file
         self._fetch = Fetch(
             name_servers=self._options.name_servers,
+            connect=self._options.connect,
             group=self._options.group,
             names=tuple(dict.fromkeys((*columns, "storeTimestamp", "queueOffset"))),
             properties=settings.properties.value,
@@ -70,7 +72,7 @@ class Topics:
 
     def _ranges(self, state: ArchiveState) -> tuple[list[QueueRange], int, Offsets]:
         options = self._options
-        cluster = cluster_of(options.name_servers, options.pull_timeout_ms)
+        cluster = cluster_of(options.name_servers, options.pull_timeout_ms, options.connect)
         topics = topics_of(cluster, options.subscribed)
         extents = extents_of(cluster, options.subscribed, topics)
         places = {queue: offset for queue, offset in state.queues().items() if queue.topic in topics}

@@ -18,6 +18,7 @@ import msgspec
 from orbitmq.client._async.administration.redrive import Redrive
 from orbitmq.client._async.client import Client
 from orbitmq.client._async.sending.producer import Producer
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.client.options import ProducerOptions
 from orbitmq.client.redrive import PROGRESS_GROUP, RedriveOrder, RedriveResult
 from orbitmq.client.stored import StoredMessage
@@ -49,14 +50,14 @@ class Account(msgspec.Struct):
 
 
 def settle_batches(
-    name_servers: tuple[str, ...], order: RedriveOrder, batches: Iterable[pa.RecordBatch]
+    name_servers: tuple[str, ...], connect: ConnectSettings, order: RedriveOrder, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Settle all letters of a task; one row with its account."""
     import pyarrow as pa
 
     from orbitmq.spark.writing.sending import cluster
 
-    account = cluster(name_servers).run(lambda client: _settle(order, client, batches))
+    account = cluster(name_servers, connect).run(lambda client: _settle(order, client, batches))
     yield pa.RecordBatch.from_pydict({"account": pa.array([msgspec.json.encode(account)], pa.binary())})
 
 

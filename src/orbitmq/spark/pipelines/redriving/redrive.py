@@ -60,7 +60,7 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
     began_ns = clock.monotonic_ns()
     name_servers = parse_addresses(settings.name_server or "")
     order = settings.order(clock.now_ms())
-    brokers = cluster(name_servers)
+    brokers = cluster(name_servers, settings.connect)
     spans = brokers.run(lambda client: _spans(order, client))
     result = RedriveResult(
         group=settings.group, dry_run=settings.dry_run, total=sum(span.end - span.begin for span in spans)
@@ -78,7 +78,7 @@ def redrive(spark: SparkSession, *, settings: RedriveSettings, run: Run = ALONE)
                 break
             before = result.looked_at
             with job_errors(f"redriving dead letters of group {settings.group!r}"):
-                parts = _settled(spark, replace(order, max_count=left), name_servers, piece)
+                parts = _settled(spark, settings, replace(order, max_count=left), piece)
             places = together(result, parts)
             came_back = any(part.came_back for part in parts)
             ends = places if settings.count is not None or came_back else {one.queue: one.end for one in piece}
@@ -116,12 +116,15 @@ def _slice_letters(rate: float | None) -> int:
 
 
 def _settled(
-    spark: SparkSession, order: RedriveOrder, name_servers: tuple[str, ...], piece: Sequence[QueueRange]
+    spark: SparkSession, settings: RedriveSettings, order: RedriveOrder, piece: Sequence[QueueRange]
 ) -> list[Account]:
-    def settle(batches: Iterator[Any]) -> Iterator[Any]:
-        return settle_batches(name_servers, order, batches)
+    name_servers, connect = parse_addresses(settings.name_server or ""), settings.connect
 
-    rows = read_ranges(spark, piece, {"nameServer": ";".join(name_servers), "failOnDataLoss": "false"}, LETTER_SCHEMA)
+    def settle(batches: Iterator[Any]) -> Iterator[Any]:
+        return settle_batches(name_servers, connect, order, batches)
+
+    options = {**settings.connect_options, "nameServer": ";".join(name_servers), "failOnDataLoss": "false"}
+    rows = read_ranges(spark, piece, options, LETTER_SCHEMA)
     is_one = order.rate is not None or order.max_count is not None or order.only_group
     divided = _divided(rows, 1 if is_one else REDRIVE_TASKS)
     found = divided.mapInArrow(settle, ACCOUNT_SCHEMA).collect()

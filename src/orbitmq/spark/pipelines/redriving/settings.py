@@ -9,11 +9,11 @@ from typing import Annotated
 from orbitmq.client.redrive import DeadLetters, RedriveOrder
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_TASK_ROWS_PER_SECOND_MAX, SPARK_TASK_ROWS_PER_SECOND_MIN
-from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedriveSettings:
+class RedriveSettings(ClusterSettings):
     """What `redrive` is told."""
 
     group: Annotated[str, Setting("The consumer group whose dead letters are meant.", metavar="GROUP")]

@@ -119,12 +119,14 @@ def _source(spark: SparkSession, settings: ReplaySettings) -> ReplaySource:
     if settings.archive is not None:
         return ReplayedArchive(spark, settings.archive, settings.topic)
     name_server = settings.from_name_server or settings.name_server or ""
-    return ReplayedTopics(spark, name_server, settings.topic, settings.expression)
+    return ReplayedTopics(
+        spark, {**settings.connect_options, "nameServer": name_server}, settings.topic, settings.expression
+    )
 
 
 def _plan(settings: ReplaySettings, source: ReplaySource, folder: ReplayFolder | None) -> ReplayPlan:
     """That of the run before, or a new one. ConfigurationError for settings that differ from those of the run before."""
-    queue_counts = writable_queues(settings.name_server or "", settings.to)
+    queue_counts = writable_queues(settings.name_server or "", settings.connect, settings.to)
     plan = None if folder is None else folder.plan()
     if plan is not None:
         check_same(plan, settings.fixed, str(settings.checkpoint))
@@ -172,6 +174,7 @@ class _Writing:
         """Those of a write."""
         settings, tasks = self.settings, self.tasks
         options = {
+            **settings.connect_options,
             "nameServer": settings.name_server or "",
             "topic": settings.to,
             "rowKey": POSITION,

@@ -9,11 +9,11 @@ from typing import Annotated
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SPARK_TASK_ROWS_PER_SECOND_MAX, SPARK_TASK_ROWS_PER_SECOND_MIN
 from orbitmq.spark.pipelines.replaying.rows import DueTimes, ReplayQueues
-from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplaySettings:
+class ReplaySettings(ClusterSettings):
     """What `replay` is told."""
 
     to: Annotated[str, Setting("The topic to write to; it has to be there.", metavar="TOPIC")]

@@ -8,10 +8,11 @@ Rules of this file
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from orbitmq.client.addresses import parse_addresses
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import REPLAY_RETRY_TIMEOUT_MS, REPLAY_TIMEOUT_MS
 from orbitmq.spark.options import PropertiesForm
@@ -86,9 +87,10 @@ class ReplayedArchive:
 class ReplayedTopics:
     """Topics of a cluster, from their oldest message to what is there at the start."""
 
-    def __init__(self, spark: SparkSession, name_server: str, topics: Sequence[str], expression: str) -> None:
+    def __init__(self, spark: SparkSession, cluster: Mapping[str, str], topics: Sequence[str], expression: str) -> None:
+        """cluster: the options that say which one, and how to connect to it."""
         self._spark = spark
-        self._options = {"nameServer": name_server}
+        self._options = dict(cluster)
         self._topics = ",".join(sorted(set(topics)))
         self._expression = expression
 
@@ -117,11 +119,11 @@ class ReplayedTopics:
         return rows if tasks is None else rows.coalesce(tasks)
 
 
-def writable_queues(name_server: str, topic: str) -> dict[str, int]:
+def writable_queues(name_server: str, connect: ConnectSettings, topic: str) -> dict[str, int]:
     """How many queues a topic has at each broker. `RouteNotFoundError` when there is no such topic."""
     from orbitmq.spark.reading.cluster import cluster_of
 
-    cluster = cluster_of(parse_addresses(name_server), REPLAY_TIMEOUT_MS)
+    cluster = cluster_of(parse_addresses(name_server), REPLAY_TIMEOUT_MS, connect)
     route = Retrying(REPLAY_RETRY_TIMEOUT_MS).run(
         f"looking up topic {topic!r}", lambda: cluster.route(topic, fresh=True)
     )

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import msgspec
 
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.limits.spark import REPORT_NEAR_DAYS
 from orbitmq.units import DAY_MS, HOUR_MS
 
@@ -35,12 +36,13 @@ class ClusterPending(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[Due, ...]
 
 
-def pending_of(name_server: str, now_ms: int) -> ClusterPending:
+def pending_of(name_server: str, connect: ConnectSettings, now_ms: int) -> ClusterPending:
     """Ask the brokers that the name servers know. Raises ClientError; a RocketMQ broker cannot count (TimersMissingError)."""
     import orbitmq.sync
+    from orbitmq.spark.connect_options import connect_parts
 
     near_end_ms = (now_ms // HOUR_MS + 24 * REPORT_NEAR_DAYS) * HOUR_MS
-    with orbitmq.sync.connect(name_server) as mq:
+    with orbitmq.sync.connect(name_server, options=connect_parts(connect).client_options) as mq:
         whole = mq.timers.counts()
         near = mq.timers.counts(due_until=near_end_ms, bucket=timedelta(hours=1))
         later = mq.timers.counts(due_from=near_end_ms, bucket=timedelta(days=1))

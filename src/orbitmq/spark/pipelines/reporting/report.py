@@ -53,7 +53,7 @@ def report(spark: SparkSession, *, settings: ReportSettings, run: Run = ALONE) -
     pending = None
     if settings.name_server is not None:
         with run.progress.stage("count pending") as stage:
-            pending = pending_of(settings.name_server, clock.now_ms())
+            pending = pending_of(settings.name_server, settings.connect, clock.now_ms())
             stage.advance(pending.messages)
     lines = 0
     stopped = run.stop.requested

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from orbitmq.spark.pipelines.settings import NameServerSetting, Setting, TimeKind
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting, TimeKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportSettings:
+class ReportSettings(ClusterSettings):
     """What `report` is told."""
 
     to: Annotated[str, Setting("Directory or URL for report.html and the Parquet files.", metavar="URL")]

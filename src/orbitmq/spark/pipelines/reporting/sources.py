@@ -44,7 +44,8 @@ def messages_of(spark: SparkSession, settings: ReportSettings) -> tuple[DataFram
             f"Stored in {', '.join(settings.store)}",
         )
     elif settings.name_server is not None:
-        reader = spark.read.format("orbitmq").schema(schema).option("nameServer", settings.name_server)
+        reader = spark.read.format("orbitmq").schema(schema).options(**settings.connect_options)
+        reader = reader.option("nameServer", settings.name_server)
         if not settings.topic:
             reader = reader.option("subscribePattern", ".+")
         begin = {} if settings.since_ms is None else {"startingOffsetsByTimestampStrategy": "latest"}

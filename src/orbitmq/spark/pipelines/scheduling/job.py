@@ -145,7 +145,9 @@ class _Job:
         unable = "" if settings.bulk else "the setting bulk is false"
         if not unable and "brokerName" in due.places:
             unable = "the rows name the brokers that they go to"
-        with closing(cluster(options.name_servers).sending(options, "the job", may_be_over=False)) as sending:
+        with closing(
+            cluster(options.name_servers, options.connect).sending(options, "the job", may_be_over=False)
+        ) as sending:
             far = FarLoad(
                 spark=self._spark,
                 job=self.name,
@@ -218,6 +220,7 @@ class _Job:
         settings = self._settings
         given = {
             "nameServer": settings.name_server,
+            **settings.connect_options,
             "maxMessageBytes": str(settings.max_message_bytes),
             "topic": settings.topic,
             "rowKey": settings.row_key,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.spark import SCHEDULE_FILE_BYTES, SCHEDULE_NEAR_PARTS
-from orbitmq.spark.pipelines.settings import NameServerSetting, Setting
+from orbitmq.spark.pipelines.settings import ClusterSettings, NameServerSetting, Setting
 
 
 class OnError(StrEnum):
@@ -18,7 +18,7 @@ class OnError(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduleSettings:
+class ScheduleSettings(ClusterSettings):
     """What `schedule` is told."""
 
     name_server: NameServerSetting = None

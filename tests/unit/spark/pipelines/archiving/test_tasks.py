@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "reading"))
 
 from scripted_broker import QUEUE, ScriptedBroker, record
 
+from orbitmq.client.connect_settings import ConnectSettings
 from orbitmq.errors import ConfigurationError
 from orbitmq.protocol.remoting.frame import Command
 from orbitmq.spark.pipelines.archiving.archive import archive
@@ -38,6 +39,7 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
 
     with ScriptedBroker(5, told={0: answer}) as broker:
         fetch = Fetch(
+            connect=ConnectSettings(),
             name_servers=(broker.address,), group="g", names=NAMES, properties="none", expression="*", pull_count=100,
             pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=True,
         )  # fmt: skip
@@ -57,6 +59,7 @@ def test_a_broken_message_goes_to_the_quarantine_with_its_offset(tmp_path: Path)
 def test_what_was_removed_meanwhile_is_counted(tmp_path: Path) -> None:
     with ScriptedBroker(10, low=4) as broker:
         fetch = Fetch(
+            connect=ConnectSettings(),
             name_servers=(broker.address,), group="g", names=NAMES, properties="none", expression="*", pull_count=100,
             pull_timeout_ms=5_000, retry_timeout_ms=2_000, fail_on_data_loss=False,
         )  # fmt: skip
