@@ -103,7 +103,7 @@ class UsersGate:
             self.denials[NOT_ALLOWED] += 1
             raise
         if needs:
-            self._judge(user, needs, peer.address[0])
+            self._judge(user, needs, peer.address[0], command)
 
     def may_publish(self, user: str, peer: Peer, topic: str) -> bool:
         if not self._authorizes:
@@ -117,7 +117,7 @@ class UsersGate:
         needed = Needed(ResourceType.TOPIC, topic, frozenset({Action.PUB}))
         return permissions is not None and permissions.judge(needed, peer.address[0]).is_allowed
 
-    def _judge(self, user: User, needs: Iterable[Needed], address: str) -> None:
+    def _judge(self, user: User, needs: Iterable[Needed], address: str, command: Command) -> None:
         permissions = self._users.permissions(user.name)
         for needed in needs:
             judgement = None if permissions is None else permissions.judge(needed, address)
@@ -127,7 +127,7 @@ class UsersGate:
                 )
                 actions = "|".join(sorted(action.value for action in needed.actions))
                 self._deny(
-                    f"User:{user.name} has no permission to access {needed.text} from {address}, {why} It needs {actions}"
+                    f"User:{user.name} has no permission to access {_told(needed, command)} from {address}, {why} It needs {actions}"
                 )
 
     def _deny(self, remark: str) -> NoReturn:
@@ -165,6 +165,17 @@ class UsersGate:
                 f"too many requests from {peer.address[0]} had no right signature: this connection waits",
             )
         del peer.attachments[DEAF_UNTIL]
+
+
+def _told(needed: Needed, command: Command) -> str:
+    """What is said of a resource: its name only to who named it, or the names behind all places in the log could be asked for."""
+    name = needed.name
+    is_named = (
+        name is None or any(name in text for text in command.fields.values()) or name.encode() in bytes(command.body)
+    )
+    if is_named or needed.resource is ResourceType.CLUSTER:
+        return needed.text
+    return f"the {needed.resource.value.lower()} that the request leads to"
 
 
 _REMARKS: Final = {
