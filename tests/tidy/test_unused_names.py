@@ -20,6 +20,7 @@ PLAIN = {"property", "staticmethod", "classmethod", "abstractmethod", "cached_pr
 ALLOWED = {
     "ManualClock": "what tests move, beside the clock that it stands in for",
     "format_arguments": "typer calls it",
+    "ignore_aliases": "PyYAML calls it",
     "format_commands": "typer calls it",
     "pytest_addoption": "pytest calls it",
     "pytest_terminal_summary": "pytest calls it",

@@ -47,6 +47,11 @@ JUDGED_BY = {
     _Code.FAR_TIER: "unit/cli/test_far_tier_commands.py",
     _Code.FIND_SCOPES: "unit/broker/test_idempotence_requests.py",
     _Code.FINISH_EPOCH: "unit/broker/test_idempotence_requests.py",
+    _Code.UPDATE_AND_CREATE_ACL_CONFIG: "unit/broker/test_plain_accounts.py",
+    _Code.DELETE_ACL_CONFIG: "unit/broker/test_plain_accounts.py",
+    _Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: "unit/broker/test_plain_accounts.py",
+    _Code.GET_BROKER_CLUSTER_ACL_INFO: "unit/broker/test_plain_accounts.py",
+    _Code.GET_BROKER_CLUSTER_ACL_CONFIG: "unit/broker/test_plain_accounts.py",
 }
 """Of what no exchange was recorded: the test that judges it, by its path in tests/."""
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from orbitmq.access.gate import Gate
+from orbitmq.access.plain.table import AccountFiles
 from orbitmq.broker.choosing.subscriptions import Subscriptions
 from orbitmq.broker.clients import ClientRegistry
 from orbitmq.broker.counting.change_times import ChangeTimes
@@ -61,6 +62,8 @@ class Facilities(msgspec.Struct, frozen=True, kw_only=True):
     """Chooses a queue, in [0, n)."""
     access: SavedAccess | None = None
     """The users and policies that requests change; None where nobody is asked who they are."""
+    accounts: AccountFiles | None = None
+    """The accounts of RocketMQ 4, where this broker has some."""
     gate: Gate | None = None
     """Says who may do what; without one whoever can connect may do everything."""
 

@@ -19,6 +19,7 @@ from orbitmq.broker.idempotence.repeats import Repeats
 from orbitmq.broker.idempotence.requests import IdempotenceRequests
 from orbitmq.broker.membership import MembershipProcessor
 from orbitmq.broker.offset_requests import OffsetProcessor
+from orbitmq.broker.plain_accounts import PlainAccounts
 from orbitmq.broker.pop.requests import PopRequests
 from orbitmq.broker.pull import PullProcessor
 from orbitmq.broker.recurring.requests import RecurringProcessor
@@ -56,6 +57,7 @@ class BrokerRooms:
             OffsetProcessor(core, wake_reset=[self.pulls.wake_reset, self.pops.wake_reset], beside=[self.pops.orders]),
             MembershipProcessor(core),
             QueryProcessor(core),
+            PlainAccounts(core),
             self.administration,
             _access_requests(core),
         ]

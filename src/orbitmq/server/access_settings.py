@@ -37,6 +37,12 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     migrates_v1: bool = False
     """Users and policies are made from the files of RocketMQ 4 where there are none of the same name."""
 
+    plain: bool = False
+    """The access control of RocketMQ 4: each request needs the signature of an account, and its permissions."""
+
+    plain_folder: str = ""
+    """Where `plain_acl.yml` lies; empty: `conf` in the data directory."""
+
     @property
     def unsigned_codes(self) -> frozenset[int]:
         return _codes("authenticationWhitelist", self.authentication_whitelist)
@@ -51,6 +57,11 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 "authorizationEnabled = true without authenticationEnabled: everybody could be whoever they say",
                 remedy="set authenticationEnabled = true as well",
+            )
+        if self.plain and (self.authenticates or self.authorizes):
+            raise ConfigurationError(
+                "aclEnable = true together with authenticationEnabled or authorizationEnabled: there is one way of knowing callers",
+                remedy="remove aclEnable; migrateAuthFromV1Enabled and `orbitmq access import` move the accounts over",
             )
         _ = self.unsigned_codes, self.unjudged_codes
 

@@ -28,6 +28,7 @@ from orbitmq.server.addresses import advertised_address, endpoint, reserved_port
 from orbitmq.server.far_tier import far_folders, far_timers, refuse_far_without_extra
 from orbitmq.server.listener import SECOND_PORT_REFUSES, Listener, PortTraffic
 from orbitmq.server.opened_access import open_access
+from orbitmq.server.plain_access import PlainAccess
 from orbitmq.server.registration import BrokerIdentity, Registrar
 from orbitmq.server.runtime_settings import RuntimeSettings
 from orbitmq.server.settings import ServerSettings
@@ -119,7 +120,6 @@ class BrokerRole:
         process = self._process
         settings, files, clock = process.settings, self._reserve.files, process.clock
         own, root = settings.broker, settings.data
-        config = root / "config"
         self.rewriting = Rewriting(self.store, clock, self.derived.owners())
         self.housekeeping = Housekeeping(
             self.store,
@@ -136,16 +136,7 @@ class BrokerRole:
             changed=self._settings_changed,
         )
         ip = self._take_address(settings)
-        facilities = Facilities(
-            access=open_access(settings, files, clock),
-            tables=lambda name: ConfigFile(files, config / name),
-            store_host=pack_host(ip, self.port),
-            worker=self._worker,
-            configuration=lambda: self.runtime_settings.shown(),
-            change_configuration=lambda body: self.runtime_settings.update(body),
-            disk_use=lambda: self.housekeeping.disk_use,
-        )
-        self.broker = make_broker(own, self.store, clock, facilities, self.derived)
+        self.broker = make_broker(own, self.store, clock, self._facilities(ip), self.derived)
         self.broker.rooms.pops.overdue_below = lambda: self.housekeeping.overdue_below
         name_servers = list(own.namesrv_addr)
         if own_name_server is not None and own_name_server not in name_servers:
@@ -174,6 +165,22 @@ class BrokerRole:
         self.second = self._made_listener("broker, second port", traffic, refused_codes=SECOND_PORT_REFUSES)
         process.request_queue.others_waiting = lambda: self.broker.rooms.sends.unanswered_count
         self._listening = False
+
+    def _facilities(self, ip: str) -> Facilities:
+        """What this process gives its broker, which clients reach at `ip`."""
+        settings, files, clock = self._process.settings, self._reserve.files, self._process.clock
+        self._plain = PlainAccess(settings, clock, self._process.wakeups)
+        return Facilities(
+            access=open_access(settings, files, clock),
+            tables=lambda name: ConfigFile(files, settings.data / "config" / name),
+            store_host=pack_host(ip, self.port),
+            worker=self._worker,
+            configuration=lambda: self.runtime_settings.shown(),
+            change_configuration=lambda body: self.runtime_settings.update(body),
+            disk_use=lambda: self.housekeeping.disk_use,
+            accounts=self._plain.files,
+            gate=self._plain.gate,
+        )
 
     def _take_address(self, settings: ServerSettings) -> str:
         """Choose the port and the address that clients are told; answers its host."""
@@ -227,6 +234,7 @@ class BrokerRole:
     async def start(self) -> None:
         settings = self._process.settings
         reserved, self._reserved = self._reserved, None
+        self._plain.watch()
         await self.listener.start(settings.host, self.port, reserved)
         self._listening = True
         if self._second_port_wanted:
@@ -241,6 +249,7 @@ class BrokerRole:
     async def stop(self) -> None:
         """Raises StoreError when something could not be saved; everything is closed nevertheless."""
         failures = []
+        self._plain.stop()
         await self.registrar.stop()
         try:
             self.broker.close()
@@ -281,6 +290,7 @@ class BrokerRole:
 
     async def kill(self) -> None:
         """Close everything as it is."""
+        self._plain.stop()
         await self.registrar.stop(leave=False)
         for listener in (self.listener, self.second):
             await listener.abort()

@@ -4,21 +4,27 @@ Rules of this file
 1. At a start a file that cannot be used stops the start, and so does a folder without any. While running it changes nothing: the last
    good accounts stay, and the log says why, once.
 2. A file that changes is read when it has stood still between two looks: what an editor has written half is not taken for the whole.
-3. Only this module and what reads files for it import PyYAML, so a server without such files runs without it.
+3. A change by request replaces the whole file and keeps its mode; comments in it are lost, as with RocketMQ.
+4. Only this module and what reads files for it import PyYAML, so a server without such files runs without it.
 
 (RocketMQ broker: ACL in 4.x.)
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+import os
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from orbitmq.access.plain.accounts import PlainFile, read_plain_tree
+from orbitmq.access.plain.changes import Tree, with_next_version
 from orbitmq.access.plain.table import PlainTable
-from orbitmq.access.plain.yaml_text import read_yaml
+from orbitmq.access.plain.yaml_text import Value, read_yaml, write_yaml
+from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX, PLAIN_LOOK_MS
 from orbitmq.server.turn import Wakeups
@@ -52,9 +58,11 @@ def read_plain_folder(folder: Path) -> PlainTable:
 class PlainFiles:
     """The accounts as last read, and whether their files have changed since."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         """Reads the files. ConfigurationError when they cannot be used."""
         self.folder = folder
+        self.default_file = str(folder / DEFAULT_FILE)
+        self._clock = clock
         self._read_stamps = self._seen_stamps = _stamps(folder)
         self.table = read_plain_folder(folder)
         """Replaced as a whole when a file changes."""
@@ -82,6 +90,19 @@ class PlainFiles:
         self._warn()
         _log.info("the accounts in %s are in force: %d access keys", self.folder, len(table.accounts))
 
+    def change(self, file: str, change: Callable[[Tree], Tree]) -> PlainTable:
+        """See `AccountFiles.change`."""
+        path = Path(file)
+        paths = _paths(self.folder)
+        if path not in paths:
+            paths.append(path)
+        tree = _tree(path) if path.exists() else None
+        text = write_yaml(with_next_version(change(tree if isinstance(tree, dict) else {}), self._clock.now_ms()))
+        written = read_plain_tree(read_yaml(text), file)
+        table = PlainTable([written if one == path else _read(one) for one in paths])
+        _replace(path.resolve(), text)
+        return table
+
     def _warn(self) -> None:
         for warning in self.table.warnings:
             _log.warning("%s", warning)
@@ -93,17 +114,18 @@ class PlainWatch:
     def __init__(self, files: PlainFiles, wakeups: Wakeups) -> None:
         self._files = files
         self._wakeups = wakeups
-        self._arm()
+        self._timer: asyncio.TimerHandle | None = None
 
-    def _arm(self) -> None:
+    def start(self) -> None:
         self._timer = self._wakeups.call_later(PLAIN_LOOK_MS / 1_000, WAKEUP, self._look)
 
     def _look(self) -> None:
         self._files.look()
-        self._arm()
+        self.start()
 
     def stop(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _paths(folder: Path) -> list[Path]:
@@ -135,16 +157,38 @@ def _found(folder: Path, depth: int) -> Iterator[Path]:
 
 def _read(path: Path) -> PlainFile:
     """One file. ValueError, beginning with its path, when it cannot be used."""
+    return read_plain_tree(_tree(path), str(path))
+
+
+def _tree(path: Path) -> Value:
+    """What stands in a file. ValueError, beginning with its path, when it cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(PLAIN_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
-        tree = read_yaml(data)
+        return read_yaml(data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return read_plain_tree(tree, str(path))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file's content and keep its mode. After a crash it holds the old or the new content, whole; durable on return."""
+    new = path.with_name(path.name + ".tmp")
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _stamps(folder: Path) -> dict[Path, FileStamp | None]:

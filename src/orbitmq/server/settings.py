@@ -198,7 +198,7 @@ def load_settings(
             {
                 "authenticationEnabled": access.authenticates,
                 "authorizationEnabled": access.authorizes,
-                "aclEnable": False,
+                "aclEnable": access.plain,
             },
         )
     return settings

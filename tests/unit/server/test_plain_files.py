@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.access.plain.accounts import FileVersion
+from orbitmq.access.plain.changes import Tree, with_account, with_white_addresses
+from orbitmq.clock import ManualClock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.plain_access import PLAIN_FILE_BYTES_MAX, PLAIN_FILES_MAX, PLAIN_FOLDER_DEPTH_MAX
 from orbitmq.server.plain_files import PlainFiles, read_plain_folder
 
+CLOCK = ManualClock(1_700_000_000_000)
 ACCOUNT = "accounts:\n- accessKey: {}\n  secretKey: Sesame-Sesame\n"
 
 
@@ -40,7 +44,7 @@ def test_the_default_file_counts_after_those_of_the_folder(folder: Path) -> None
 
 def test_a_folder_without_any_file_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there are no accounts"):
-        PlainFiles(tmp_path)
+        PlainFiles(tmp_path, CLOCK)
 
 
 @pytest.mark.parametrize(
@@ -49,26 +53,26 @@ def test_a_folder_without_any_file_stops_the_start(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_stops_the_start(folder: Path, text: str) -> None:
     (folder / "acl" / "wrong.yml").write_text(text)
     with pytest.raises(ConfigurationError, match=r"acl/wrong\.yml") as refused:
-        PlainFiles(folder)
+        PlainFiles(folder, CLOCK)
     assert "Sesame" not in str(refused.value)
 
 
 def test_files_and_folders_are_bounded(folder: Path) -> None:
     (folder / "plain_acl.yml").write_bytes(b"#" * (PLAIN_FILE_BYTES_MAX + 1))
     with pytest.raises(ConfigurationError, match="bytes"):
-        PlainFiles(folder)
+        PlainFiles(folder, CLOCK)
     (folder / "plain_acl.yml").unlink()
     for number in range(PLAIN_FILES_MAX + 1):
         (folder / "acl" / f"{number}.yml").touch()
     with pytest.raises(ConfigurationError, match="files of accounts"):
-        PlainFiles(folder)
+        PlainFiles(folder, CLOCK)
     (folder / "acl").joinpath(*["deep"] * (PLAIN_FOLDER_DEPTH_MAX + 1)).mkdir(parents=True)
     with pytest.raises(ConfigurationError, match="deeper"):
-        PlainFiles(folder)
+        PlainFiles(folder, CLOCK)
 
 
 def test_a_change_is_in_force_when_it_has_stood_still(folder: Path) -> None:
-    files = PlainFiles(folder)
+    files = PlainFiles(folder, CLOCK)
     (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
     files.look()
     assert set(files.table.accounts) == {"default-key"}
@@ -77,7 +81,7 @@ def test_a_change_is_in_force_when_it_has_stood_still(folder: Path) -> None:
 
 
 def test_a_file_that_comes_or_goes_is_noticed(folder: Path) -> None:
-    files = PlainFiles(folder)
+    files = PlainFiles(folder, CLOCK)
     (folder / "acl" / "more.yml").write_text(ACCOUNT.format("another-key"))
     look_twice(files)
     assert set(files.table.accounts) == {"default-key", "another-key"}
@@ -89,7 +93,7 @@ def test_a_file_that_comes_or_goes_is_noticed(folder: Path) -> None:
 def test_what_cannot_be_used_keeps_the_last_good_accounts_and_is_said_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = PlainFiles(folder)
+    files = PlainFiles(folder, CLOCK)
     for text in ("accounts: [Sesame", None):
         caplog.clear()
         (folder / "plain_acl.yml").write_text(text) if text else (folder / "plain_acl.yml").unlink()
@@ -102,3 +106,59 @@ def test_what_cannot_be_used_keeps_the_last_good_accounts_and_is_said_once(
     (folder / "plain_acl.yml").write_text(ACCOUNT.format("another-key"))
     look_twice(files)
     assert set(files.table.accounts) == {"another-key"}
+
+
+# --- changes by request -----------------------------------------------------------------------------------------------
+
+
+def add_account(tree: Tree) -> Tree:
+    return with_account(tree, {"accessKey": "another-key", "secretKey": "Sesame-Sesame", "admin": False})
+
+
+def test_a_change_is_written_and_keeps_the_mode_of_its_file(folder: Path) -> None:
+    files = PlainFiles(folder, CLOCK)
+    path = folder / "plain_acl.yml"
+    path.chmod(0o640)
+    table = files.change(str(path), add_account)
+    assert set(files.table.accounts) == {"default-key"}
+    assert set(table.accounts) == {"default-key", "another-key"}
+    assert table.files[0].version == FileVersion(1, CLOCK.now_ms())
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert set(read_plain_folder(folder).accounts) == set(table.accounts)
+    assert [entry.name for entry in folder.iterdir() if entry.is_file()] == ["plain_acl.yml"]
+
+
+def test_a_file_that_is_made_is_for_its_owner_only(folder: Path) -> None:
+    (folder / "plain_acl.yml").rename(folder / "acl" / "a.yml")
+    files = PlainFiles(folder, CLOCK)
+    files.change(files.default_file, add_account)
+    assert (folder / "plain_acl.yml").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_change_that_cannot_be_used_changes_no_file(folder: Path) -> None:
+    files = PlainFiles(folder, CLOCK)
+    before = (folder / "plain_acl.yml").read_bytes()
+    with pytest.raises(ValueError, match="is no address"):
+        files.change(files.default_file, lambda tree: with_white_addresses(tree, ["10.0.0.300"]))
+    (folder / "acl" / "wrong.yml").write_text("accounts: [")
+    with pytest.raises(ValueError, match=r"wrong\.yml"):
+        files.change(files.default_file, add_account)
+    assert (folder / "plain_acl.yml").read_bytes() == before
+
+
+@pytest.mark.parametrize("step", ["os.open", "os.fchmod", "os.fsync", "pathlib.Path.replace"])
+def test_after_a_crash_at_any_step_the_file_is_whole_and_the_next_change_works(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    files = PlainFiles(folder, CLOCK)
+
+    def crash(*args: object, **kwargs: object) -> None:
+        raise OSError(5, "the machine stops here")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(step, crash)
+        with pytest.raises(OSError, match="the machine stops here"):
+            files.change(files.default_file, add_account)
+    assert set(read_plain_folder(folder).accounts) == {"default-key"}
+    files.change(files.default_file, add_account)
+    assert set(read_plain_folder(folder).accounts) == {"default-key", "another-key"}

@@ -217,14 +217,14 @@ def test_wrong_values_say_what_is_allowed(tmp_path: Path, setting: str, problem:
 
 def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="3 settings are wrong") as caught:
-        load(tmp_path, "brokerNam=a\naclEnable=true\nlistenPort=x\n")
+        load(tmp_path, "brokerNam=a\nallAckInSyncStateSet=true\nlistenPort=x\n")
     assert all(line in str(caught.value) for line in ("line 1", "line 2", "line 3"))
 
 
 @pytest.mark.parametrize(
     "setting",
     [
-        "aclEnable=true",
+        "allAckInSyncStateSet=true",
         "authenticationEnabled=true",
         "authorizationEnabled=true",
         "brokerRole=SLAVE",
@@ -247,7 +247,13 @@ def test_a_promise_that_is_not_kept_stops_the_start(tmp_path: Path, setting: str
 
 @pytest.mark.parametrize(
     "setting",
-    ["aclEnable=FALSE", "brokerRole=ASYNC_MASTER", "brokerId=00", "tls.server.mode=permissive", "messageStorePlugIn="],
+    [
+        "allAckInSyncStateSet=FALSE",
+        "brokerRole=ASYNC_MASTER",
+        "brokerId=00",
+        "tls.server.mode=permissive",
+        "messageStorePlugIn=",
+    ],
 )
 def test_asking_for_nothing_unbuilt_is_fine(tmp_path: Path, setting: str) -> None:
     assert load(tmp_path, None, setting).warnings == ()
@@ -284,7 +290,7 @@ def test_balancers_are_addresses_or_networks(tmp_path: Path) -> None:
 
 
 def test_a_flag_switches_off_what_a_shared_file_asks_for(tmp_path: Path) -> None:
-    assert load(tmp_path, "aclEnable=true\n", "aclEnable=false").warnings == ()
+    assert load(tmp_path, "allAckInSyncStateSet=true\n", "allAckInSyncStateSet=false").warnings == ()
 
 
 def test_a_key_without_effect_warns_once(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from orbitmq.access.plain.accounts import PlainAccount, PlainFile
 from orbitmq.access.plain.addresses import Fields
+from orbitmq.access.plain.changes import Tree
+from orbitmq.access.users import User
 
 
 class PlainTable:
@@ -22,6 +25,9 @@ class PlainTable:
         """`files` in the order in which they count: those of the folder by path, then the default file."""
         self.files = tuple(files)
         self.accounts: dict[str, PlainAccount] = {}
+        self.users: dict[str, User] = {}
+        """The accounts as handlers see callers."""
+
         self.file_of: dict[str, str] = {}
         """The file of each access key."""
 
@@ -38,7 +44,23 @@ class PlainTable:
                     continue
                 self.accounts[key] = account
                 self.file_of[key] = file.name
+                self.users[key] = account.user
 
     def lets_in(self, fields: Fields) -> bool:
         """Whether requests from an address are never asked for a signature."""
         return any(pattern.matches(fields) for pattern in self._white_addresses)
+
+
+class AccountFiles(Protocol):
+    """The files of accounts, as a server keeps them."""
+
+    table: PlainTable
+    """What they say, as last read."""
+
+    default_file: str
+    """Where new accounts are written."""
+
+    def change(self, file: str, change: Callable[[Tree], Tree]) -> PlainTable:
+        """Replace a file by what `change` makes of it, and read all files again: the result is not in force yet. Blocks; runs on any
+        thread, one at a time. Raises ValueError for a result that cannot be used, OSError, OrbitError; then no file is changed."""
+        ...

@@ -59,7 +59,6 @@ _HA_INFO = "masterHaAddress masterFlushOffset:long masterAddress"
 _POPPED = "popTime:long! invisibleTime:long! reviveQid:int! restNum:long! startOffsetInfo msgOffsetInfo orderCountInfo"
 _ELECTED = "masterBrokerId:long masterAddress masterEpoch:int syncStateSetEpoch:int"
 
-_ACCESS = "there are no users and permissions yet: whoever can connect may do everything"
 _CONTROLLER = "there is no controller: no broker changes its role by itself"
 _CONTAINER = "a process holds one broker, there is no container of several"
 _REPLICATION = "brokers have no copies yet"
@@ -387,17 +386,24 @@ ROWS: Final = (
     # users and permissions
     Row(
         _Code.UPDATE_AND_CREATE_ACL_CONFIG,
-        refused=_ACCESS,
+        "broker",
+        needs="Cluster:Update",
         request="accessKey! secretKey whiteRemoteAddress admin:bool defaultTopicPerm defaultGroupPerm topicPerms groupPerms",
     ),
-    Row(_Code.DELETE_ACL_CONFIG, refused=_ACCESS, request="accessKey!"),
+    Row(_Code.DELETE_ACL_CONFIG, "broker", needs="Cluster:Update", request="accessKey!"),
     Row(
         _Code.GET_BROKER_CLUSTER_ACL_INFO,
-        refused=_ACCESS,
+        "broker",
+        needs="Cluster:Get",
         response="version! allAclFileVersion brokerName! brokerAddr! clusterName!",
     ),
-    Row(_Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, refused=_ACCESS, request="globalWhiteAddrs! aclFileFullPath"),
-    Row(_Code.GET_BROKER_CLUSTER_ACL_CONFIG, refused=_ACCESS),
+    Row(
+        _Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        "broker",
+        needs="Cluster:Update",
+        request="globalWhiteAddrs! aclFileFullPath",
+    ),
+    Row(_Code.GET_BROKER_CLUSTER_ACL_CONFIG, "broker", needs="Cluster:Update"),  # it tells secrets
     Row(_Code.AUTH_CREATE_USER, "broker", needs="Cluster:Update", request="username"),
     Row(_Code.AUTH_UPDATE_USER, "broker", needs="Cluster:Update", request="username"),
     Row(_Code.AUTH_DELETE_USER, "broker", needs="Cluster:Update", request="username"),

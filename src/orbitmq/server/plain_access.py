@@ -1,0 +1,49 @@
+"""Access control of RocketMQ 4 in a server process: the files of accounts, the gate that asks them, and the look at their changes.
+
+Rules of this file
+1. Without aclEnable nothing of it exists: no file is looked at, PyYAML is not imported, requests meet no gate.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orbitmq.access.plain.gate import PlainGate
+from orbitmq.access.plain.table import AccountFiles
+from orbitmq.clock import Clock
+from orbitmq.errors import ConfigurationError
+from orbitmq.server.settings import ServerSettings
+from orbitmq.server.turn import Wakeups
+
+
+class PlainAccess:
+    """`files` and `gate` are None without aclEnable."""
+
+    def __init__(self, settings: ServerSettings, clock: Clock, wakeups: Wakeups) -> None:
+        """Reads the files. ConfigurationError when they cannot be used."""
+        self.files: AccountFiles | None = None
+        self.gate: PlainGate | None = None
+        if not settings.access.plain:
+            return
+        try:
+            from orbitmq.server import plain_files
+        except ImportError as error:
+            raise ConfigurationError(
+                "aclEnable = true needs PyYAML, which is not installed", remedy="install it: pip install 'orbitmq[acl]'"
+            ) from error
+        folder = (
+            Path(settings.access.plain_folder).expanduser() if settings.access.plain_folder else settings.data / "conf"
+        )
+        files = plain_files.PlainFiles(folder, clock)
+        self._watch = plain_files.PlainWatch(files, wakeups)
+        self.files = files
+        self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name)
+
+    def watch(self) -> None:
+        """Begin to look at the files from time to time."""
+        if self.files is not None:
+            self._watch.start()
+
+    def stop(self) -> None:
+        if self.files is not None:
+            self._watch.stop()

@@ -1,0 +1,90 @@
+"""A server with the access control of RocketMQ 4: who is let in, behind a load balancer too, and what a change of its files does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from server_process import RawClient, ServedProcess, until
+
+from orbitmq.access.plain.gate import EXCEPTION
+from orbitmq.protocol.remoting.commands import RequestCode
+from orbitmq.protocol.signing import Credentials
+
+ADMIN = Credentials("key-of-the-admin", "secret-of-the-admin")
+CLIENT_BEHIND = "203.0.113.7"
+FILE = f"""
+globalWhiteRemoteAddresses: [{CLIENT_BEHIND}]
+accounts:
+- accessKey: {ADMIN.access_key}
+  secretKey: {ADMIN.secret_key}
+  admin: true
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProcess]:
+    directory = tmp_path_factory.mktemp("plain")
+    (directory / "accounts").mkdir()
+    (directory / "accounts" / "plain_acl.yml").write_text(FILE)
+    settings = {
+        "aclEnable": "true",
+        "aclConfigPath": directory / "accounts",
+        "proxyProtocolAddresses": "127.0.0.0/8",
+    }
+    server = ServedProcess(directory, settings=settings)
+    yield server
+    server.kill()
+
+
+def ask(
+    server: ServedProcess, code: RequestCode, *, client_address: str = "", signed: bool = False, **fields: str
+) -> str:
+    """What a new connection is told, behind the name of the exception; empty for success. `client_address`: it comes through a load
+    balancer, which says so."""
+    with RawClient(server.port) as client:
+        if client_address:
+            client.write(f"PROXY TCP4 {client_address} 127.0.0.1 4711 10911\r\n".encode())
+        answer = client.call(code, ADMIN.signed(fields) if signed else fields)
+        assert not answer.code or (answer.remark or "").startswith(EXCEPTION), answer.remark
+        return (answer.remark or "").removeprefix(EXCEPTION) if answer.code else ""
+
+
+def test_a_white_list_is_about_clients_and_not_about_the_load_balancer_before_them(server: ServedProcess) -> None:
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    assert ask(server, code) == "No accessKey is configured"
+    assert ask(server, code, signed=True) == ""
+    assert ask(server, code, client_address=CLIENT_BEHIND) == ""
+    assert ask(server, code, client_address="203.0.113.8") == "No accessKey is configured"
+    change = RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG
+    assert ask(server, change, globalWhiteAddrs="*") == "No accessKey is configured"
+    assert ask(server, change, signed=True, globalWhiteAddrs="127.0.0.1") == ""
+    assert ask(server, code) == ""
+    assert ask(server, code, client_address=CLIENT_BEHIND) == "No accessKey is configured"
+
+
+def test_a_file_that_changes_is_in_force_soon_and_one_that_is_wrong_never(server: ServedProcess) -> None:
+    path = server.directory / "accounts" / "plain_acl.yml"
+    code, stranger = RequestCode.GET_BROKER_RUNTIME_INFO, "198.51.100.1"
+    path.write_text(FILE.replace(CLIENT_BEHIND, stranger))
+    until(lambda: ask(server, code, client_address=stranger) == "", what="accounts that were changed")
+    path.write_text("accounts: [secret-of-the-admin")
+    until(lambda: "the accounts in use stay" in server.log(), what="a line about a file that is wrong")
+    assert ask(server, code, client_address=stranger) == ""
+    assert ask(server, code, client_address=CLIENT_BEHIND) == "No accessKey is configured"
+    assert ADMIN.secret_key not in server.log()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [(None, "there are no accounts"), ("accounts: [secret-of-somebody", "it is not YAML")]
+)
+def test_accounts_that_cannot_be_used_stop_the_start(tmp_path: Path, text: str | None, said: str) -> None:
+    if text is not None:
+        (tmp_path / "data" / "conf").mkdir(parents=True)
+        (tmp_path / "data" / "conf" / "plain_acl.yml").write_text(text)
+    server = ServedProcess(tmp_path, settings={"aclEnable": "true"}, awaited=False)
+    assert server.exit_code() != 0
+    assert said in server.log()
+    assert "secret-of" not in server.log()
+    server.kill()
