@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import subprocess
@@ -208,6 +209,23 @@ def test_test_mode_keeps_its_certificate(tmp_path: Path) -> None:
             assert plain.call(RequestCode.GET_ALL_TOPIC_CONFIG).code == ResponseCode.SUCCESS
         server.stop()
     assert contents[0] == contents[1]
+
+
+def test_the_doctor_asks_over_tls(tmp_path: Path) -> None:
+    server = ServedProcess(
+        tmp_path / "server", settings={"tls.test.mode.enable": "true", "tls.server.mode": "enforcing"}
+    )
+    ports = ("--nameserver-port", server.name_port, "--broker-port", server.port, "--http-port", server.http_port)
+    line = [sys.executable, "-m", "orbitmq", "doctor", "--data", tmp_path, "--json", *ports]
+    done = subprocess.run(
+        [*map(str, line)], capture_output=True, text=True, env=clean_environment(), timeout=180, check=False
+    )
+    found = {row["check"]: row["found"] for row in json.loads(done.stdout)}
+    assert "in use by a server that answers" in found["name server port"]
+    assert "in use by a server that answers" in found["broker port"]
+    assert "the server there is ready" in found["http port"]
+    assert "expires in" in found["certificate"]
+    server.stop()
 
 
 def test_without_a_certificate_tls_is_refused_in_its_own_words(tmp_path: Path) -> None:

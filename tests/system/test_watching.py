@@ -6,6 +6,7 @@ import http.client
 import importlib.util
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -157,9 +158,11 @@ def use_everything(server: ServedProcess, client: RawClient) -> None:
 
 def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], figure: Callable[[str], None]) -> None:
     levels = " ".join(["1s"] * 17 + ["2h"])
-    server = serve(settings={"messageDelayLevel": levels, "popCkStayBufferTime": "100"})
+    settings = {"messageDelayLevel": levels, "popCkStayBufferTime": "100", "tls.test.mode.enable": "true"}
+    server = serve(settings=settings)
     client = server.client()
     use_everything(server, client)
+    ssl.get_server_certificate(("127.0.0.1", server.port), timeout=120)
     until(
         lambda: value(samples(server), "orbitmq_delay_released_total") == 1, what="the delivery of the delayed message"
     )
@@ -186,6 +189,9 @@ def test_every_metric_is_there_and_counts(serve: Callable[..., ServedProcess], f
     ]
     assert missing == []
 
+    assert value(found, "orbitmq_handshakes_total", outcome="done") == 1
+    assert value(found, "orbitmq_handshakes_total", outcome="client_refused") == 0
+    assert value(found, "orbitmq_certificate_expiry_seconds") > 86_400
     orders = {"topic": "orders", "is_system": "false"}
     assert value(found, "rocketmq_messages_in_total", message_type="normal", **orders) == 40
     assert value(found, "rocketmq_messages_in_total", message_type="delay", **orders) == 4

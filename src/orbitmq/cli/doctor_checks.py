@@ -16,12 +16,16 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from orbitmq import leaf
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.limits.cli import DOCTOR_ANSWER_TIMEOUT_S, DOCTOR_FILES_MIN, DOCTOR_READY_BYTES_MAX
-from orbitmq.limits.server import CONNECTIONS_MAX, DESCRIPTORS_MAX
+from orbitmq.limits.server import CERTIFICATE_EXPIRY_NOTICE_MS, CONNECTIONS_MAX, DESCRIPTORS_MAX
+
+if TYPE_CHECKING:
+    import ssl
+    from http.client import HTTPConnection
 
 PYTHON_MIN: Final = (3, 11)
 DISK_FREE_BYTES_MIN: Final = 2 * 1024**3
@@ -68,7 +72,7 @@ def all_checks(
         wall_clock(clock.now_ms(), newest_change_ms(data)),
         port("name server", host, nameserver_port),
         port("broker", host, broker_port),
-        readiness(http_port),
+        *readiness(http_port),
     ]
 
 
@@ -234,31 +238,69 @@ def port(role: str, host: str, number: int) -> Result:
     return Result(Level.OK, check, f"{host}:{number} is free")
 
 
-def readiness(number: int) -> Result:
-    """The port for metrics and health is free, or a server there says that it is ready, or why it is not."""
+def readiness(number: int) -> list[Result]:
+    """The port for metrics and health is free, or a server there says that it is ready, or why it is not; and how long its certificate
+    is good."""
     import http.client
 
     check, where = "http port", f"127.0.0.1:{number}"
-    connection = http.client.HTTPConnection("127.0.0.1", number, timeout=DOCTOR_ANSWER_TIMEOUT_S)
     try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        facts = json.loads(answer.read(DOCTOR_READY_BYTES_MAX))
+        try:
+            facts = _ready_facts(http.client.HTTPConnection("127.0.0.1", number, timeout=DOCTOR_ANSWER_TIMEOUT_S))
+        except http.client.RemoteDisconnected:  # it takes nothing but TLS
+            facts = _ready_facts(
+                http.client.HTTPSConnection(
+                    "127.0.0.1", number, timeout=DOCTOR_ANSWER_TIMEOUT_S, context=_trusting_anybody()
+                )
+            )
         reasons = [str(reason["text"]) for reason in facts.get("reasons", ())]
+        left_s = facts.get("certificateExpirySeconds")
+        ends = [] if left_s is None else [certificate(int(left_s))]
     except ConnectionRefusedError:
-        return Result(Level.OK, check, f"{where} is free")
+        return [Result(Level.OK, check, f"{where} is free")]
     except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, AttributeError) as problem:
         remedy = "give the server another port with --http-port, or stop what listens there"
-        return Result(Level.WARN, check, f"{where} is in use, and no orbitmq answers: {problem}", remedy)
+        return [Result(Level.WARN, check, f"{where} is in use, and no orbitmq answers: {problem}", remedy)]
+    if reasons:
+        return [Result(Level.FAIL, check, f"{where}: not ready: {'; '.join(reasons)}", "see docs/operations.md"), *ends]
+    return [Result(Level.OK, check, f"{where}: the server there is ready"), *ends]
+
+
+def certificate(left_s: int) -> Result:
+    """The certificate of the server is good for another week."""
+    check, remedy = "certificate", "replace it and its key; the server takes them while it runs"
+    if left_s <= 0:
+        return Result(Level.FAIL, check, f"expired {-left_s // 3_600} hours ago: clients refuse it", remedy)
+    if left_s * 1_000 <= CERTIFICATE_EXPIRY_NOTICE_MS:
+        return Result(Level.WARN, check, f"expires in {left_s // 3_600} hours", remedy)
+    return Result(Level.OK, check, f"expires in {left_s // 86_400} days")
+
+
+def _ready_facts(connection: HTTPConnection) -> dict[str, Any]:
+    try:
+        connection.request("GET", "/readyz")
+        facts: dict[str, Any] = json.loads(connection.getresponse().read(DOCTOR_READY_BYTES_MAX))
+        return facts
     finally:
         connection.close()
-    if reasons:
-        return Result(Level.FAIL, check, f"{where}: not ready: {'; '.join(reasons)}", "see docs/operations.md")
-    return Result(Level.OK, check, f"{where}: the server there is ready")
+
+
+def _trusting_anybody() -> ssl.SSLContext:
+    """For questions without secrets, to a server of this machine whose certificate may be what is wrong."""
+    import ssl
+
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _ask(host: str, number: int) -> str | None:
-    """The version that a remoting server on the port answers with; None when none answers in time."""
+    """The version that a remoting server on the port answers with, plainly or over TLS; None when none answers in time."""
+    return _ask_by(host, number, None) or _ask_by(host, number, _trusting_anybody())
+
+
+def _ask_by(host: str, number: int, tls: ssl.SSLContext | None) -> str | None:
     from orbitmq.errors import ProtocolError
     from orbitmq.protocol.remoting.codes import RequestCode
     from orbitmq.protocol.remoting.connection import Connection
@@ -267,7 +309,8 @@ def _ask(host: str, number: int) -> str | None:
 
     frames = Connection()
     try:
-        with socket.create_connection((host, number), timeout=DOCTOR_ANSWER_TIMEOUT_S) as stream:
+        with socket.create_connection((host, number), timeout=DOCTOR_ANSWER_TIMEOUT_S) as plain:
+            stream = plain if tls is None else tls.wrap_socket(plain)
             stream.sendall(encode(request(RequestCode.GET_BROKER_CONFIG)))
             while data := stream.recv(65_536):
                 for command in frames.receive_data(data):

@@ -42,6 +42,9 @@ Signature = tuple[int, int, int] | None
 """What tells that a file has changed: inode, size, time of the last change. None: it cannot be looked at."""
 
 
+_NO_NAMES: Final[tuple[str, ...]] = ()
+
+
 class CertificateFiles:
     """The certificate of the ports, its key, and the certificates by which clients are verified, as last read."""
 
@@ -52,9 +55,28 @@ class CertificateFiles:
         self._seen = self._signatures()
         self._noticed_day = -1
         self._trouble = ""
-        self.context = server_context(settings)
-        """Changes when the files do; a connection keeps the one with which it began."""
+        self._contexts = {_NO_NAMES: server_context(settings)}
+        """By the names of protocols that a port offers."""
         self.expires_ms = expiry_ms(Path(settings.cert_path))
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What ports speak by that offer no names of protocols."""
+        return self.context_for(_NO_NAMES)
+
+    def context_for(self, alpn: tuple[str, ...]) -> ssl.SSLContext:
+        """What a port speaks by that has offered these names. It changes when the files do; a connection keeps its own."""
+        return self._contexts[alpn]
+
+    @property
+    def left_ms(self) -> int:
+        """Until the certificate expires, in milliseconds; below 0 it has."""
+        return self.expires_ms - self._clock.now_ms()
+
+    def offer(self, alpn: tuple[str, ...]) -> None:
+        """A port is about to open that offers these names. ConfigurationError when the files cannot be used any more."""
+        if alpn not in self._contexts:
+            self._contexts[alpn] = server_context(self._settings, alpn)
 
     def look(self) -> None:
         """Read the files again if they have changed or could not be used; say when the certificate ends soon or has ended."""
@@ -69,7 +91,7 @@ class CertificateFiles:
 
     def _read_again(self) -> None:
         try:
-            context = server_context(self._settings)
+            contexts = {alpn: server_context(self._settings, alpn) for alpn in self._contexts}
             expires_ms = expiry_ms(Path(self._settings.cert_path))
         except ConfigurationError as error:
             if str(error) != self._trouble:
@@ -77,13 +99,12 @@ class CertificateFiles:
             self._trouble = str(error)
             return
         self._trouble = ""
-        self.context, self.expires_ms = context, expires_ms
+        self._contexts, self.expires_ms = contexts, expires_ms
         self._noticed_day = -1
         _log.info("new connections use the certificate that was put into %s", self._settings.cert_path)
 
     def _notice_expiry(self) -> None:
-        now_ms = self._clock.now_ms()
-        left_ms = self.expires_ms - now_ms
+        now_ms, left_ms = self._clock.now_ms(), self.left_ms
         if left_ms > CERTIFICATE_EXPIRY_NOTICE_MS or now_ms // DAY_MS == self._noticed_day:
             return
         self._noticed_day = now_ms // DAY_MS
@@ -115,10 +136,15 @@ class CertificateWatch:
         self._timer.cancel()
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What the ports speak by. ConfigurationError when a file, a version or a cipher cannot be used."""
+def server_context(settings: TlsSettings, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
+    """What the ports speak by. alpn: names of protocols that they offer.
+
+    ConfigurationError when a file, a version or a cipher cannot be used.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
     context.minimum_version, context.maximum_version = _versions(settings.protocols)
     if settings.ciphers:
         try:

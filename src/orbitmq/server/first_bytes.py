@@ -12,6 +12,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -34,16 +35,33 @@ WAKEUP: Final = "a handshake took too long"
 Network = IPv4Network | IPv6Network
 
 
+class Opening(enum.Enum):
+    """What became of the first bytes of a connection that is not simply plain."""
+
+    DONE = "done"
+    """It speaks TLS."""
+    HANDSHAKE_FAILED = "handshake_failed"
+    """The two sides agree on no version or cipher, or it was no TLS."""
+    CLIENT_CERTIFICATE = "client_certificate"
+    """None was shown where one is demanded, or it was not signed by who is trusted."""
+    CLIENT_REFUSED = "client_refused"
+    """The client ended it by a TLS alert: most often it does not trust our certificate."""
+    PREAMBLE_MALFORMED = "preamble_malformed"
+    LOST = "lost"
+    """The connection ended in the middle."""
+    TOO_SLOW = "too_slow"
+    PLAIN_REFUSED = "plain_refused"
+    """It was plain and TLS is demanded."""
+    TLS_REFUSED = "tls_refused"
+    """It was TLS and none is served."""
+    TOO_MANY = "too_many"
+    """`HANDSHAKES_MAX` were under way."""
+
+
 class OpeningTraffic(msgspec.Struct):
     """Counters of all ports since the start; `under_way` is the present state."""
 
-    handshakes: int = 0
-    """Connections that speak TLS."""
-    failed: int = 0
-    """Handshakes and preambles that went wrong or ended in the middle."""
-    too_slow: int = 0
-    refused: int = 0
-    """Plain connections where TLS is demanded, TLS where none is served, and those beyond `HANDSHAKES_MAX`."""
+    counts: dict[Opening, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Opening, 0))
     under_way: int = 0
 
 
@@ -82,9 +100,9 @@ class PortRules:
         """Handshakes and preambles that make room for others, the oldest first."""
         self._proxies = proxies
 
-    def opening(self, name: str, protocol: PortProtocol) -> asyncio.Protocol:
-        """What a new connection of the port called `name` begins with."""
-        return _FirstBytes(self, name, protocol)
+    def opening(self, name: str, protocol: PortProtocol, alpn: tuple[str, ...] = ()) -> asyncio.Protocol:
+        """What a new connection of the port called `name` begins with. alpn: see `protocols`."""
+        return _FirstBytes(self, name, protocol, alpn)
 
     def may_name_clients(self, address: object) -> bool:
         """Whether a PROXY preamble from this address (as asyncio gives it) is believed."""
@@ -98,10 +116,11 @@ class PortRules:
 class _FirstBytes(asyncio.Protocol):
     """One connection until its protocol has it alone."""
 
-    def __init__(self, rules: PortRules, name: str, protocol: PortProtocol) -> None:
+    def __init__(self, rules: PortRules, name: str, protocol: PortProtocol, alpn: tuple[str, ...]) -> None:
         self._rules = rules
         self._name = name
         self._protocol = protocol
+        self._alpn = alpn
         self._transport: asyncio.Transport | None = None
         self._awaits_preamble = False
         self._preamble = b""
@@ -130,7 +149,9 @@ class _FirstBytes(asyncio.Protocol):
             self._begin_tls(transport, data)
         elif self._rules.mode is TlsMode.ENFORCING:
             self._refuse(
-                transport, "a plain connection is closed: tls.server.mode is enforcing; let the client use TLS"
+                transport,
+                Opening.PLAIN_REFUSED,
+                "a plain connection is closed: tls.server.mode is enforcing; let the client use TLS",
             )
         else:
             self._pass_on(transport, data)
@@ -141,7 +162,7 @@ class _FirstBytes(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._stop_waiting()
-            self._rules.traffic.failed += 1
+            self._rules.traffic.counts[Opening.LOST] += 1
         self._protocol.connection_lost(exc)
 
     # --- one after the other ----------------------------------------------------------------------------------------
@@ -152,7 +173,7 @@ class _FirstBytes(asyncio.Protocol):
         try:
             preamble = read_preamble(self._preamble)
         except ProtocolError as error:
-            self._fail(transport, str(error))
+            self._fail(transport, Opening.PREAMBLE_MALFORMED, str(error))
             return b""
         if preamble is None:
             self._wait(transport)
@@ -175,23 +196,28 @@ class _FirstBytes(asyncio.Protocol):
         if certificate is None:
             transport.write(REFUSAL)
             why = "tls.server.mode is disabled" if self._rules.mode is TlsMode.DISABLED else "there is no certificate"
-            self._refuse(transport, f"TLS is refused: {why}; see tls.server.certPath and tls.test.mode.enable")
+            self._refuse(
+                transport,
+                Opening.TLS_REFUSED,
+                f"TLS is refused: {why}; see tls.server.certPath and tls.test.mode.enable",
+            )
             return
         self._wait(transport)
         if not transport.is_closing():
-            self._session = TlsSession(certificate.context)
+            self._session = TlsSession(certificate.context_for(self._alpn))
             self._shake_hands(transport, self._session, data)
 
     def _shake_hands(self, transport: asyncio.Transport, session: TlsSession, data: bytes) -> None:
         plain = session.receive(data)
         if session.failure is not None:
             transport.write(session.outgoing())
-            self._fail(transport, f"the TLS handshake failed: {session.failure.reason or session.failure}")
+            reason = session.failure.reason or str(session.failure)
+            self._fail(transport, _failure(reason), f"the TLS handshake failed: {reason}")
         elif not session.is_open:
             transport.write(session.outgoing())
         else:
             self._stop_waiting()
-            self._rules.traffic.handshakes += 1
+            self._rules.traffic.counts[Opening.DONE] += 1
             protocol = self._protocol
             encrypted = TlsTransport(transport, session, cast(asyncio.Protocol, protocol))
             transport.set_protocol(encrypted)
@@ -208,7 +234,9 @@ class _FirstBytes(asyncio.Protocol):
         if traffic.under_way >= HANDSHAKES_MAX and self._rules.slow:
             next(iter(self._rules.slow)).make_room()
         if traffic.under_way >= HANDSHAKES_MAX:
-            self._refuse(transport, f"{HANDSHAKES_MAX} handshakes are under way, further ones are closed")
+            self._refuse(
+                transport, Opening.TOO_MANY, f"{HANDSHAKES_MAX} handshakes are under way, further ones are closed"
+            )
             return
         traffic.under_way += 1
         self._timer = self._rules.wakeups.call_later(HANDSHAKE_YIELDS_MS / 1_000, WAKEUP, self._is_slow)
@@ -234,19 +262,19 @@ class _FirstBytes(asyncio.Protocol):
 
     def _cut(self, why: str) -> None:
         self._stop_waiting()
-        self._rules.traffic.too_slow += 1
+        self._rules.traffic.counts[Opening.TOO_SLOW] += 1
         _log.info("%s: %s %s and is cut", self._name, self._peer(), why)
         if self._transport is not None:
             self._transport.abort()
 
-    def _fail(self, transport: asyncio.Transport, why: str) -> None:
+    def _fail(self, transport: asyncio.Transport, what: Opening, why: str) -> None:
         self._stop_waiting()
-        self._rules.traffic.failed += 1
+        self._rules.traffic.counts[what] += 1
         _log.info("%s: %s: %s", self._name, self._peer(), why)
         transport.close()
 
-    def _refuse(self, transport: asyncio.Transport, why: str) -> None:
-        self._rules.traffic.refused += 1
+    def _refuse(self, transport: asyncio.Transport, what: Opening, why: str) -> None:
+        self._rules.traffic.counts[what] += 1
         _log.warning("%s: %s: %s", self._name, self._peer(), why)
         transport.close()
 
@@ -255,8 +283,23 @@ class _FirstBytes(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else "a connection"
 
 
-def protocols(rules: PortRules | None, name: str, make: Callable[[], PortProtocol]) -> Callable[[], asyncio.Protocol]:
-    """The protocol factory of a port: with `rules` each connection begins with its first bytes."""
+def _failure(reason: str) -> Opening:
+    """What OpenSSL's reason for a failed handshake means."""
+    if "CERTIFICATE" in reason and "ALERT" not in reason:
+        return Opening.CLIENT_CERTIFICATE
+    return Opening.CLIENT_REFUSED if "ALERT" in reason else Opening.HANDSHAKE_FAILED
+
+
+def protocols(
+    rules: PortRules | None, name: str, make: Callable[[], PortProtocol], alpn: tuple[str, ...] = ()
+) -> Callable[[], asyncio.Protocol]:
+    """The protocol factory of a port: with `rules` each connection begins with its first bytes.
+
+    alpn: names of protocols, best first, from which clients that ask by ALPN get one. A client that offers only others is served all
+    the same, with none chosen: remoting has no name there.
+    """
     if rules is None:
         return cast(Callable[[], asyncio.Protocol], make)
-    return lambda: rules.opening(name, make())
+    if rules.certificate is not None:
+        rules.certificate.offer(alpn)
+    return lambda: rules.opening(name, make(), alpn)

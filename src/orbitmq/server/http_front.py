@@ -112,7 +112,7 @@ class HttpFront:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                protocols(self._rules, NAME, lambda: _Connection(self)),
+                protocols(self._rules, NAME, lambda: _Connection(self), ("http/1.1",)),
                 host,
                 port,
                 backlog=LISTEN_BACKLOG,

@@ -15,9 +15,11 @@ from typing import Final, NamedTuple
 
 from orbitmq import leaf
 from orbitmq.clock import Clock, TrustedClock
+from orbitmq.limits.server import HANDSHAKES_MAX
 from orbitmq.protocol.remoting.tally import Tally
 from orbitmq.release import VERSION
 from orbitmq.server.descriptors import ConnectionRoom
+from orbitmq.server.first_bytes import PortRules
 from orbitmq.server.http_front import HttpFront
 from orbitmq.server.listener import Listener
 from orbitmq.server.turn import Turn
@@ -46,6 +48,7 @@ class ProcessMetrics:
         turn: Turn,
         room: ConnectionRoom,
         front: HttpFront,
+        rules: PortRules,
         log: BoundedHandler | None,
         clock: Clock,
         *,
@@ -59,6 +62,7 @@ class ProcessMetrics:
         self._turn = turn
         self._room = room
         self._front = front
+        self._rules = rules
         self._log = log
         self._event_loop = event_loop
         self._clock = clock
@@ -113,6 +117,12 @@ class ProcessMetrics:
             ],
         )
         yield by_label(catalogue.BAD_FRAMES, [(name, traffic.bad_frames) for name, _, traffic in roles])
+        opening = self._rules.traffic
+        yield by_label(catalogue.HANDSHAKES, [(what.value, count) for what, count in opening.counts.items()])
+        yield one(catalogue.HANDSHAKES_OPEN, opening.under_way)
+        yield one(catalogue.HANDSHAKES_OPEN_MAX, HANDSHAKES_MAX)
+        if self._rules.certificate is not None:
+            yield one(catalogue.CERTIFICATE_EXPIRY, self._rules.certificate.left_ms / 1_000)
         defects = [(role.name, role.listeners[0].traffic.handler_errors + role.defects()) for role in self.roles]
         yield by_label(catalogue.HANDLER_ERRORS, defects)
         yield by_label(catalogue.UNANSWERED, [(name, traffic.unanswered) for name, _, traffic in roles])

@@ -71,6 +71,7 @@ class WatchRole:
         """Why the whole process is not ready; None while it serves."""
         registry = Registry([*_identity(settings), *settings.watch.metrics_label])
         self.watching = Watching(registry, clock, metrics=settings.watch.metrics_exporter != "DISABLE")
+        self.watching.certificate = rules.certificate
         self.watching.readiness.append(lambda: [self.state] if self.state is not None else [])
         self.front = HttpFront(self.watching.answer, wakeups, clock, room, rules)
         loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
@@ -78,6 +79,7 @@ class WatchRole:
             turn,
             room,
             self.front,
+            rules,
             log,
             clock,
             event_loop=loop,

@@ -19,6 +19,7 @@ import msgspec
 
 from orbitmq.clock import Clock
 from orbitmq.limits.server import SCRAPE_PAUSE_MS, SCRAPE_SLICE_MS
+from orbitmq.server.certificates import CertificateFiles
 from orbitmq.server.http_front import HttpAnswer, HttpRequest
 from orbitmq.telemetry.exposition import Format, chosen_format
 from orbitmq.telemetry.registry import Registry
@@ -54,6 +55,8 @@ class Watching:
         self.registry = registry
         self.preparations: list[Preparation] = []
         self.readiness: list[Readiness] = []
+        self.certificate: CertificateFiles | None = None
+        """The certificate of the ports, whose end `/readyz` tells. It is no reason against readiness: plain connections go on."""
         self._clock = clock
         self._metrics = metrics
         self._started_ns = clock.monotonic_ns()
@@ -98,6 +101,8 @@ class Watching:
         facts: dict[str, object] = {"status": "not ready" if reasons else "ready"}
         if reasons:
             facts["reasons"] = [reason._asdict() for reason in reasons]
+        if self.certificate is not None:
+            facts["certificateExpirySeconds"] = self.certificate.left_ms // 1_000
         return HttpAnswer(503 if reasons else 200, JSON, msgspec.json.encode(facts) + b"\n")
 
     # --- metrics ----------------------------------------------------------------------------------------------------

@@ -343,6 +343,17 @@ CONNECTIONS_MAX: Final = _gauge("orbitmq_connections_max", "Connections the proc
 CONNECTIONS_OPENED: Final = _counter(
     "orbitmq_connection_events_total", "Connections by what became of them.", "role", "outcome"
 )
+HANDSHAKES: Final = _counter(
+    "orbitmq_handshakes_total",
+    "Connections that began with TLS or a PROXY preamble, and plain ones that were refused, by what became of them.",
+    "outcome",
+)
+HANDSHAKES_OPEN: Final = _gauge("orbitmq_handshakes_open", "Handshakes and PROXY preambles under way.")
+HANDSHAKES_OPEN_MAX: Final = _gauge("orbitmq_handshakes_open_max", "How many of them may be.")
+CERTIFICATE_EXPIRY: Final = _gauge(
+    "orbitmq_certificate_expiry_seconds",
+    "Until the certificate of the ports expires; below 0 it has. Without one, nothing.",
+)
 BAD_FRAMES: Final = _counter("orbitmq_bad_frames_total", "Malformed frames.", "role")
 FRAMES: Final = _counter("orbitmq_frames_total", "Frames read (in) and written (out).", "role", "direction")
 BYTES: Final = _counter("orbitmq_network_bytes_total", "Bytes read (in) and written (out).", "role", "direction")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import socket
@@ -102,15 +103,17 @@ def test_the_command_fails_when_a_check_does(
     assert orbitmq(*arguments).code == 1
 
 
-def answering_once(content: bytes) -> tuple[socket.socket, int]:
-    """A listener that gives one connection `content` and closes it."""
+def answering(content: bytes) -> tuple[socket.socket, int]:
+    """A listener that gives every connection `content` and closes it."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(10_000)
-            connection.sendall(content)
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(10_000)
+                    connection.sendall(content)
 
     threading.Thread(target=serve, daemon=True).start()
     return listener, int(listener.getsockname()[1])
@@ -135,15 +138,32 @@ NOT_READY = b'{"status":"not ready","reasons":[{"reason":"store_unwritable","tex
     ],
 )
 def test_readiness_is_asked_for(content: bytes, level: Level, found: str) -> None:
-    listener, number = answering_once(content)
+    listener, number = answering(content)
     with listener:
-        result = doctor_checks.readiness(number)
+        [result] = doctor_checks.readiness(number)
     assert result.level is level
     assert found in result.found
 
 
 def test_without_a_server_the_http_port_is_free(free_port: int) -> None:
-    assert doctor_checks.readiness(free_port).level is Level.OK
+    assert [result.level for result in doctor_checks.readiness(free_port)] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "level", "found"),
+    [
+        (30 * 86_400, Level.OK, "expires in 30 days"),
+        (6 * 86_400, Level.WARN, "expires in 144 hours"),
+        (-7_200, Level.FAIL, "expired 2 hours ago"),
+    ],
+)
+def test_the_end_of_the_certificate_is_told(left_s: int, level: Level, found: str) -> None:
+    body = b'{"status":"ready","certificateExpirySeconds":%d}' % left_s
+    listener, number = answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    with listener:
+        ready, certificate = doctor_checks.readiness(number)
+    assert (ready.level, certificate.level) == (Level.OK, level)
+    assert found in certificate.found
 
 
 def test_doctor_says_whether_rocketmq_may_start(tmp_path: Path) -> None:

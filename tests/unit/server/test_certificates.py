@@ -179,8 +179,8 @@ def test_planted_a_reload_that_drops_the_old_key_first_is_found(
     authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drop_first(files: CertificateFiles) -> None:
-        files.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        files.context = server_context(files._settings)
+        files._contexts = {(): ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}
+        files._contexts = {(): server_context(files._settings)}
 
     monkeypatch.setattr(CertificateFiles, "_read_again", drop_first)
     pair = authority.issue("first")

@@ -16,9 +16,9 @@ from orbitmq.clock import ManualClock
 from orbitmq.limits.server import HANDSHAKES_MAX
 from orbitmq.server import first_bytes
 from orbitmq.server.certificates import CertificateFiles
-from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.first_bytes import Opening, PortRules, protocols
 from orbitmq.server.tls import REFUSAL, TlsTransport
-from orbitmq.server.tls_settings import TlsMode, TlsSettings
+from orbitmq.server.tls_settings import ClientCertificates, TlsMode, TlsSettings
 from orbitmq.server.turn import Wakeups
 
 PLAIN = b"\0\0\0\x10plain frame"
@@ -108,14 +108,15 @@ class Port:
 class Rig:
     """The rules of a process, and connections that begin by them."""
 
-    def __init__(self, mode: TlsMode, certificate: CertificateFiles | None) -> None:
+    def __init__(self, mode: TlsMode, certificate: CertificateFiles | None, alpn: tuple[str, ...] = ()) -> None:
         self.timers = Timers()
         networks = (ip_network(f"{BALANCER}/32"), ip_network("2001:db8::/32"))
         self.rules = PortRules(self.timers, mode, certificate, networks)
+        self.alpn = alpn
 
     def connect(self, *data: bytes, address: str = "192.0.2.1") -> tuple[Wire, Port]:
         wire, port = Wire(address), Port()
-        wire.protocol = self.rules.opening("test port", port)
+        wire.protocol = protocols(self.rules, "test port", lambda: port, self.alpn)()
         wire.protocol.connection_made(wire)
         for piece in data:
             if not wire.is_closing():
@@ -147,7 +148,7 @@ def speak_tls(
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     wire, port = rig.connect(*([preamble] if preamble else []), address=address)
     for action in (client.do_handshake, client.do_handshake, lambda: client.write(said)):
-        with contextlib.suppress(ssl.SSLWantReadError):
+        with contextlib.suppress(ssl.SSLError):  # it wants more, or says why it ends
             action()
         for number in outgoing.read():
             wire.protocol.data_received(bytes((number,)))
@@ -173,9 +174,45 @@ def test_a_handshake_puts_tls_between(mode: TlsMode, certificate: CertificateFil
     assert port.received == b"hello"
     assert isinstance(wire.protocol, TlsTransport)
     assert port.over == [wire, wire.protocol]
-    assert (rig.rules.traffic.handshakes, rig.rules.traffic.under_way) == (1, 0)
+    assert became(rig) == {Opening.DONE: 1}
     rig.timers.fire()
     assert not wire.end, "the time of the handshake is over"
+
+
+def became(rig: Rig) -> dict[Opening, int]:
+    """What became of the connections so far; none is under way any more."""
+    assert rig.rules.traffic.under_way == 0
+    return {what: count for what, count in rig.rules.traffic.counts.items() if count}
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_reason_of_a_failure_is_counted(version: ssl.TLSVersion, authority: Authority) -> None:
+    pair = authority.issue("strict")
+    asking = {"trust_cert_path": str(authority.file), "client_certificates": ClientCertificates.REQUIRED}
+    strict = TlsSettings(cert_path=str(pair.cert), key_path=str(pair.key), **asking)  # type: ignore[arg-type]
+    for trusted, what in ((str(authority.file), Opening.CLIENT_CERTIFICATE), (None, Opening.CLIENT_REFUSED)):
+        rig = Rig(TlsMode.PERMISSIVE, CertificateFiles(strict, ManualClock()))
+        context = ssl.create_default_context(cafile=trusted)
+        context.maximum_version = version
+        speak_tls(rig, context, b"hello")
+        assert became(rig) == {what: 1}
+
+
+@pytest.mark.parametrize(("port", "client", "chosen"), [
+    (("h2",), ["h2", "http/1.1"], "h2"), (("h2",), ["other"], None), ((), ["h2"], None), (("h2",), [], None),
+])  # fmt: skip
+def test_a_port_offers_its_names_and_serves_whoever_knows_none(
+    port: tuple[str, ...], client: list[str], chosen: str | None, authority: Authority
+) -> None:
+    pair = authority.issue("named")
+    files = CertificateFiles(TlsSettings(cert_path=str(pair.cert), key_path=str(pair.key)), ManualClock())
+    rig = Rig(TlsMode.PERMISSIVE, files, port)
+    context = ssl.create_default_context(cafile=str(authority.file))
+    if client:
+        context.set_alpn_protocols(client)
+    wire, protocol = speak_tls(rig, context, b"hello")
+    assert protocol.received == b"hello"
+    assert wire.protocol.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
 
 
 def takes_plain(rig: Rig) -> bool:
@@ -188,7 +225,9 @@ def takes_plain(rig: Rig) -> bool:
 
 
 def test_an_enforcing_port_takes_nothing_plain(certificate: CertificateFiles, caplog: pytest.LogCaptureFixture) -> None:
-    assert not takes_plain(Rig(TlsMode.ENFORCING, certificate))
+    rig = Rig(TlsMode.ENFORCING, certificate)
+    assert not takes_plain(rig)
+    assert became(rig)[Opening.PLAIN_REFUSED] == 255
     assert "let the client use TLS" in caplog.text
 
 
@@ -196,13 +235,15 @@ def test_planted_a_plain_connection_at_an_enforcing_port_is_found(
     certificate: CertificateFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening = first_bytes._FirstBytes
-    monkeypatch.setattr(opening, "_refuse", lambda self, transport, why: self._pass_on(transport, PLAIN))
+    monkeypatch.setattr(opening, "_refuse", lambda self, transport, what, why: self._pass_on(transport, PLAIN))
     assert takes_plain(Rig(TlsMode.ENFORCING, certificate))
 
 
 @pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.PERMISSIVE])
 def test_tls_where_none_is_served_is_answered_and_closed(mode: TlsMode, caplog: pytest.LogCaptureFixture) -> None:
-    wire, port = Rig(mode, None).connect(b"\x16\x03\x01\x02\x00")
+    rig = Rig(mode, None)
+    wire, port = rig.connect(b"\x16\x03\x01\x02\x00")
+    assert became(rig) == {Opening.TLS_REFUSED: 1}
     assert wire.written == REFUSAL
     assert wire.end == "closed"
     assert not port.received
@@ -213,8 +254,7 @@ def test_a_handshake_that_fails_is_counted_and_closed(certificate: CertificateFi
     rig = Rig(TlsMode.PERMISSIVE, certificate)
     wire, port = rig.connect(b"\x16" + bytes(50))
     assert wire.end == "closed"
-    assert rig.rules.traffic.failed == 1
-    assert rig.rules.traffic.under_way == 0
+    assert became(rig) == {Opening.HANDSHAKE_FAILED: 1}
     assert not port.received
 
 
@@ -224,7 +264,7 @@ def test_a_handshake_that_never_ends_is_cut(certificate: CertificateFiles) -> No
     assert rig.rules.traffic.under_way == 1
     rig.timers.fire()
     assert wire.end == "cut"
-    assert (rig.rules.traffic.too_slow, rig.rules.traffic.under_way) == (1, 0)
+    assert became(rig) == {Opening.TOO_SLOW: 1}
 
 
 def test_handshakes_under_way_are_bounded(certificate: CertificateFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +274,7 @@ def test_handshakes_under_way_are_bounded(certificate: CertificateFiles, monkeyp
     assert [wire.end for wire in wires] == ["", "", "", "closed"]
     assert rig.connect(PLAIN)[1].received == PLAIN, "plain connections do not wait for handshakes"
     wires[0].protocol.connection_lost(None)
+    assert rig.rules.traffic.counts[Opening.TOO_MANY] == rig.rules.traffic.counts[Opening.LOST] == 1
     assert not rig.connect(b"\x16")[0].end
     assert HANDSHAKES_MAX >= 1_000
 
@@ -251,7 +292,8 @@ def test_a_slow_handshake_makes_room_for_a_new_one(
     rig.connect(b"\x16")
     assert [wire.end for wire in stalled] == ["cut", "cut", ""]
     assert rig.connect(b"\x16")[0].end == "closed", "none of these is slow"
-    assert (rig.rules.traffic.too_slow, rig.rules.traffic.under_way, rig.rules.slow) == (2, 3, {})
+    traffic = rig.rules.traffic
+    assert (traffic.counts[Opening.TOO_SLOW], traffic.under_way, rig.rules.slow) == (2, 3, {})
 
 
 def test_a_lost_connection_is_told_to_its_protocol(certificate: CertificateFiles) -> None:

@@ -16,7 +16,7 @@ from orbitmq.protocol.remoting.frame import Command, decode, encode, request, re
 from orbitmq.protocol.remoting.peer import Peer
 from orbitmq.server.certificates import CertificateFiles
 from orbitmq.server.descriptors import ConnectionRoom
-from orbitmq.server.first_bytes import PortRules
+from orbitmq.server.first_bytes import Opening, PortRules
 from orbitmq.server.http_front import HttpAnswer, HttpFront, HttpRequest
 from orbitmq.server.listener import Listener, ListenerLimits
 from orbitmq.server.tls_settings import TlsMode, TlsSettings
@@ -113,7 +113,7 @@ def test_both_kinds_of_connections_are_answered_on_one_port(run: Callable[..., N
             writer.write(b"".join(encode(request(ECHO, body=bytes((n,)), opaque=n)) for n in range(1, 101)))
             assert [(await read(reader)).opaque for _ in range(100)] == list(range(1, 101))
             writer.close()
-        assert world.rules.traffic.handshakes == 2
+        assert world.rules.traffic.counts[Opening.DONE] == 2
 
     run(test)
 
