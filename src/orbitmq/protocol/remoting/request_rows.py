@@ -380,7 +380,7 @@ ROWS: Final = (
     Row(_Code.SET_RECURRING_STATE, "broker", needs="Topic=@record:Pub"),
     Row(_Code.DELETE_RECURRING, "broker", needs="Topic=@record:Pub"),
     Row(_Code.FAR_LOAD, "broker", needs="Topic=*:Pub"),
-    Row(_Code.FAR_TIER, "broker", needs="Cluster:Get"),
+    Row(_Code.FAR_TIER, "broker", needs="Cluster:Update"),
     Row(_Code.FIND_SCOPES, "broker", needs="Topic=@record:Pub", request="topic"),
     Row(_Code.FINISH_EPOCH, "broker", needs="Topic=@record:Pub", request="topic"),
     # users and permissions

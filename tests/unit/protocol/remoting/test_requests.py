@@ -53,6 +53,12 @@ def test_the_words_of_needs() -> None:
         needs("Topic=b:Read")
 
 
+def test_a_request_of_which_some_actions_only_look_needs_what_the_others_need() -> None:
+    """FAR_TIER tells a state, and moves all far timers when its body says so."""
+    (need,) = REQUESTS[RequestCode.FAR_TIER].needs
+    assert (need.resource, need.actions) == (ResourceType.CLUSTER, {Action.UPDATE})
+
+
 def test_what_is_not_served_is_refused_by_name_and_with_the_reason() -> None:
     broker, name_server = RequestServer.BROKER, RequestServer.NAME_SERVER
     assert not_supported(99_999, broker) == "request code 99999 is not supported by this broker"
