@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
-from orbitmq.limits.access import ACTIONS_READ_MAX, ADDRESSES_READ_MAX
+from orbitmq.limits.access import ACTIONS_READ_MAX, ADDRESSES_READ_MAX, WORD_CHARS_SHOWN
 from orbitmq.protocol.remoting.requests import Action, ResourceType
 
 
@@ -87,11 +87,11 @@ def read_resource(text: str) -> ResourcePattern:
     resource = _members(ResourceType).get(type_name.lower())
     if resource is None:
         known = ", ".join(f"{type_.value}:name" for type_ in ResourceType)
-        raise ValueError(f"resource {text!r} is none of *, {known}; a name may end in *")
+        raise ValueError(f"resource {_shown(text)} is none of *, {known}; a name may end in *")
     if not colon or not name:
-        raise ValueError(f"resource {text!r} names nothing: {resource.value}:* stands for all")
+        raise ValueError(f"resource {_shown(text)} names nothing: {resource.value}:* stands for all")
     if "*" in name[:-1]:
-        raise ValueError(f"resource {text!r} has a * that is not at its end")
+        raise ValueError(f"resource {_shown(text)} has a * that is not at its end")
     if name == "*":
         return ResourcePattern(resource, Match.ALL)
     if name.endswith("*"):
@@ -108,7 +108,7 @@ def read_source(text: str) -> Network:
     try:
         network = ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
-        raise ValueError(f"source {text!r} is neither an address nor a network such as 10.1.0.0/16") from None
+        raise ValueError(f"source {_shown(text)} is neither an address nor a network such as 10.1.0.0/16") from None
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     if mapped is None or network.prefixlen < 96:
         return network
@@ -118,13 +118,20 @@ def read_source(text: str) -> Network:
 _Enum = TypeVar("_Enum", bound=enum.Enum)
 
 
-def read_word(kind: type[_Enum], what: str, text: str | None) -> _Enum:
-    """The member of `kind` that `text` means, in capitals or not; `what` names it in the ValueError."""
+def read_word(kind: type[_Enum], what: str, text: str | None, *, is_shown: bool = True) -> _Enum:
+    """The member of `kind` that `text` means, in capitals or not; `what` names it in the ValueError, which shows the text if it may."""
     member: _Enum | None = None if text is None else _members(kind).get(text.strip().lower())
     if member is not None:
         return member
     known = ", ".join(member.value for member in kind)
-    raise ValueError(f"{what} is missing: one of {known}" if not text else f"{what} {text!r} is none of {known}")
+    if not text:
+        raise ValueError(f"{what} is missing: one of {known}")
+    raise ValueError(f"{what} {_shown(text)} is none of {known}" if is_shown else f"{what} is none of {known}")
+
+
+def _shown(text: str) -> str:
+    """Enough of a text to be found again, in an answer that stays short."""
+    return repr(text if len(text) <= WORD_CHARS_SHOWN else f"{text[:WORD_CHARS_SHOWN]}...")
 
 
 @cache

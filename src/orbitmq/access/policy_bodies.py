@@ -41,8 +41,9 @@ def read_user(body: Buffer) -> UserChange:
         raise ValueError(str(error)) from None
     return UserChange(
         info.password or None,
-        read_word(UserType, "user type", info.user_type) if info.user_type else None,
-        read_word(UserStatus, "user status", info.user_status) if info.user_status else None,
+        # Not shown: whoever takes one member for another has written a password there.
+        read_word(UserType, "user type", info.user_type, is_shown=False) if info.user_type else None,
+        read_word(UserStatus, "user status", info.user_status, is_shown=False) if info.user_status else None,
     )
 
 

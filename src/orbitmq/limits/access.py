@@ -60,3 +60,6 @@ FAILED_ADDRESSES_MAX: Final = 10_000
 
 LATE_ANSWERS_MAX: Final = 10_000
 """Answers that wait because of failures, one for each connection; beyond them a connection that fails is closed."""
+
+WORD_CHARS_SHOWN: Final = 64
+"""Characters that an error shows of a word of a policy that means nothing: it goes back in the header of an answer."""

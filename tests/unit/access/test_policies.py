@@ -84,3 +84,10 @@ def test_an_entry_is_made_of_words() -> None:
         read_entry("Topic:orders", ["Pub"], [], None)
     with pytest.raises(ValueError, match="decision 'Maybe' is none of Allow, Deny"):
         read_entry("Topic:orders", ["Pub"], [], "Maybe")
+
+
+def test_an_error_shows_no_more_than_is_needed_to_find_the_place() -> None:
+    for read in (read_resource, read_source):
+        with pytest.raises(ValueError, match="xxx") as caught:
+            read("x" * 1_000_000)
+        assert len(str(caught.value)) < 250

@@ -152,7 +152,7 @@ GOOD = policy("Topic:t", "Pub")
         (3001, {"username": "bob"}, {}, 16, "password can not be blank"),
         (3001, {"username": "bob"}, b"", 16, "UserInfo"),
         (3001, {"username": "bob"}, b'{"password": bob-secret', 16, "UserInfo"),
-        (3001, {"username": "bob"}, {"password": "p", "userType": "Tall"}, 16, "Tall"),
+        (3001, {"username": "bob"}, {"password": "p", "userType": "Tall"}, 16, "user type"),
         (3001, {"username": "clerk"}, {"password": "p"}, 16, "The user is existed"),
         (3002, {"username": "bob"}, {"password": "p"}, 16, "The user is not exist"),
         (3004, {"username": ""}, None, 29, "The username is blank"),
