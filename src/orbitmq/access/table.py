@@ -132,11 +132,13 @@ class AccessTable:
             raise Denied(ResponseCode.SYSTEM_ERROR, "The super user can only be create by super user")
         self._create(user)
 
-    def create_at_start(self, user: User) -> bool:
-        """A user that the settings name; False, and nothing is changed, where one of that name exists."""
+    def create_at_start(self, user: User, acl: Acl | None = None) -> bool:
+        """A user that the settings name, with policies; False, and nothing is changed, where one of that name exists."""
         if user.name in self._users:
             return False
         self._create(user)
+        if acl is not None:
+            self._put(_Known(user, acl))
         return True
 
     def update_user(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from orbitmq.access.policies import Acl
 from orbitmq.access.sealing import NONCE_BYTES, is_sealed, seal, unseal
 from orbitmq.access.table import AccessTable
 from orbitmq.access.users import User
@@ -120,6 +121,13 @@ class SavedAccess(SavedTable):
             self._changed()
         self.dirty = True
         return created
+
+    def add(self, user: User, acl: Acl) -> bool:
+        """A user from elsewhere with its policies, which may be empty; False, and nothing is changed, where one of that name exists."""
+        if not self.table.create_at_start(user, acl):
+            return False
+        self._changed()
+        return True
 
     def changed(self) -> None:
         """The table was changed."""

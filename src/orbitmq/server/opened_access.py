@@ -2,7 +2,8 @@
 
 Rules of this file
 1. A table or key that cannot be used stops the start.
-2. Users that the configuration names are made where they are missing, and never changed: their passwords may have been since.
+2. Users that the configuration names, and those of RocketMQ 4's files, are made where they are missing, and never changed: their
+   passwords may have been since.
 3. No password and no key stands in a message.
 """
 
@@ -12,6 +13,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from orbitmq.access.plain.moving import moved_over
 from orbitmq.access.sealing import read_keys
 from orbitmq.broker.access_requests import audit
 from orbitmq.broker.saved_access import ACCESS_FILE, AccessFile, SavedAccess
@@ -19,6 +21,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import ConfigurationError
 from orbitmq.limits.access import KEY_FILE_BYTES_MAX
 from orbitmq.server.named_users import named_users
+from orbitmq.server.plain_access import accounts_to_move
 from orbitmq.server.settings import ServerSettings
 from orbitmq.store.files import Files
 
@@ -37,6 +40,10 @@ def open_access(settings: ServerSettings, files: Files, clock: Clock) -> SavedAc
     access = SavedAccess(AccessFile(files, settings.data / "config" / ACCESS_FILE, keys), clock)
     for user in access.load(named_users(own)):
         audit.info("the configuration: user %r created: %s, %s", user.name, user.type.value, user.status.value)
+    for account in accounts_to_move(settings) if own.migrates_v1 else ():
+        user, acl = moved_over(account)
+        if access.add(user, acl):
+            audit.info("migrateAuthFromV1Enabled: user %r created: %s, with its policies", user.name, user.type.value)
     try:
         access.save()
     except OSError as error:

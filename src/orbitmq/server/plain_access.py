@@ -7,7 +7,9 @@ Rules of this file
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
+from orbitmq.access.plain.accounts import PlainAccount
 from orbitmq.access.plain.gate import PlainGate
 from orbitmq.access.plain.table import AccountFiles
 from orbitmq.clock import Clock
@@ -25,16 +27,8 @@ class PlainAccess:
         self.gate: PlainGate | None = None
         if not settings.access.plain:
             return
-        try:
-            from orbitmq.server import plain_files
-        except ImportError as error:
-            raise ConfigurationError(
-                "aclEnable = true needs PyYAML, which is not installed", remedy="install it: pip install 'orbitmq[acl]'"
-            ) from error
-        folder = (
-            Path(settings.access.plain_folder).expanduser() if settings.access.plain_folder else settings.data / "conf"
-        )
-        files = plain_files.PlainFiles(folder, clock)
+        plain_files = _reader("aclEnable")
+        files = plain_files.PlainFiles(_folder(settings), clock)
         self._watch = plain_files.PlainWatch(files, wakeups)
         self.files = files
         self.gate = PlainGate(lambda: files.table, settings.broker.broker_cluster_name)
@@ -47,3 +41,24 @@ class PlainAccess:
     def stop(self) -> None:
         if self.files is not None:
             self._watch.stop()
+
+
+def accounts_to_move(settings: ServerSettings) -> list[PlainAccount]:
+    """The accounts that `migrateAuthFromV1Enabled` makes users of. ConfigurationError when their files cannot be used."""
+    return list(_reader("migrateAuthFromV1Enabled").read_plain_folder(_folder(settings)).accounts.values())
+
+
+def _reader(key: str) -> ModuleType:
+    """The module that reads the files; ConfigurationError where PyYAML is missing."""
+    try:
+        from orbitmq.server import plain_files
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{key} = true needs PyYAML, which is not installed", remedy="install it: pip install 'orbitmq[acl]'"
+        ) from error
+    return plain_files
+
+
+def _folder(settings: ServerSettings) -> Path:
+    own = settings.access.plain_folder
+    return Path(own).expanduser() if own else settings.data / "conf"

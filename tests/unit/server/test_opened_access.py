@@ -91,3 +91,43 @@ def test_a_table_that_cannot_be_written_is_in_force(tmp_path: Path, caplog: pyte
     assert access.dirty
     assert "could not be saved" in caplog.text
     assert "secret" not in caplog.text
+
+
+ACCOUNTS = """
+accounts:
+- accessKey: shop-user
+  secretKey: shop-secret
+  defaultTopicPerm: DENY
+  defaultGroupPerm: SUB
+  topicPerms: [orders=PUB|SUB, invoices=DENY]
+- accessKey: root-user
+  secretKey: root-secret
+  admin: true
+"""
+
+
+def test_accounts_of_rocketmq_4_become_users_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    migrating = settings(tmp_path, AccessSettings(authenticates=True, migrates_v1=True))
+    for _ in range(2):
+        access = open_access(migrating, OsFiles(), ManualClock())
+        assert access is not None
+        assert access.table.users() == [
+            User("root-user", "root-secret", UserType.SUPER),
+            User("shop-user", "shop-secret"),
+        ]
+        (acl,) = access.table.acls()
+        assert [(entry.resource.text, entry.decision.value) for entry in acl.custom] == [
+            ("Topic:orders", "Allow"),
+            ("Topic:invoices", "Deny"),
+        ]
+        assert [entry.resource.text for entry in acl.default] == ["Group:*"]
+    assert len([record for record in caplog.records if "migrateAuthFromV1Enabled" in record.getMessage()]) == 2
+    assert "secret" not in caplog.text
+
+
+def test_a_migration_without_its_files_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no accounts"):
+        open_access(settings(tmp_path, AccessSettings(authenticates=True, migrates_v1=True)), OsFiles(), ManualClock())
