@@ -60,7 +60,7 @@ EXPLORERS: Final = (
         )
         for of in ("pop", "transactions")
     ),
-    *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended")),
+    *(_fuzzer(parser) for parser in ("frames", "fastjson", "records", "properties", "filters", "pops", "extended", "plain_access")),
     Explorer(
         "properties",
         ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/property", "-k", "not planted", f"--hypothesis-seed={SEED}"),

@@ -21,6 +21,7 @@ INPUTS = ("--count", "4000", "--seed", "20240229")
         "fuzz_pops.py",
         "fuzz_extended.py",
         "fuzz_policies.py",
+        "fuzz_plain_access.py",
     ],
 )
 def test_fuzzer(fuzzer: str) -> None:
@@ -31,6 +32,25 @@ def test_fuzzer(fuzzer: str) -> None:
 
 
 PLANTED = {
+    "what is refused in a file of accounts is quoted": """
+import fuzz_plain_access as fuzzer
+sound = fuzzer.read_yaml
+def planted(data):
+    try:
+        return sound(data)
+    except ValueError as error:
+        raise ValueError(f"{error}: {data!r}")
+fuzzer.read_yaml = planted
+""",
+    "a range begins one below what was written": """
+import fuzz_plain_access as fuzzer
+from orbitmq.access.plain import addresses
+sound = addresses._range
+def planted(text, at, field, highest):
+    low, high = sound(text, at, field, highest)
+    return low - 1, high
+addresses._range = planted
+""",
     "a record's properties may reach beyond its end": """
 import fuzz_records as fuzzer
 from orbitmq.protocol.records import CheckStatus, RecordCheck

@@ -163,9 +163,9 @@ def store_reader(name_server: str, folder: Path) -> Driver:
     return _java(BROKER_VERSION, "interop.StoreReader", name_server, folder)
 
 
-def mqadmin_driver(name_server: str, folder: Path) -> Driver:
+def mqadmin_driver(name_server: str, folder: Path, version: str) -> Driver:
     """mqadmin; its command: run. See `rig.mqadmin`."""
-    return _java(BROKER_VERSION, "interop.AdminDriver", name_server, folder)
+    return _java(version, "interop.AdminDriver", name_server, folder)
 
 
 def node_driver(name_server: str, folder: Path) -> Driver:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rig.drivers import Driver, mqadmin_driver
+from rig.toolchain import BROKER_VERSION
 
 _LOGGING = re.compile(r"RocketMQLog:|SLF4J|\d\d:\d\d:\d\d,\d{3} \|-")
 """Lines about the set-up of logging, which the first command prints."""
@@ -16,14 +17,14 @@ _FAILURE = re.compile(r"^(?:raised: |[\w.$]+(?:Exception|Error)(?:: |$))", re.MU
 
 
 class MqAdmin:
-    """mqadmin 5.3.3 at one name server.
+    """mqadmin at one name server.
 
     A command's output is what it prints; a failure is printed as well, with its stack trace. Lines of its logging set-up
     are left out.
     """
 
-    def __init__(self, name_server: str, folder: Path) -> None:
-        self._driver: Driver = mqadmin_driver(name_server, folder)
+    def __init__(self, name_server: str, folder: Path, version: str = BROKER_VERSION) -> None:
+        self._driver: Driver = mqadmin_driver(name_server, folder, version)
 
     def __enter__(self) -> MqAdmin:
         self._driver.__enter__()

@@ -33,7 +33,7 @@ GRPC_CLIENT_VERSION: Final = "5.2.0"
 """The newest gRPC client; its releases are numbered on their own."""
 PROFILES: Final = {
     BROKER_VERSION: "remoting,broker",
-    OLD_CLIENT_VERSION: "remoting,acl",
+    OLD_CLIENT_VERSION: "remoting,acl,tools",
     NEW_VERSION: "remoting,broker,examples",
     GRPC_CLIENT_VERSION: "grpc",
 }
